@@ -76,12 +76,15 @@ def test_wrong_integers_are_named(text, message):
             lambda: launch(options=wf.ptx.LaunchOptions(cooperative=FLAGS)),
             "cooperative must be True or False, got array",
         ),
-        (lambda: launch(options=wf.ptx.LaunchOptions(limit=FLAGS)), "expected limit as a number of warp instructions"),
-        (lambda: launch(options=wf.ptx.LaunchOptions(progress=FLAGS)), "expected progress as a function"),
-        (lambda: launch(checks=FLAGS), "expected checks of memory, races, .*, got np.True_"),
-        (lambda: launch(engine=FLAGS), "expected engine of auto, reference, compiled, got array"),
-        (lambda: wf.ptx.load(module(""))["k"].launch(1, 1, object()), "expected args as a list of arguments"),
-        (lambda: wf.ptx.compile("x", options=221), "expected options as a list of words"),
+        (
+            lambda: launch(options=wf.ptx.LaunchOptions(limit=FLAGS)),
+            "expected limit to be a number of warp instructions",
+        ),
+        (lambda: launch(options=wf.ptx.LaunchOptions(progress=FLAGS)), "expected progress to be a function"),
+        (lambda: launch(checks=FLAGS), "expected checks to be one of memory, races, .*, got np.True_"),
+        (lambda: launch(engine=FLAGS), "expected engine to be one of auto, reference, compiled, got array"),
+        (lambda: wf.ptx.load(module(""))["k"].launch(1, 1, object()), "expected args to be a list of arguments"),
+        (lambda: wf.ptx.compile("x", options=221), "expected options to be a list of words"),
     ],
 )
 def test_an_array_for_a_flag_is_named(ask, message):

@@ -375,9 +375,9 @@ def test_what_has_no_numbers_is_left_to_pytorch():
 @pytest.mark.parametrize(
     ("tensor", "message"),
     [
-        (lambda: torch.ones(16, 16).to_sparse(), "got a Tensor that numpy cannot read"),
-        (lambda: torch.ones(16, 16, dtype=torch.bfloat16), "got a Tensor that numpy cannot read"),
-        (lambda: torch.complex(torch.ones(16, 16), -torch.ones(16, 16)).conj().imag, "got a Tensor that numpy cannot"),
+        (lambda: torch.ones(16, 16).to_sparse(), "got a Tensor that NumPy cannot read"),
+        (lambda: torch.ones(16, 16, dtype=torch.bfloat16), "got a Tensor that NumPy cannot read"),
+        (lambda: torch.complex(torch.ones(16, 16), -torch.ones(16, 16)).conj().imag, "got a Tensor that NumPy cannot"),
     ],
     ids=["sparse", "bfloat16", "negated"],
 )
@@ -607,7 +607,7 @@ def test_threads_have_a_mode_of_their_own():
         thread.join()
 
     assert failures == []
-    assert refusals == ["addmm in thread 'MainThread': 3 other threads emulate; enter an emulation here"] * 3
+    assert refusals == ["addmm in thread 'MainThread': 3 other threads have an emulation; enter one here"] * 3
     assert integers.tolist() == [[2, 2], [2, 2]]
     assert state_of_torch() == before
     plain = [model(x) for model in models]
@@ -729,7 +729,7 @@ def test_the_dtypes_choose_the_instruction():
     assert [wf.get(record.instruction).form.a for record in run] == ["f16", "bf16"]
     expected = wf.gemm(A.half().numpy(), B.half().numpy(), arch="A100").astype(np.float16)
     assert np.array_equal(run.results[0].numpy(), expected)
-    assert repr(run) == "<Emulation: the instruction of each dtype on A100, k ascending: 2 products>"
+    assert repr(run) == "<Emulation: the instruction for each dtype on A100, k ascending: 2 products>"
     assert str(run).splitlines()[1].split()[-4:] == ["differ", "on", "H100", "instruction"]
 
 

@@ -86,7 +86,7 @@ def launched(name: str, arch: str) -> tuple[Case, warpfrag.triton.Launch]:
 
 @pytest.mark.parametrize("name", CASES)
 def test_kernels_of_the_usual_kinds(name):
-    """Results equal numpy's within rounding, and an H200's memory if it ran the same PTX."""
+    """Results equal NumPy's within rounding, and an H200's memory if it ran the same PTX."""
     case, launch = launched(name, "sm_90a")
 
     assert not launch.run.uncertain

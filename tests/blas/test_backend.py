@@ -218,7 +218,7 @@ def test_codes_that_are_in_a_gpu_stay_there(name, codes, raw, monkeypatch):
     ],
 )
 def test_tensors_in_tensors_out(dtype, instruction):
-    """PyTorch's tensors of the host: the same numbers as numpy's arrays give, as a tensor."""
+    """PyTorch's tensors of the host: the same numbers as NumPy's arrays give, as a tensor."""
     torch = pytest.importorskip("torch")
     random = torch.Generator().manual_seed(3)
     a, b = (torch.randint(-7, 8, shape, generator=random).to(getattr(torch, dtype)) for shape in ((6, 40), (40, 9)))

@@ -136,7 +136,7 @@ class Tensor:
         ({"C": da.ones((2, ROWS, COLUMNS))}, "C is 2 x 22 x 13, expected 22 x 13"),
         ({"A": da.ones(DEPTH)}, "A: expected a matrix, got an array of shape (70,)"),
         ({"A": None}, "A: expected a matrix"),
-        ({"B": Tensor()}, "B is a torch.Tensor next to a Dask array: expected Dask arrays, or Dask and numpy arrays"),
+        ({"B": Tensor()}, "B is a torch.Tensor next to a Dask array: expected Dask arrays, or Dask and NumPy arrays"),
         ({"B": dask.delayed(3)}, "B: expected an array, got dask.delayed.DelayedLeaf"),
         (
             {"A": da.ones((ROWS, DEPTH), dtype=complex)},

@@ -93,7 +93,7 @@ def test_a_stream_may_be_broken_anywhere(per_line):
             write("T%d %x %x %x %x", lanes=range(31)),
             "lane 31 is missing: the dump has 31 of 32 lanes; print from every lane",
         ),
-        (write("T%d %x %x %x %x").replace("T7 7 ", "T7 "), "expected 4 words of lane 7, got 3"),
+        (write("T%d %x %x %x %x").replace("T7 7 ", "T7 "), "expected 4 words for lane 7, got 3"),
         (write("T%d %x %x %x %x").replace("T7 ", ""), "line 8 names no lane, though other lines do"),
     ],
 )

@@ -132,7 +132,7 @@ def test_no_way_is_answered_with_no(run):
         (["relayout", f"{NAME}:q", f"{NAME}:a"], "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 has no matrix 'q'"),
         (["relayout", f"{SCALED}:scale_a", f"{NAME}:a"], "mma.sync.aligned.m16n8k64.row.col.kind::mxf4"),
         (["relayout", f"{NAME}:a", f"{NAME}:b:col=2", "--permute", "col"], "no order of the cols keeps"),
-        (["loads", NAME, "a", "--plan", 9], "--plan is a number from 1 to 3, the number of plans"),
+        (["loads", NAME, "a", "--plan", 9], "--plan: expected a number from 1 to 3"),
         (["loads", NAME, "a", "--search", "--pitch", 128], "--search finds pitches and swizzles itself: leave out --p"),
         (["loads", NAME, "a", "--search", "--packed"], "--search finds pitches and swizzles itself: leave out --pac"),
         (["loads", NAME, "a", "--packed"], "packed needs 4-bit or 6-bit elements in bytes, such as A of kind::f8f6"),

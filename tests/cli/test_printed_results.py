@@ -109,7 +109,7 @@ def test_bad_files_are_refused_in_a_sentence(refused, wrong, tmp_path):
         "empty": ("", "is empty"),
         "mixed": ("\n".join([*lines[:31], "lane 31: 0x0 0x0 0x0 0x0"]), "has the hex number '0x0', line 1 the decimal"),
         "beside": ("\n".join(line + " 0x0" for line in lines), "got 1 with 0x, and numbers without it do not count"),
-        "twice": ("\n".join([*lines, lines[0]]), "expected 4 values of lane 0, got 8: print each lane once"),
+        "twice": ("\n".join([*lines, lines[0]]), "expected 4 values for lane 0, got 8: print each lane once"),
         "few": ("\n".join(lines[:16]), "lane 16 is missing: the dump has 16 of 32 lanes; print from every lane"),
         "stream": (rows(wrong.reshape(1, 128), "%f"), "add --as matrix or --as registers"),
         "short": (rows(wrong[:5], "%f"), "expected a matrix, 16 lines of 8 numbers, or registers, a line of 4"),
@@ -206,7 +206,7 @@ def test_archives_of_arrays_are_read_by_name(run, refused, wrong):
         ["A.npy", "B.npy", "all.npz:d"],
     ):
         assert run("diagnose", NAME, *files).lines[1] == f"  1. {TRANS}"
-    assert "'all.npz' has no array 'q' but 'A, B, D, other': choose one with FILE:NAME" in refused(
+    assert "'all.npz' has no array 'q'; it has 'A, B, D, other'; name one as FILE:NAME" in refused(
         "diagnose", NAME, "A.npy", "B.npy", "all.npz:q"
     )
     np.save("small.npy", wrong[:5])

@@ -53,7 +53,7 @@ class Gpu:
 
 
 class Cupy:
-    """The part of CuPy that the backend uses, with numpy arrays and kernels on the PTX machine."""
+    """The part of CuPy that the backend uses, with NumPy arrays and kernels on the PTX machine."""
 
     ndarray = np.ndarray
     cuda = SimpleNamespace(Device=Gpu)
@@ -174,7 +174,7 @@ def test_k_and_the_outputs_are_cut_where_they_do_not_fit_the_room(on_the_machine
 
 
 class OnGpu(np.ndarray):
-    """An array of numpy's that says it is CuPy's, on the second GPU."""
+    """An array of NumPy's that says it is CuPy's, on the second GPU."""
 
     device = SimpleNamespace(id=1)
 

@@ -303,7 +303,7 @@ def test_copies_are_all_listed_lowest_first():
         ({"reg": "c1 c²"}, "basis 'c²': expected 0"),
         ({"reg": "c1 +"}, r"basis '\+'"),
         ({"reg": "c1 r" + "9" * 5000}, "basis 'r99"),
-        ({"reg": 3}, "reg: expected bases as text such as 'c2 c4 r1', got 3"),
+        ({"reg": 3}, "reg: expected bases such as 'c2 c4 r1', got 3"),
     ],
 )
 def test_a_wrong_row_is_refused_when_read(changes: dict[str, Any], word: str):

@@ -115,9 +115,9 @@ def test_barriers_by_hand_work_in_any_order_of_blocks():
 @pytest.mark.parametrize(
     ("grid", "block", "shared", "message"),
     [
-        (132 * 2 + 1, 1024, 0, "of 1024 threads and 0 bytes of shared memory an H200 holds 132 x 2, got a grid of 265"),
-        ((66, 65), 32, 0, "holds 132 x 32, got a grid of 4290"),
-        (133, 32, 200_000, "200000 bytes of shared memory an H200 holds 132 x 1, got a grid of 133"),
+        (132 * 2 + 1, 1024, 0, "132 x 2 blocks of 1024 threads and 0 bytes of shared memory, got a grid of 265"),
+        ((66, 65), 32, 0, "holds 132 x 32 blocks of 32 threads and 0 bytes of shared memory, got a grid of 4290"),
+        (133, 32, 200_000, "200000 bytes of shared memory, got a grid of 133"),
     ],
 )
 def test_a_grid_that_does_not_fit_at_once_is_refused(grid, block, shared, message):

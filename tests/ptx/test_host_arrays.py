@@ -129,7 +129,7 @@ def test_tensors_are_fields_of_structures_and_may_be_empty():
     [
         (
             np.zeros(4, ">f4"),
-            r"argument 0 \(param 0\): expected the byte order of a GPU, got big-endian numbers \(>f4\)",
+            r"argument 0 \(param 0\): expected little-endian numbers, got big-endian ones \(>f4\)",
         ),
         (np.zeros(4, [("a", ">i4")]), "big-endian"),
         (np.ma.zeros(4), r"argument 0 \(param 0\): expected a plain array, got a masked one"),
@@ -139,7 +139,7 @@ def test_tensors_are_fields_of_structures_and_may_be_empty():
         (FakeTensor(np.zeros((4, 2))[:, 1]), r"expected a contiguous tensor, got strides \(2,\) for shape \(4,\)"),
         (FakeTensor(np.zeros(4), conjugated=True), "sparse or conjugated"),
         (Exporter(np.zeros(4), 2), "got one on DLPack device 2"),
-        (Exporter(np.zeros(4, "M8[s]")), "numpy cannot share the memory of this Exporter"),
+        (Exporter(np.zeros(4, "M8[s]")), "NumPy cannot share the memory of this Exporter"),
         (OnGpu(), "got one in GPU memory"),
     ],
 )

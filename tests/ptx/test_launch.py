@@ -85,7 +85,7 @@ def test_a_struct_is_its_fields():
     with pytest.raises(wf.errors.InvalidOperand, match="expected at most 24 bytes, got 32"):
         kernel.launch(1, 1, [[out, out, None, np.float64(1)], 0.0, 3])
     with pytest.raises(
-        wf.errors.InvalidOperand, match="field 1.: expected an array, a numpy scalar, bytes or None, got 5"
+        wf.errors.InvalidOperand, match="field 1.: expected an array, a NumPy scalar, bytes or None, got 5"
     ):
         kernel.launch(1, 1, [[out, 5], 0.0, 3])
 
@@ -112,13 +112,21 @@ def read_only():
         ("k", {"args": [np.zeros(3), BLOB, "x", 1]}, "expected an array, a number, bytes or None, got 'x'"),
         ("limited", {"block": 32}, r"blocks of \(64, 1, 1\)"),
         ("limited", {"block": 64, "shared": 300_000}, "at most 232448 bytes of shared memory"),
-        ("limited", {"block": 64, "shared": -1}, "expected shared as a number of bytes"),
+        ("limited", {"block": 64, "shared": -1}, "expected shared to be a number of bytes"),
         ("limited", {"block": (64, 64)}, "at most 1024 threads"),
-        ("limited", {"block": 64, "grid": (1, 2, 3, 4)}, "expected grid as one to three positive integers"),
+        ("limited", {"block": 64, "grid": (1, 2, 3, 4)}, "expected grid to be one to three positive integers"),
         ("limited", {"block": 64, "arch": "sm_12"}, "sm_12"),
         ("limited", {"block": 64, "arch": ""}, "unknown arch ''"),
-        ("limited", {"block": 64, "checks": ("speed",)}, "expected checks of memory, races, .*, async, got 'speed'"),
-        ("limited", {"block": 64, "engine": "jit"}, "expected engine of auto, reference, compiled, got 'jit'"),
+        (
+            "limited",
+            {"block": 64, "checks": ("speed",)},
+            "expected checks to be one of memory, races, .*, async, got 'speed'",
+        ),
+        (
+            "limited",
+            {"block": 64, "engine": "jit"},
+            "expected engine to be one of auto, reference, compiled, got 'jit'",
+        ),
         ("recursive", {}, "line 17: expected at most 1024 nested calls"),
     ],
 )
@@ -128,7 +136,7 @@ def test_what_cannot_be_launched_is_refused(entry, options, message):
 
 
 def test_invalid_launch_options_are_rejected():
-    with pytest.raises(wf.errors.InvalidOperand, match="expected explore as a number of runs, got -1"):
+    with pytest.raises(wf.errors.InvalidOperand, match="expected explore to be a number of runs, got -1"):
         wf.ptx.LaunchOptions(explore=-1)
 
 

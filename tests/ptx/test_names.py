@@ -108,9 +108,9 @@ def test_an_entry_is_meant_by_a_name_that_only_it_has(wanted, entry):
     [
         (
             "gemm",
-            r"got 'gemm', which may be void ns::gemm<float>\(float\*, int\); void ns::gemm<double>\(double\*, int\)",
+            r"got 'gemm', which matches void ns::gemm<float>\(float\*, int\); void ns::gemm<double>\(double\*, int\)",
         ),
-        ("ns::", "which may be"),
+        ("ns::", "which matches"),
         ("nothing", r"expected one of the entries \(void ns::gemm<float>.*plain_scale\), got 'nothing'"),
         ("", "expected one of the entries"),
         (7, "expected one of the entries"),

@@ -98,7 +98,7 @@ def test_an_interrupt_ends_a_launch_and_says_how_far_it_came(threads):
     with pytest.raises(KeyboardInterrupt) as caught:
         module("", ENDLESS).launch(100, 128, [], options=wf.ptx.LaunchOptions(threads=threads))
 
-    assert caught.value.__notes__ == ["interrupted after 0 of 100 blocks; arrays keep the values stored before"]
+    assert caught.value.__notes__ == ["interrupted after 0 of 100 blocks; arrays keep the values stored so far"]
 
 
 @pytest.mark.slow
@@ -237,5 +237,5 @@ def test_the_environment_chooses_the_engine_of_launches_that_name_none(monkeypat
     monkeypatch.setenv("WARPFRAG_ENGINE", "compiled")
     assert (engine(), engine(engine="reference")) == ("compiled", "reference")
     monkeypatch.setenv("WARPFRAG_ENGINE", "fast")
-    with pytest.raises(wf.WarpfragError, match="expected WARPFRAG_ENGINE of auto, reference, compiled, got 'fast'"):
+    with pytest.raises(wf.WarpfragError, match="expected WARPFRAG_ENGINE to be one of auto, .*, got 'fast'"):
         engine()

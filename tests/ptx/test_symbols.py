@@ -123,7 +123,7 @@ def test_views_have_the_declared_type_and_shape():
     ("change", "message"),
     [
         (lambda module: module.symbols["nothing"], r"expected one of the variables \(half, brain.*got 'nothing'"),
-        (lambda module: module.symbols["e"], "which may be few; wide; pointer"),
+        (lambda module: module.symbols["e"], "which matches few; wide; pointer"),
         (
             lambda module: module.symbols.__setitem__("few", [1, 2]),
             r"few, int16 of shape \(2, 3\): could not broadcast",

@@ -133,7 +133,7 @@ def test_an_access_outside_the_given_arrays_names_the_nearest(tmp_path):
     ("keywords", "message"),
     [
         ({"params": RAW[:8]}, r"takes 12 parameter bytes \(.*8 bytes at 0, .*4 bytes at 8\), got 8 bytes"),
-        ({"params": [AT, 7]}, r"expected params as bytes, got \[1401"),
+        ({"params": [AT, 7]}, r"expected params to be bytes, got \[1401"),
         ({"params": RAW, "args": [np.zeros(1)]}, "expected either args or params, got 1 arguments and 12 bytes"),
         ({"params": RAW, "memory": {AT: np.zeros(4)}}, r"expected memory=wf.GlobalMemory\({address: array}\)"),
     ],
@@ -153,7 +153,7 @@ def test_wrong_raw_arguments_are_rejected(tmp_path, keywords, message):
         ({AT: np.zeros((4, 4))[:, :2]}, "expected a contiguous array"),
         ({-8: np.zeros(4)}, "expected an address between 1 and 0x1000000000000"),
         ({AT: 5}, "the array at 0x7f76abe00000: expected an array, got 5"),
-        ([np.zeros(4)], "expected the arrays of global memory by address"),
+        ([np.zeros(4)], "expected a mapping from addresses to arrays"),
     ],
 )
 def test_wrong_global_memory_is_rejected(arrays, message):

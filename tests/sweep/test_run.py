@@ -319,7 +319,7 @@ def test_stores_that_hold_something_else(tmp_path):
     (tmp_path / "file").touch()
     with pytest.raises(wf.errors.FileError, match=r"cannot write .*file': File exists"):
         sweep(plan, tmp_path / "file")
-    with pytest.raises(wf.errors.FileError, match="exists and is not a sweep; give another name"):
+    with pytest.raises(wf.errors.FileError, match="exists and is not a sweep; choose another name"):
         sweep(plan, tmp_path)
     sweep(plan, tmp_path / "a.zarr")
     other = SweepPlan.of_table(TABLE | {"seed": 5, "data": "tiny"})
@@ -328,7 +328,7 @@ def test_stores_that_hold_something_else(tmp_path):
     assert str(refused.value).partition(" has ")[2] == (
         "a different sweep: data is ['normal', 'special'] in the store and ['tiny'] in the plan; "
         "seed is [0] in the store and [5] in the plan; block is [16, 9] in the store and [256, 256] in the plan; "
-        "give another name with -o"
+        "choose another name with -o"
     )
     with (
         sweep_store.StoreWriter(tmp_path / "a.zarr", plan),

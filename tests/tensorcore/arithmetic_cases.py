@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 def compiled_by(backend: Backend, rule: Rule) -> Any:
-    """The kernel of a rule; integers have no compiled loops, and numpy's instead."""
+    """The kernel of a rule; integers have no compiled loops, and NumPy's instead."""
     return (Portable() if isinstance(rule, IntegerSum) else backend).compile(rule)
 
 

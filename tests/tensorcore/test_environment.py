@@ -263,7 +263,7 @@ def fail():
 def broken(kernel, happens):
     """What changes in a kernel so that something happens in the middle of its work.
 
-    In numpy's with our environment on; where code is compiled, which nothing interrupts, behind a block.
+    In NumPy's with our environment on; where code is compiled, which nothing interrupts, behind a block.
     """
     if isinstance(kernel, PortableKernel):
         function = kernel.function

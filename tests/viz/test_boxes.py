@@ -54,7 +54,5 @@ def test_long_lines_are_shown_in_memory_alone():
 def test_what_is_no_figure_of_a_map_is_refused():
     with pytest.raises(InvalidOperand, match="takes a theme and a title"):
         wf.draw(wf.ptx.TensorMap(TILES, (8, 64)), "a")
-    with pytest.raises(
-        InvalidOperand, match="is not a tensor map that the driver accepts: expected an innermost box extent"
-    ):
+    with pytest.raises(InvalidOperand, match="the driver would reject .*: expected an innermost box extent"):
         wf.draw(wf.ptx.TensorMap(TILES, (8, 63)))

@@ -306,7 +306,7 @@ def test_products_and_matrices_are_parts():
         ((MMA, "a", "whole"), "the whole view shows A, B and D of an mma; for operand a use matrix or warp"),
         (("movmatrix.m8n8.trans.b16", None, "whole"), "the whole view shows A, B and D of an mma; for movmatrix"),
         ((SPARSE, "metadata", "logical"), "has the views matrix and warp, not logical"),
-        ((wf.get(MMA).b,), r"give its instruction and its name: draw\(instruction, 'b'\)"),
+        ((wf.get(MMA).b,), r"pass its instruction and its name: draw\(instruction, 'b'\)"),
     ],
 )
 def test_what_cannot_be_shown_is_refused(arguments, message):
@@ -317,9 +317,9 @@ def test_what_cannot_be_shown_is_refused(arguments, message):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"operand": "a", "rows": (3, 99)}, r"expected rows as \(first, last\) in 0..15, got \(3, 99\)"),
-        ({"operand": "a", "cols": (5, 4)}, r"expected cols as \(first, last\) .* got \(5, 4\)"),
-        ({"operand": "a", "parts": (0, 1)}, r"expected parts as \(first, last\) in 0..0, got \(0, 1\)"),
+        ({"operand": "a", "rows": (3, 99)}, r"expected rows to be \(first, last\) in 0..15, got \(3, 99\)"),
+        ({"operand": "a", "cols": (5, 4)}, r"expected cols to be \(first, last\) .* got \(5, 4\)"),
+        ({"operand": "a", "parts": (0, 1)}, r"expected parts to be \(first, last\) in 0..0, got \(0, 1\)"),
         ({"rows": (0, 1)}, "the whole view cannot be cut, got rows; name one operand and its matrix or logical view"),
         ({"view": "matrix", "parts": (0, 1)}, "a figure of all operands cannot be cut, got parts; name one operand"),
         (

@@ -150,7 +150,7 @@ def test_an_error_lists_what_is_allowed():
 def test_layouts_are_given_where_they_belong():
     message = refusal(wmma.accumulator, 16, 16, 16, wmma.float, wmma.row_major)
     assert message == (
-        "fragment accumulator: expected no Layout, got row_major; give mem_row_major or mem_col_major to "
+        "fragment accumulator: expected no Layout, got row_major; pass mem_row_major or mem_col_major to "
         "load_matrix_sync and store_matrix_sync"
     )
     message = refusal(wmma.matrix_a, 16, 16, 16, wmma.half)

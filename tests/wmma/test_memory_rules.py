@@ -79,7 +79,7 @@ def test_rule_ldm_spans_the_tile(multiplicand):
     assert message == "load_matrix_sync: ldm must be at least 16, the elements in one line of the tile; got 8"
     wide = wmma.fragment(wmma.matrix_a, 32, 8, 16, wmma.half, wmma.col_major)
     assert "ldm must be at least 32" in refuse_load(wide, memory, 16)
-    assert "expected ldm as an integer, got 16.0" in refuse_load(multiplicand, memory, 16.0)
+    assert "expected ldm to be an integer, got 16.0" in refuse_load(multiplicand, memory, 16.0)
 
 
 def test_rule_the_memory_is_large_enough(multiplicand, accumulator):
@@ -143,7 +143,7 @@ def test_rule_stores_need_writable_memory(accumulator):
 
 def test_memory_must_be_memory(multiplicand):
     message = refuse_load(multiplicand, [1.0] * 256, 16)
-    assert message == "memory: expected a numpy array, a wmma.ptr or an object with a buffer; got list"
+    assert message == "memory: expected a NumPy array, a wmma.ptr or an object with a buffer; got list"
     matrix = np.zeros((32, 64), np.float16)
     for view in (matrix[:, ::2], matrix[::-1], np.broadcast_to(np.float16(1), (16, 16))):
         message = refuse_load(multiplicand, view, 32)

@@ -195,9 +195,12 @@ def refusal(call, *arguments):
 def test_rule_uses_fit():
     d, a, b, c = product_fragments(wmma.half, wmma.float, (16, 16, 16))
     message = refusal(wmma.mma_sync, d, b, a, c)
-    assert message == "mma_sync: expected matrix_a as a, got <fragment<matrix_b, 16, 16, 16, half, col_major> of sm_90>"
-    assert refusal(wmma.mma_sync, a, a, b, c).startswith("mma_sync: expected accumulator as d, got <fragment<matrix_a")
-    assert refusal(wmma.mma_sync, d, a, b, a).startswith("mma_sync: expected accumulator as c")
+    given = "<fragment<matrix_b, 16, 16, 16, half, col_major> of sm_90>"
+    assert message == f"mma_sync: expected a to be matrix_a, got {given}"
+    assert refusal(wmma.mma_sync, a, a, b, c).startswith(
+        "mma_sync: expected d to be accumulator, got <fragment<matrix_a"
+    )
+    assert refusal(wmma.mma_sync, d, a, b, a).startswith("mma_sync: expected c to be accumulator")
     assert refusal(wmma.mma_sync, d, a, b, c.words) == "mma_sync: expected a fragment as c, got ndarray"
 
 

@@ -80,7 +80,7 @@ def test_every_function_is_tried():
             lambda: wmma.fragment(wmma.matrix_a, 16, 16, 16, wmma.half, wmma.row_major, ["sm_90"]),
             r"unknown arch \['sm_90'\]",
         ),
-        (lambda: wmma.mma_sync(*(fragments()[i] for i in (2, 0, 1, 2)), "yes"), "satf as True or False, got 'yes'"),
+        (lambda: wmma.mma_sync(*(fragments()[i] for i in (2, 0, 1, 2)), "yes"), "satf to be True or False, got 'yes'"),
         (lambda: wmma.ptr(np.zeros(4)) + 1.5, "integer number of elements, got 1.5"),
         (lambda: wmma.float_to_tf32("1"), "float_to_tf32: expected real numbers, got '1'"),
         (lambda: setattr(fragments()[0], "words", np.zeros((2, 32, 8), np.uint32)), r"expected uint32\[32, 8\], got"),

@@ -198,7 +198,7 @@ def _taken(role: str, argument: object) -> da.Array | NDArray[Any]:
         array = as_array(cast("ArrayLike", argument), role)
     else:
         kind = f"{type(argument).__module__}.{type(argument).__name__}"
-        raise InvalidOperand(f"{role} is a {kind} next to a Dask array: expected Dask arrays, or Dask and numpy arrays")
+        raise InvalidOperand(f"{role} is a {kind} next to a Dask array: expected Dask arrays, or Dask and NumPy arrays")
     if array.ndim < 2:
         raise InvalidOperand(f"{role}: expected a matrix, got an array of shape {array.shape}")
     return array

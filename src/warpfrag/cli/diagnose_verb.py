@@ -140,7 +140,7 @@ class KernelDiagnosis(NamedTuple):
     complete: false if the kernel executes more than were compared
     not_compared: number of operands A and B that the kernel computes, if they could not be compared
     c_compared: number of operands C that are 0, tiles of arguments, or earlier results, with or without a mistake
-    mmas: those with a mistake or, if there are none, all; the first of each source line and mistake
+    mmas: mma instructions with a mistake, or all if none has one; only the first per source line and mistake
     unused: A or B, if no mma reads a tile of it
     d: the mistakes that explain D, if no operand has a mistake
     """
@@ -190,8 +190,8 @@ def diagnose(
         expect (OPERAND MATRIX): The result is the registers of this operand, which should hold the matrix in this file
             (a sparse A as it is stored; metadata as codes, a row of 4-bit fields for each row of A).
         warp: The warp to read from a dump of several.
-        as_: Read the numbers of a text as a matrix, row by row, or as registers, lane by lane; default: inferred from
-            its lines.
+        as_: Read the numbers in a text file as a matrix, row by row, or as registers, lane by lane; default: inferred
+            from its lines.
         tile (MxN[xK]): The files are the matrices of a whole kernel, whose blocks compute tiles of D of this size.
 
     For example:
@@ -528,7 +528,7 @@ def _with_input_errors(
     seen = observe(instruction.d, observed)
     values = as_doubles(from_codes(seen.format, seen.codes)) if seen.printed is None else seen.printed.values
     own = f"{seen.printed.digits}; " if seen.printed else ""
-    digits = f"{own}the digits of the inputs determine D to {error:.2g}"
+    digits = f"{own}the digits of the inputs determine D to within {error:.2g}"
     return Printed(values, seen.slack + error, digits)
 
 

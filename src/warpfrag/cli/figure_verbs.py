@@ -162,7 +162,7 @@ def explore(*, output: File, url: str = "") -> None:
     from warpfrag.viz import explorer
 
     with ProgressLine() as line:
-        line.show(0, 1, "building the page of every instruction (a few seconds)")
+        line.show(0, 1, "building the page for all instructions (a few seconds)")
         page = explorer.build_page(url)
     if output.endswith("/") or Path(output).is_dir():
         Path(output).mkdir(parents=True, exist_ok=True)

@@ -397,7 +397,7 @@ def find_order(
     def show() -> None:
         if order is None and not plain:
             echo(wrapped("no order that was tried reproduces every code of D"))
-            echo(wrapped(f"tried: {tried}; a bias, an activation or alpha is not undone"))
+            echo(wrapped(f"tried: {tried}; D must not include a bias, an activation or alpha"))
             return
         if order is None:
             echo(wrapped(f"a float32 sum without tensor cores: {plain}"))

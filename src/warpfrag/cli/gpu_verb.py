@@ -87,7 +87,7 @@ def gpu(
         report: Write an HTML page with every launch: grid, time, exact or the reason, findings.
         record_only: Record the launches and do not execute them.
         fast: Do not judge whether the results of launches are exact.
-        launch_seconds: Stop a launch after this time, with the line that it runs.
+        launch_seconds: Stop a launch after this time, and report the line that it was running.
 
     For example:
         warpfrag gpu -- python train.py

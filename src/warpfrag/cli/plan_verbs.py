@@ -198,7 +198,7 @@ def _plan_answer(
         found = [plan for plan in found if arch in plan.targets]
     if shown.plan is not None and shown.plan > len(found):
         raise click.UsageError(
-            f"--plan is a number from 1 to {len(found)}, the number of plans" if found else "--plan: no plan was found"
+            f"--plan: expected a number from 1 to {len(found)}" if found else "--plan: no plan was found"
         )
     first = (shown.plan or 1) - 1
     chosen = found if shown.plan is None else found[first : first + 1]
@@ -414,7 +414,7 @@ def relayout(
         from warpfrag.viz.draw import draw
 
         if isinstance(plan, TensorRelayout):
-            raise InvalidOperand("there is no figure of a relayout in tensor memory; --emit cuda writes its code")
+            raise InvalidOperand("a relayout in tensor memory cannot be drawn; --emit cuda writes its code")
         draw(plan).save(output)
     moves = [RelayoutMove(*cost(step), described(step)) for step in plan.operations]
     if isinstance(plan, TensorRelayout):

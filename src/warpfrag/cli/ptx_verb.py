@@ -498,7 +498,7 @@ def _explain(
     view = _stopped(kernel, settings, lines, options)
     stop, visit = view.stop, options.visit
     if output is not None and not view.is_matrix:
-        raise InvalidOperand(f"line {stop.line} is not a matrix instruction: there is no figure of {stop.text}")
+        raise InvalidOperand(f"line {stop.line} is not a matrix instruction, so {stop.text} cannot be drawn")
     at = location_text(stop.line, stop.source)
     title = f"{kernel.readable_name}, {at}; block {stop.block}, warp {stop.warp}, visit {visit}; {view.arch}"
     picture = _drawing(view, title) if view.is_matrix else None

@@ -171,7 +171,7 @@ def _debug(session: Replay, chosen: list[int]) -> None:
     import click
 
     if len(chosen) != 1:
-        raise click.UsageError(f"--debug needs exactly one launch, but {len(chosen)} match: give --launch N")
+        raise click.UsageError(f"--debug needs exactly one launch, but {len(chosen)} match; add --launch N")
     with session.debug(chosen[0]) as debugger:
         stop = "debugger.break_at(LINE), debugger.run(), debugger.step(), debugger.explain(); Ctrl-D ends"
         banner = f"{_short(session.recording.records[chosen[0]].name)}: `debugger` is at its first instruction; {stop}"

@@ -1,4 +1,4 @@
-"""The GEMMs of a program's cuBLAS calls, computed like `wf.predict`, and the reasons why a GPU's bits may differ.
+"""GEMMs from a program's cuBLAS calls, computed as in `wf.predict`, and the reasons why a GPU's bits may differ.
 
 cuBLAS is column-major: its D is our D transposed, its A is our B, and its m is our n.
 """
@@ -45,7 +45,7 @@ PLAIN, RELU, BIAS, GELU = 1, 2, 4, 32
 EPILOGUES = {PLAIN: "", RELU: "relu", RELU | BIAS: "relu", BIAS: "", GELU: "gelu", GELU | BIAS: "gelu"}
 FIELDS = struct.Struct("<9Q11q2d16i40s")
 MAX_CHAINED = 1 << 27
-"""The number of terms up to which a float32 GEMM is computed as FMAs, which takes up to 10 s."""
+"""The maximum number of terms of a float32 GEMM that is computed with FMAs, which takes up to 10 s."""
 Matrix = NDArray[Any]
 
 
@@ -207,7 +207,7 @@ class ServedGemm:
         return "tf32" if name == "f32" and is_tf32 else None
 
     def in_float32(self, a: Matrix, b: Matrix, c: Matrix | None, epilogue: LibraryEpilogue) -> Matrix:
-        """Return D of float32 without TF32: a chain of FMAs, k ascending.
+        """Return D for float32 without TF32: a chain of FMAs with ascending k.
 
         All measured kernels have this order within each part of K. How cuBLAS splits K is not known.
         """
@@ -273,7 +273,7 @@ class ServedGemm:
                 self.check_factors(epilogue, known.kernel)
             else:
                 if known.order.in_place:
-                    reasons.append("sums of parts in place were not measured with alpha or an activation")
+                    reasons.append("in-place sums of parts were not measured with alpha or an activation")
                 sums = np.asarray(library_gemm(known, used[0], used[1], None, Epilogue()))
                 values = epilogue.apply(sums, c, known.kernel, is_split=is_split)
                 self.check_factors(epilogue, known.kernel)

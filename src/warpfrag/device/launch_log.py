@@ -17,7 +17,7 @@ MAX_ROWS = 2000  # number of rows in the table of a report
 COMPLETE = b'{"complete": true }\n'
 INCOMPLETE = b'{"complete": false}\n'
 """The first line of a log, overwritten if a launch cannot be stored; that works even on a full disk."""
-INTERRUPTED = "interrupted"  # a file next to the log: its time is that of the last Ctrl-C
+INTERRUPTED = "interrupted"  # a file next to the log, modified at the last Ctrl-C
 NOT_SUPPORTED = 801
 
 

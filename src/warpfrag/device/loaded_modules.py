@@ -242,7 +242,7 @@ def read_ptx(image: bytes, arch: str) -> KernelModule:
 
 
 def link_images(inputs: Sequence[tuple[int, bytes]], arch: str) -> bytes:
-    """Link several inputs of cuLinkAddData, each with its type, to one cubin; PTX is assembled first."""
+    """Link several inputs of cuLinkAddData, each with its type, into one cubin; PTX is assembled first."""
     with tempfile.TemporaryDirectory(prefix="warpfrag-link-") as folder:
         paths = []
         for number, (category, data) in enumerate(inputs):

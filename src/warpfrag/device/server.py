@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 
 SOCKET, MEMORY = 3, 4  # file descriptors; must match connection.c
 HEADER = struct.Struct("<II")
-INTERRUPT_MILLISECONDS = 200  # between looks for Ctrl-C
-LAST_SECONDS = 1.0  # the time that a stopped launch gets until it is recorded
+INTERRUPT_MILLISECONDS = 200  # seconds between checks for Ctrl-C
+LAST_SECONDS = 1.0  # time limit for recording a stopped launch
 
 
 class Connection:

@@ -30,7 +30,7 @@ MIN_MEMORY = 1 << 20
 STDERR = 2
 MESSAGES = 64  # the lowest descriptor for messages: low numbers are those of the server and of shells
 CHECK_NAMES = ("memory", "races", "uninitialised", "barriers", "async", "all")
-SERVER_SECONDS = 2.0  # the time that servers get to record the launch that ran when the program ended
+SERVER_SECONDS = 2.0  # time limit for servers to record the launch that ran when the program ended
 
 
 @dataclass(frozen=True)
@@ -101,7 +101,7 @@ def run_program(
     command: Sequence[str], options: GpuOptions, *, output: int | None = None
 ) -> tuple[int, dict[str, Any]]:
     """Run a program on a virtual GPU, and return its exit status and the log of its launches."""
-    libraries()  # raises an error on other systems than Linux
+    libraries()  # raises an error on systems other than Linux
     import fcntl
 
     log = new_log()
@@ -161,7 +161,7 @@ def new_log() -> Path:
 
 
 def _wait(program: subprocess.Popen[bytes], log: Path) -> int:
-    """Wait for a program; Ctrl-C reaches it too and stops its launch, and the program decides when to end."""
+    """Wait for a program; Ctrl-C also reaches the program and stops its launch, but the program decides when to end."""
     handlers: dict[int, Callable[..., object]] = {
         signal.SIGINT: lambda *_: log.with_name(INTERRUPTED).touch(),
         signal.SIGTERM: lambda *_: program.terminate(),
@@ -215,8 +215,8 @@ def gpu(
     """Give this process a virtual GPU for code that calls CUDA's driver or runtime API.
 
     It must be entered before the imports that load CUDA's libraries, such as `import torch`. `warpfrag gpu` runs a
-    whole program instead. The libraries stay loaded after the block. With `fast` no launch is judged to be exact. A
-    launch that takes longer than `launch_seconds` fails with the line that it was running.
+    whole program instead. The libraries stay loaded after the block. With `fast`, the exactness of launches is not
+    judged. A launch that takes longer than `launch_seconds` fails with the line that it was running.
     """
     if not isinstance(checks, str | list | tuple) or not all(isinstance(name, str) for name in checks):
         raise InvalidOperand(f"checks: expected names of checks, got {quote(checks)}")

@@ -26,7 +26,7 @@ def as_array(array: ArrayLike, label: str) -> NDArray[Any]:
         raise InvalidOperand(f"{label}: expected an array of numbers, got rows of unequal length ({error})") from None
     except (TypeError, RuntimeError) as error:  # errors of other libraries' arrays, such as sparse tensors
         raise InvalidOperand(
-            f"{label}: expected an array of numbers, got a {type(array).__name__} that numpy cannot read ({error})"
+            f"{label}: expected an array of numbers, got a {type(array).__name__} that NumPy cannot read ({error})"
         ) from None
     if is_masked_array(array) and np.ma.is_masked(array):
         raise InvalidOperand(f"{label}: expected an array of numbers, got one with masked elements: fill them first")

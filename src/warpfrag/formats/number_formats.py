@@ -1,7 +1,7 @@
 """Number formats: how the bits of one element encode its value.
 
 An element is an unsigned integer *code*; a `Format` defines the *value* of each code. The formats are
-rows of `tables/formats.toml`; everything else (largest value, NaN code, the dtype that numpy uses) follows from
+rows of `tables/formats.toml`; everything else (largest value, NaN code, the dtype that NumPy uses) follows from
 the row.
 
     >>> from warpfrag.formats.number_formats import FORMATS
@@ -134,7 +134,7 @@ class Format:
         """Return the value of a code: an int for integers, else a float, which is always exact."""
         argument = code
         try:
-            code = operator.index(code)  # a numpy scalar may overflow, an int does not
+            code = operator.index(code)  # a NumPy scalar may overflow, an int does not
         except TypeError:
             code = -1
         if not 0 <= code < self.codes or isinstance(argument, bool):
@@ -189,7 +189,7 @@ class Format:
         return magnitude | (self.sign_bit if negative else 0)
 
     def _plain_number(self, value: float | Fraction) -> float | Fraction:
-        """Convert a value, which may be a numpy scalar, exactly to a Python number; reject anything else."""
+        """Convert a value, which may be a NumPy scalar, exactly to a Python number; reject anything else."""
         from decimal import Decimal
         from fractions import Fraction
 

@@ -96,7 +96,7 @@ def survey(plan: SurveyPlan, path: str | PathLike[str], *, report: Progress | No
         recorded = Choices.load(path)
         if (recorded.gpu, recorded.library) != (gpu, version):
             raise FileError(
-                f"{path} has the choices of {recorded.source}, but this is {version} on an {gpu}; give another file"
+                f"{path} has the choices of {recorded.source}, but this is {version} on an {gpu}; choose another file"
             )
         runs = {layer: recorded.runs(*layer) or [] for layer in recorded.listed}
     layers = [(kind, *pair) for kind in plan.kinds for pair in dict.fromkeys(plan.layers.values())]

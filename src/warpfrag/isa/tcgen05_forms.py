@@ -343,7 +343,7 @@ PUBLISHED_ARCH = "sm_100"
 def unpublished(form: TensorForm, arch: str) -> str:
     """Return the reason why a tcgen05.mma is not modelled: the property that is not published."""
     if not form.is_typed:
-        return "the name has no shape and types: give m, n, a, b and d"
+        return "the name has no shape and types: pass m, n, a, b and d"
     if form.is_sparse:
         return "the order in which a sparse mma adds its terms is not published"
     if form.spelling.is_weight_stationary:

@@ -95,7 +95,7 @@ def read_cute(
         return _read_tensor_memory(str(text), pointer, thread_layout.dims_of("cute", len(thread_layout.MATRIX), dims))
     threads, values = _modes(text)
     if shape is None:
-        raise InvalidOperand("cute: a CuTe layout has no extents; give them, as in shape=(16, 8)")
+        raise InvalidOperand("cute: a CuTe layout has no extents; pass them, as in shape=(16, 8)")
     sizes = thread_layout.shape_of("cute", shape)
     thread_layout.check_slots("cute", slots)
     names = thread_layout.dims_of("cute", len(sizes), dims)

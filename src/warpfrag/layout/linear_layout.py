@@ -133,7 +133,7 @@ class Layout(LinearMap):
             raise InvalidOperand(f"coordinates must have different first letters, got {', '.join(map(quote, extents))}")
         for axis, text in bases.items():
             if not isinstance(text, str):
-                raise InvalidOperand(f"{axis}: expected bases as text such as 'c2 c4 r1', got {quote(text)}")
+                raise InvalidOperand(f"{axis}: expected bases such as 'c2 c4 r1', got {quote(text)}")
         if "lane" in bases:
             bases = {
                 name: bases.get(name, "") for name in REGISTERS if name in bases or name in MAY_BE_LEFT_OUT

@@ -366,7 +366,7 @@ class LinearMap:
     def reshape(self, ins: Mapping[str, int] | None = None, outs: Mapping[str, int] | None = None) -> Self:
         """Regroup the inputs, the outputs or both to other names and extents; the map stays the same.
 
-        As in numpy's reshape, the last axis varies fastest, and the order of places stays the same. For example, number
+        As in NumPy's reshape, the last axis varies fastest, and the order of places stays the same. For example, number
         the threads of a warpgroup, 32 for each warp:
 
         >>> from warpfrag.layout.linear_layout import Layout

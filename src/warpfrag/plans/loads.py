@@ -110,7 +110,7 @@ class MatrixLines(NamedTuple):
 
 @lru_cache(maxsize=32)
 def element_addresses(memory: Memory, shape: tuple[int, int], bits: int) -> list[list[int]]:
-    """Return the first byte of each element of a matrix. Avoids numpy, so that look-ups stay fast."""
+    """Return the first byte of each element of a matrix. Avoids NumPy so that look-ups stay fast."""
     rows, cols = map(range, shape)
     matrix_shape = shape if memory.pitch is None else None  # `address` would check the shape for every element
     return [[memory.address(row=row, col=col, bits=bits, shape=matrix_shape) for col in cols] for row in rows]

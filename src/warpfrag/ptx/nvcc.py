@@ -47,7 +47,7 @@ def compile_cuda(
     CompilationFailed with nvcc's message, or MissingExtra if there is no nvcc.
     """
     if arch not in targets():
-        raise InvalidOperand(f"expected arch as a target such as sm_90a, got {quote(arch)}")
+        raise InvalidOperand(f"expected arch to be a target such as sm_90a, got {quote(arch)}")
     words = _options(options)
     instances = _instances(instantiate)
     if isinstance(source, str) and "\n" in source:
@@ -79,7 +79,7 @@ def _instances(names: Sequence[str]) -> str:
     """Return CUDA C++ that instantiates kernel templates by taking their addresses."""
     if isinstance(names, str) or not all(isinstance(name, str) and TEMPLATE.fullmatch(name) for name in names):
         raise InvalidOperand(
-            f'expected instantiate as a list of templates such as ["gemm<float, 16>"], got {quote(names)}'
+            f'expected instantiate to be a list of templates such as ["gemm<float, 16>"], got {quote(names)}'
         )
     return "".join(
         f"\nstatic auto *const warpfrag_instance_{number} = &{name};" for number, name in enumerate(names)
@@ -99,7 +99,7 @@ def cccl_folder(nvcc: Path) -> Path | None:
 
 def _options(options: Sequence[str]) -> tuple[str, ...]:
     if not isinstance(options, tuple | list) or not all(isinstance(word, str) for word in options):
-        raise InvalidOperand(f'expected options as a list of words such as ["-DN=4"], got {quote(options)}')
+        raise InvalidOperand(f'expected options to be a list of words such as ["-DN=4"], got {quote(options)}')
     for word in options:
         if FORBIDDEN.fullmatch(word):
             raise InvalidOperand(f"options: {quote(word)} selects nvcc's output or target, which is fixed: see arch")

@@ -1,4 +1,4 @@
-"""Machine code (SASS): read cubins, fatbins and binaries that contain them, and run their kernels on numpy arrays.
+"""Machine code (SASS): read cubins, fatbins and binaries that contain them, and run their kernels on NumPy arrays.
 
     module = wf.sass.load("kernel.cubin")
     run = module["k"].launch(grid=4, block=128, args=[x, y, np.int32(n)])
@@ -7,7 +7,7 @@ warpfrag executes kernels that you own or that are open source, to test software
 libraries are rejected, because their licence forbids disassembly.
 
 `fatbin` and `cubin` read files, `disassembler` decodes a function through nvdisasm, `instruction_parser` reads its
-text, `opcodes` has a row for every opcode, and `lowering` translates a function to a program of the machine.
+text, `opcodes` has a row for every opcode, and `lowering` translates a function to a program that the machine runs.
 """
 
 from __future__ import annotations

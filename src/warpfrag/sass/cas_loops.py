@@ -1,4 +1,4 @@
-"""Compare-and-swap loops that compute one commuting atomic, as ptxas emits for 64-bit atomics in shared memory.
+"""Compare-and-swap loops that compute one commuting atomic, which ptxas emits for 64-bit atomics in shared memory.
 
     again: old = load [a]            and for min and max:    again: old = load [a]
            new = f(old)                                             if x >= old: leave
@@ -290,7 +290,7 @@ def is_number(node: Node, number: int) -> bool:
 
 
 def extreme(leaving: DecodedInstruction, guard: Node, new: tuple[Node, ...]) -> tuple[str, list[tuple[Node, Node]]]:
-    """Return the minimum or maximum that a loop computes: it is left early if the new value would not replace the old.
+    """Return the minimum or maximum that a loop computes: it exits early if the new value would not replace the old.
 
     The values are compared word by word, so it is enough to evaluate words in all orders. This is valid only if the
     compared words are the stored words, so the pairs that must be equal are returned too.

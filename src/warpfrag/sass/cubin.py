@@ -1,4 +1,4 @@
-"""Reads cubins: the functions of a GPU program with their code, parameters, constants, sizes and source lines.
+"""Read cubins: the functions of a GPU program with their code, parameters, constants, sizes and source lines.
 
 Nothing has an address yet. Words that depend on addresses are listed as relocations, and `CubinSection.relocated`
 fills them in when the caller has placed the symbols.

@@ -1,4 +1,4 @@
-"""Decodes machine code with nvdisasm; its text is cached by content.
+"""Decode machine code with nvdisasm; its text is cached by content.
 
 One nvdisasm process decodes all functions as one raw binary, because most of its time is start-up. The text of a
 function does not depend on the functions before it, because code addresses are relative to its own start.

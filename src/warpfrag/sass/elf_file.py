@@ -1,4 +1,4 @@
-"""Reads 64-bit little-endian ELF files: sections, symbols, relocations and the soname.
+"""Read 64-bit little-endian ELF files: sections, symbols, relocations and the soname.
 
 Every offset and index is checked: a truncated or corrupt file raises FileError with the section.
 """

@@ -1,4 +1,4 @@
-"""Emits the machine instructions for one SASS instruction: operands, temporaries, guards.
+"""Emit the machine instructions for one SASS instruction: operands, temporaries, guards.
 
 All machine instructions of a SASS instruction have its address as their line. The next SASS instruction reuses the
 temporaries. Architectural registers are read before they are written: an expansion writes them last.
@@ -97,7 +97,7 @@ class Emitter:
         *,
         has_groups: bool,
     ) -> None:
-        """Take the start of each constant bank, the space of shared addresses, and the first parameter in bank 0.
+        """Create an emitter, given the bank offsets, the space of shared addresses and the offset of the parameters.
 
         `driver_functions` has the addresses that represent driver functions. With `has_groups`, lanes may run the same
         instruction in several groups (WARPSYNC.EXCLUSIVE).

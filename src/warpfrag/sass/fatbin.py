@@ -1,4 +1,4 @@
-"""Reads fatbins and the files that contain them: finds the images for each architecture and decompresses them.
+"""Read fatbins and the files that contain them: find the images for each architecture and decompress them.
 
 An image is a cubin or PTX text. NVIDIA's closed libraries are rejected, because their licence forbids disassembly.
 """
@@ -179,7 +179,7 @@ def _members(place: FileRange) -> Iterator[tuple[int, int, int]]:
     table = place.read()
     count = MEMBERS.unpack_from(table)[0] if len(table) >= MEMBERS.size else 0
     if not count or MEMBERS.size + count * ENTRY.size > len(table):
-        raise place.error("its table of cubins is truncated")
+        raise place.error("its cubin table is truncated")
     for index in range(count):
         _, _, offset, size, _, _, _, arch, *_ = ENTRY.unpack_from(table, MEMBERS.size + index * ENTRY.size)
         yield arch, offset, size

@@ -1,4 +1,4 @@
-"""Parses one line of nvdisasm's text into a SassInstruction.
+"""Parse one line of nvdisasm's text into a SassInstruction.
 
 Floating-point immediates are read from the encoding, because the text does not show the payload of a NaN. Raises
 SassError with the address if the text does not follow the grammar.

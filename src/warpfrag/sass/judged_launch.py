@@ -1,4 +1,4 @@
-"""Decides whether a machine-code result is exact: compared spellings, fixed order, written values.
+"""Decide whether a machine-code result is exact: compared spellings, fixed order, written values.
 
 The judge runs in the interpreter; for a short launch, its run is the launch itself. A longer launch runs again without
 the judge, and reports that its order was not judged.
@@ -28,12 +28,10 @@ from warpfrag.sass.uncertain_values import values_of
 
 MAX_MARKS = 32  # maximum number of registers that may be read unassigned; tracking more takes too long
 FEW_STEPS = 2000
-"""The instructions of a batch of blocks after which compiled code is tried: it decides less, but is fast."""
+"""The number of instructions per batch after which compiled code is tried, which decides less but is fast."""
 MAX_STEPS = 30_000
-"""The instructions per batch after which the judge gives up: a few seconds."""
-NOT_JUDGED = (
-    "the launch is too long to judge the order of its accesses; a smaller grid of the same kernel may be judged"
-)
+"""The number of instructions per batch after which the judge gives up: a few seconds."""
+NOT_JUDGED = "the launch is too long to judge the order of its accesses; try a smaller grid"
 
 
 def judge(

@@ -1,4 +1,4 @@
-"""Reads DWARF line programs (.debug_line and .nv_debug_line_sass): the source line of each instruction."""
+"""Read DWARF line programs (.debug_line and .nv_debug_line_sass): the source line of each instruction."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Lowers a machine-code function to a program of the machine.
+"""Lower a machine-code function to a program that the machine runs.
 
 The constant banks are one buffer, bank 0 first, which is also visible in the parameter window.
 """

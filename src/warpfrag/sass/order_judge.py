@@ -1,4 +1,4 @@
-"""Decides whether unspecified order or unwritten values can change the memory that machine code leaves.
+"""Decide whether unspecified order or unwritten values can change the memory that machine code leaves.
 
 The race check compares accesses (`races`). Machine code has fewer synchronisation instructions than PTX, because lanes
 that run together need none. So lanes of a warp are ordered as long as they have taken the same branches since they last
@@ -60,7 +60,7 @@ MAX_LAYERS = 16  # maximum number of atomic layers per word
 EXTREMES = {"min", "max"}
 MAX_ANSWERS = 256  # of an mbarrier: results of tests and arrivals
 ASYNCHRONOUS, BY_COPIES = -1, -2
-"""The threads of changes that happen at any time: bytes that are copied, and arrivals that wait for cp.async."""
+"""Pseudo-threads for changes that may happen at any time: copied bytes, and arrivals that wait for cp.async."""
 
 
 class JudgedOrder(RaceCheck):
@@ -314,7 +314,7 @@ class JudgedOrder(RaceCheck):
         elif len(layers) < MAX_LAYERS:
             layers.append(new)
         else:
-            self.collector.leave_out("atomics: too many update one word to track them all")
+            self.collector.leave_out("atomics: too many of them update one word to be tracked")
 
     def follows(self, layer: AtomicLayer, thread: int, name: str, *, is_sensitive: bool) -> bool:
         """Return True if an atomic commutes with a layer's atomics or is ordered after them."""

@@ -210,7 +210,7 @@ class SassModule(KernelModule):
 
 
 def moved(inst: SassInstruction, start: int) -> SassInstruction:
-    """Return an instruction of a function that starts at an address; absolute targets are already addresses."""
+    """Return an instruction of a function that is placed at an address; absolute targets stay unchanged."""
     operands = tuple(
         replace(operand, address=operand.address + start)
         if isinstance(operand, CodeTarget) and "ABS" not in inst.modifiers

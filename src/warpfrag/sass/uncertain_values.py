@@ -32,7 +32,7 @@ def source_of(program: Program, at: int) -> str:
     inst = program.instructions[at]
     names = sorted(name for name in special_registers_of(inst) if name.split(".", maxsplit=1)[0] in INEXACT)
     if names:
-        return f"{inst.text}: {', '.join(names)} has another value on a GPU, and it reaches memory"
+        return f"{inst.text}: {', '.join(names)} has a different value on a GPU, and it reaches memory"
     if isinstance(inst.action, actions.MemoryBarrier) and is_wanted(inst):
         result = "result of the wait" if inst.action.name in WAITS else "state that is returned"
         return f"{inst.text}: the {result} depends on timing, and it reaches memory"

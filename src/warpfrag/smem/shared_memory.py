@@ -274,7 +274,7 @@ class Memory:
         if self.pitch is not None:
             return self.pitch
         if shape is None:
-            raise InvalidOperand("without a pitch, rows follow each other without gaps: give the shape of the matrix")
+            raise InvalidOperand("without a pitch, rows follow each other without gaps: pass the shape of the matrix")
         return -(-shape[1 if self.order == "row" else 0] * bits // 8)
 
 
@@ -307,7 +307,7 @@ def as_bytes(shared: ArrayLike, *, batch: bool = False) -> NDArray[np.uint8]:
     memory = as_array(shared, "shared")
     if memory.dtype.name != "uint8" or not (memory.ndim == 1 or (batch and memory.ndim)):
         raise InvalidOperand(
-            f"expected shared as uint8[{'..., ' if batch else ''}bytes], got {memory.dtype} of shape {memory.shape}"
+            f"expected shared to be uint8[{'..., ' if batch else ''}bytes], got {memory.dtype} of shape {memory.shape}"
         )
     return memory
 

@@ -455,7 +455,7 @@ def replace_field(data: bytes, name: str, number: int, axis: int = 0) -> bytes:
     if row.choices and number >= row.choices:
         raise ValueError(f"expected {name} 0..{row.choices - 1}, got {number}")
     if number % row.unit:
-        raise ValueError(f"expected {name} as a multiple of {row.unit}, got {number}")
+        raise ValueError(f"expected {name} to be a multiple of {row.unit}, got {number}")
     if name == "elemtype":
         number = TYPES_BY_NUMBER[number].map_code
     word = field.write(int.from_bytes(data, "little"), axis, (number - row.bias) // row.unit)

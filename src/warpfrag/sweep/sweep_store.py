@@ -282,14 +282,14 @@ class StoreWriter(StoreReader):
             self._group = self._zarr.create_group(self.path, attributes={KEY: header})
             return
         if not (self.path / METADATA).exists():
-            raise FileError(f"{quote(str(self.path))} exists and is not a sweep; give another name with -o")
+            raise FileError(f"{quote(str(self.path))} exists and is not a sweep; choose another name with -o")
         stored = read_header(self.path)
         for name in ("plan", *versions()):
             if stored.get(name) != header[name]:
                 change = f"it was made with {name} {stored.get(name)}; this is {header[name]}"
                 if name == "plan":
                     change = _difference(stored[name], header[name])
-                raise FileError(f"{quote(str(self.path))} has a different sweep: {change}; give another name with -o")
+                raise FileError(f"{quote(str(self.path))} has a different sweep: {change}; choose another name with -o")
         self._group = self._zarr.open_group(self.path, mode="r+")
 
     def __enter__(self) -> Self:

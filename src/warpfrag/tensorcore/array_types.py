@@ -111,7 +111,7 @@ class Scaled(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Matrix:
-    """A matrix argument, or a batch of matrices: a numpy array, or an array in GPU memory."""
+    """A matrix argument, or a batch of matrices: a NumPy array, or an array in GPU memory."""
 
     name: str
     array: Any
@@ -198,7 +198,7 @@ def dtype_of(array: HasDtype) -> np.dtype[Any]:
 
 
 def to_host(array: MatrixLike, kind: ArrayKind) -> ArrayLike:
-    """Return the array as a numpy array in host memory; a numpy array is returned unchanged."""
+    """Return the array as a NumPy array in host memory; a NumPy array is returned unchanged."""
     if kind.library == "cupy":
         return cast("ArrayLike", cast("cupy.ndarray", array).get())
     if kind.library != "torch":

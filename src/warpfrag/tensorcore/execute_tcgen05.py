@@ -104,7 +104,7 @@ class TensorProduct:
         unknown = [name for name in self.at if name not in ("a", "scale_a", "scale_b", "metadata")]
         if unknown:
             raise InvalidOperand(
-                f"at= gives tensor-memory columns of a, scale_a, scale_b and metadata; got {quote(unknown[0])}"
+                f"at= sets tensor-memory columns of a, scale_a, scale_b and metadata; got {quote(unknown[0])}"
             )
         if self.idesc is not None:
             names = ("kind", "sparse", "m", "n", "a", "b", "d", "scale_type")

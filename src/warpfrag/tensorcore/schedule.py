@@ -1,6 +1,6 @@
 """Split gemms into blocks of outputs, and run them on threads, for every rule and backend.
 
-Many small tiles are distributed whole; a large tile is split along its longer side. Compiled code and numpy run without
+Many small tiles are distributed whole; a large tile is split along its longer side. Compiled code and NumPy run without
 the GIL, so plain threads are enough.
 """
 

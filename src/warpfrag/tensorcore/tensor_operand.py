@@ -378,5 +378,5 @@ def missing_shape(form: TensorForm, label: str) -> IllegalInstruction:
     k, types = EXAMPLES[form.kind]
     m, scales = 256 if "cta_group::2" in form.name else 128, ".ue4m3" if "scale_vec::4X" in form.name else ""
     example = f"{form.name}.m{m}n256k{k << bool(form.operation.sparsity)}.{types}{scales}"
-    reason = f"{label} depends on the shape and types, which the name does not have; give them, for example {example}"
+    reason = f"{label} depends on the shape and types, which the name does not have; pass them, for example {example}"
     return IllegalInstruction(form.name, reason)

@@ -111,7 +111,7 @@ def _emulation_here(name: str) -> Emulation | None:
     owners = {emulation.thread for emulation in emulations}
     if not own and len(owners) > 1:
         raise InvalidOperand(
-            f"{name} in thread {current_thread().name!r}: {len(owners)} other threads emulate; enter an emulation here"
+            f"{name} in thread {current_thread().name!r}: {len(owners)} other threads have an emulation; enter one here"
         )
     return (own or emulations or (None,))[-1]
 
@@ -153,7 +153,7 @@ class Emulation(TorchDispatchMode):
 
     An emulation applies to every thread of the process except threads that enter their own. If several threads have an
     emulation, a matmul in a thread without one is rejected. Functions of torch.compile run uncompiled. Other operations
-    that sum products (mv, dot, convolutions, fused recurrent layers) stay PyTorch's own, with a `NotEmulated` warning
+    that sum products (mv, dot, convolutions, fused recurrent layers) are left to PyTorch, with a `NotEmulated` warning
     for each. A matmul in a process that is forked inside an emulation, such as a DataLoader worker, is rejected.
     """
 
@@ -447,7 +447,7 @@ class Emulation(TorchDispatchMode):
         return f"<Emulation: {self._heading()}>"
 
     def _heading(self) -> str:
-        used = self.library or ("the instruction of each dtype" if self.is_chosen else self.instruction)
+        used = self.library or ("the instruction for each dtype" if self.is_chosen else self.instruction)
         order = f"{sum(record.is_guess for record in self)} orders guessed" if self.library else self.order
         return f"{used} on {self.arch}, {order}: {len(self.records)} products"
 
@@ -493,7 +493,7 @@ PLAIN_FLOAT32 = "float32 without TF32 is not modelled"
 
 
 def is_plain_float32(operation: TorchProduct) -> bool:
-    """Return True for a matmul of float32 that PyTorch's settings do not allow a GPU to compute in TF32."""
+    """Return True for a float32 matmul that PyTorch's settings do not allow a GPU to compute in TF32."""
     if operation.A.dtype != torch.float32:
         return False
     matmul = torch.backends.cuda.matmul  # allow_tf32 cannot be read if fp32_precision (PyTorch 2.9) was set to tf32

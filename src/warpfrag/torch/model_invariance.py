@@ -72,7 +72,7 @@ class ModelInvariance(TextCard):
         return tuple(layer for layer in self.layers if layer.changes)
 
     def __str__(self) -> str:
-        """Return each layer that changes, with its orders and a remedy, then the guesses and what was not judged."""
+        """Return each layer that changes, with its orders and a remedy, then guesses and unjudged operations."""
         sizes = ", ".join(map(str, self.batches))
         open_layers = [layer for layer in self.layers if not layer.is_judged and not layer.changes]
         count = len(self.layers) - len(open_layers)
@@ -214,7 +214,7 @@ def _call(model: torch.nn.Module, example: Any, size: int) -> None:  # noqa: ANN
 
 
 def _remedy(known: tuple[PredictedOrder | None, ...], arch: str, layer: LayerOrders) -> str:
-    """Return the smallest m from which the order is that of the largest batch, as advice."""
+    """Return advice: the smallest m from which the order is the same as for the largest batch."""
     if not layer.changes:
         return ""
     largest = max((entry for entry in known if entry is not None), key=lambda entry: entry.shape[0])

@@ -154,5 +154,5 @@ COPIES = {
 
 
 def computes(func: Any) -> bool:  # noqa: ANN401 (an overload of torch)
-    """Return True if an operation does arithmetic, so that a GPU's result may have other bits."""
+    """Return True if an operation does arithmetic, so that a GPU's result may have different bits."""
     return not func.is_view and func.overloadpacket.__name__ not in COPIES

@@ -99,7 +99,7 @@ class HostTensors(TorchFunctionMode):
     """A mode that runs PyTorch calls in host memory instead of GPU memory."""
 
     def __init__(self) -> None:
-        """Start without addresses of tensors."""
+        """Start without tensor addresses."""
         super().__init__()
         self.addresses = TensorAddresses()
 
@@ -395,7 +395,7 @@ class CompiledCall:
 
 
 def _compile_on_host(original: Callable[..., Any]) -> Callable[..., Any]:
-    """Return torch.compile for host tensors that stand for CUDA tensors."""
+    """Return torch.compile for host tensors that represent CUDA tensors."""
 
     def compile_function(model: Any = None, **options: object) -> Any:  # noqa: ANN401 # PyTorch's own signature
         if model is None:

@@ -69,7 +69,7 @@ class HostArray:
 
 
 def as_tensor(value: object) -> object:
-    """Return an argument for Triton; NumPy arrays become tensors, also inside tuples."""
+    """Return an argument for Triton; NumPy arrays become tensors, including those in tuples."""
     if isinstance(value, np.ndarray):
         return HostArray(value)
     if isinstance(value, np.generic):
@@ -110,7 +110,7 @@ def _memory(start: int, size: int, *, writable: bool) -> NDArray[np.uint8]:
 
 
 View = Callable[[NDArray[np.uint8], int], NDArray[np.uint8]]
-"""A function that returns the memory of an argument from an offset."""
+"""A function that returns an argument's memory, starting at an offset."""
 
 
 class EntryArguments:

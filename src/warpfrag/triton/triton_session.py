@@ -202,7 +202,7 @@ class Session:
         return run
 
     def _with_single_config(self, original: Callable[..., Any]) -> Callable[..., Any]:
-        """Return `Autotuner.run` with one configuration, without timing; cached choices for real GPUs are kept."""
+        """Return a version of `Autotuner.run` that uses one configuration, without timing, and keeps cached choices."""
 
         def run(tuner: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 # Triton's own signature
             before = tuner.configs, tuner.cache

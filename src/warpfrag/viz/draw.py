@@ -112,7 +112,7 @@ def draw(
         return replace(picture, title=title or picture.title, theme=theme)
     if isinstance(subject, Operand):
         raise InvalidOperand(
-            f"to draw an operand, give its instruction and its name: draw(instruction, {subject.role!r})"
+            f"to draw an operand, pass its instruction and its name: draw(instruction, {subject.role!r})"
         )
     instruction = get(cast("str | Instruction", subject), arch=arch)
     chosen = _operand(instruction, operand)

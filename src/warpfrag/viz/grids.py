@@ -35,7 +35,7 @@ class Cut(NamedTuple):
             return 0, extent - 1
         pair = isinstance(asked, tuple | list) and len(asked) == 2 and all(isinstance(index, int) for index in asked)
         if not pair or not 0 <= asked[0] <= asked[1] < extent:
-            raise InvalidOperand(f"expected {name} as (first, last) in 0..{extent - 1}, got {quote(asked)}")
+            raise InvalidOperand(f"expected {name} to be (first, last) in 0..{extent - 1}, got {quote(asked)}")
         return asked
 
     def reject(self, figure: str) -> None:

@@ -111,7 +111,7 @@ def box_drawing(described: str, fields: TensorMapFields, cut: Cut) -> GridDrawin
     """Return the figure of a tensor map; raise an error if the driver would reject the map."""
     problems = fields.problems()
     if problems:
-        raise InvalidOperand(f"{described} is not a tensor map that the driver accepts: {'; '.join(problems)}")
+        raise InvalidOperand(f"the driver would reject {described}: {'; '.join(problems)}")
     figure = BoxFigure(fields)
     extents = " x ".join(map(str, fields.box_shape[::-1]))
     notes = [f"A box is {extents} of {fields.element.name}: a copy completes {fields.box_bytes} bytes of its mbarrier."]

@@ -1,6 +1,6 @@
 """Memory as C++ sees it: pointers into allocations, and tiles of elements in rows or columns.
 
-A pointer refers to an element of an array. Every memory argument accepts a pointer, a numpy array or any object with a
+A pointer refers to an element of an array. Every memory argument accepts a pointer, a NumPy array or any object with a
 buffer. A pointer into a view cannot reach beyond the view.
 
 The start of an allocation counts as aligned, as on the GPU, for any host address. Offsets of a view are relative to the
@@ -73,7 +73,7 @@ def _whole(elements: object) -> int:
 
 
 def ptr(memory: object) -> Pointer:
-    """Return a pointer to the first element of a numpy array or buffer; add a number of elements to advance it.
+    """Return a pointer to the first element of a NumPy array or buffer; add a number of elements to advance it.
 
     Loads and stores require alignment to 256 bits, relative to the start of the allocation.
 
@@ -100,7 +100,7 @@ def _from_buffer(memory: object) -> NDArray[Any]:
         view = memoryview(memory)  # type: ignore[arg-type]  # an object without a buffer is rejected
     except TypeError:
         raise InvalidOperand(
-            f"memory: expected a numpy array, a wmma.ptr or an object with a buffer; got {type(memory).__name__}"
+            f"memory: expected a NumPy array, a wmma.ptr or an object with a buffer; got {type(memory).__name__}"
         ) from None
     return np.asarray(view)
 

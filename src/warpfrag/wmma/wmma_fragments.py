@@ -224,7 +224,7 @@ def _check_layout(use: Uses, layout: object) -> None:
     """Check the layout: part of a multiplicand's type, but an argument of each accumulator load and store."""
     if use is Uses.accumulator and layout is not None:
         raise InvalidOperand(
-            f"fragment accumulator: expected no Layout, got {spelling(layout)}; give mem_row_major or mem_col_major to "
+            f"fragment accumulator: expected no Layout, got {spelling(layout)}; pass mem_row_major or mem_col_major to "
             "load_matrix_sync and store_matrix_sync"
         )
     if use is not Uses.accumulator and not isinstance(layout, MatrixLayout):

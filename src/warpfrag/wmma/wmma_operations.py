@@ -88,7 +88,7 @@ def mma_sync(d: Fragment, a: Fragment, b: Fragment, c: Fragment, satf: bool = Fa
     if a.element_type == B1:
         raise InvalidOperand("mma_sync: for bits, use experimental.bmma_sync, which takes the bit operation")
     if not isinstance(satf, bool | np.bool):
-        raise InvalidOperand(f"mma_sync: expected satf as True or False, got {quote(satf)}")
+        raise InvalidOperand(f"mma_sync: expected satf to be True or False, got {quote(satf)}")
     is_float = a.element_type.format.is_float
     multiply(d, a, b, c, saturate=bool(satf) and not is_float)
     if satf and is_float:
@@ -124,7 +124,7 @@ def check_product(label: str, d: Fragment, a: Fragment, b: Fragment, c: Fragment
     _check_fragments(label, **fragments)
     for name, use in ROLES.items():
         if fragments[name].use is not use:
-            raise InvalidOperand(f"{label}: expected {use} as {name}, got {fragments[name]!r}")
+            raise InvalidOperand(f"{label}: expected {name} to be {use}, got {fragments[name]!r}")
     for field, of in (("arch", lambda entry: entry.arch), ("size m x n x k", lambda entry: sizes(entry.shape))):
         values = {name: of(entry) for name, entry in fragments.items()}
         if len(set(values.values())) > 1:
@@ -164,7 +164,7 @@ def _tile(
     check_memory_type(place, a.element_type, label)
     if writes and not place.array.flags.writeable:
         raise InvalidOperand(f"{label}: expected memory that can be written, got read-only memory")
-    step = check_integer(ldm, f"{label}: expected ldm as an integer")
+    step = check_integer(ldm, f"{label}: expected ldm to be an integer")
     rows, cols = a.operand.shape
     lines, extent = (rows, cols) if word == "row" else (cols, rows)
     return Tile(place, step, lines, extent, a.operand.format.bits).view(label)

@@ -94,7 +94,7 @@ class ElementType:
 
     @property
     def dtype(self) -> np.dtype[np.generic[object]]:
-        """The numpy dtype of one entry of `x`."""
+        """The NumPy dtype of one entry of `x`."""
         if self.storage:
             return self.storage.dtype
         return natural_dtype(self.format) if self.format_name else np.dtype(np.uint32)

@@ -186,7 +186,7 @@ class Choices:
         }  # fmt: skip
         text = np.frombuffer(json.dumps(header).encode(), np.uint8)
         stream = BytesIO()
-        np.savez_compressed(stream, header=text, **arrays)  # type: ignore[arg-type] # numpy's stub has a flag there
+        np.savez_compressed(stream, header=text, **arrays)  # type: ignore[arg-type] # NumPy's stub has a flag there
         return stream.getvalue()
 
     @classmethod

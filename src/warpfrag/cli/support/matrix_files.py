@@ -102,7 +102,7 @@ class InputSource:
             found = archive.files
         if not found:
             listed = ", ".join(archive.files)
-            raise FileError(f"{self.name} has no array {quote(wanted)} but {quote(listed)}: choose one with FILE:NAME")
+            raise FileError(f"{self.name} has no array {quote(wanted)}; it has {quote(listed)}; name one as FILE:NAME")
         sizes = [] if archive.zip is None else [entry.file_size for entry in archive.zip.infolist()]
         if sum(sizes) > MAX_ARRAY_BYTES:
             raise FileError(f"{self.name}: its arrays have more than {MAX_ARRAY_BYTES} bytes")

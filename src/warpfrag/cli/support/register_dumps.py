@@ -211,7 +211,7 @@ def _rows(lines: list[DumpLine], dumped: DumpFormat, *, is_value: bool) -> tuple
                 hint = ": print each lane once, and name the warp if there are several" if found > count else ""
                 if found < count and any(word.has_prefix for word in row):
                     hint = " with 0x, and numbers without it do not count: print all in the same way"
-                raise InvalidOperand(f"expected {count} {noun} of lane {lane}, got {found}{hint}")
+                raise InvalidOperand(f"expected {count} {noun} for lane {lane}, got {found}{hint}")
     return groups, count
 
 

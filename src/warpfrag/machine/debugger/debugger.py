@@ -116,13 +116,13 @@ class Debugger:
         file, number_of_source = _source_line(source)
         for name, number in (("line", line), ("source", number_of_source), ("warp", warp)):
             if number is not None and not (is_whole(number) and number >= 0):
-                raise InvalidOperand(f"expected {name} as a number, got {quote(number)}")
+                raise InvalidOperand(f"expected {name} to be a number, got {quote(number)}")
         if opcode is not None and not isinstance(opcode, str):
             raise InvalidOperand(
                 f"expected an opcode or its first qualifiers, such as 'mma' or 'ld.global'; got {quote(opcode)}"
             )
         if condition is not None and not callable(condition):
-            raise InvalidOperand(f"expected condition as a function of the debugger, got {quote(condition)}")
+            raise InvalidOperand(f"expected condition to be a function of the debugger, got {quote(condition)}")
         point = Breakpoint(
             line, opcode, number_of_source, condition, None if block is None else _index(block), warp, file
         )
@@ -163,7 +163,7 @@ class Debugger:
         `shared` is an address as the kernel uses it, in the memory of `block`. `access` may be "read" or "any".
         """
         if not (isinstance(access, str) and access in {"write", "read", "any"}):
-            raise InvalidOperand(f"expected access write, read or any, got {quote(access)}")
+            raise InvalidOperand(f"expected access to be write, read or any, got {quote(access)}")
         if not is_whole(size) or size < 1 or not (shared is None or is_whole(shared)):
             raise InvalidOperand(f"expected size and shared in bytes, got {quote(size)} and {quote(shared)}")
         if (array is None) == (shared is None):
@@ -505,7 +505,7 @@ def _source_line(source: int | str | None) -> tuple[str, int | None]:
         return "", source
     file, _, digits = source.rpartition(":")
     if not file or not digits.isdecimal():
-        raise InvalidOperand(f"expected source as a line such as 12 or softmax.py:12, got {quote(source)}")
+        raise InvalidOperand(f"expected source to be a line such as 12 or softmax.py:12, got {quote(source)}")
     return file, int(digits)
 
 
@@ -513,6 +513,6 @@ def _index(block: int | Sequence[int]) -> Block:
     """Return the index of a block; missing axes are 0."""
     axes = list(block) if isinstance(block, Sequence) else [block]
     if not 1 <= len(axes) <= 3 or not all(is_whole(axis) and axis >= 0 for axis in axes):
-        raise InvalidOperand(f"expected block as one to three indices, got {quote(block)}")
+        raise InvalidOperand(f"expected block to be one to three indices, got {quote(block)}")
     x, y, z = (*map(int, axes), 0, 0)[:3]
     return x, y, z

@@ -1,1 +1,1 @@
-"""The reference engine: runs blocks of warps in Python; every register is an array over lanes."""
+"""The reference engine, which runs blocks of warps in Python; every register is an array over lanes."""

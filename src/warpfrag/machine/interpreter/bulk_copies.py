@@ -45,7 +45,7 @@ class LaneCopies:
     """The lanes that run a copy instruction, with access to their memory and mbarriers."""
 
     def __init__(self, state: WarpState, mbarriers: Mbarriers, group: LaneGroup) -> None:
-        """Create the copies of a group of lanes."""
+        """Create the copies for a group of lanes."""
         self.state, self.mbarriers, self.memory, self.group = state, mbarriers, state.memory, group
         self.owners = group.owners
         self.count = len(self.owners.blocks)
@@ -397,7 +397,7 @@ def reduce_cells(function: actions.CodeFunction, cells: Codes, places: NDArray[n
 def tensor_reduction(fields: TensorMapFields, name: str) -> actions.CodeFunction:
     """Return the result of an element-wise reduction.
 
-    It equals `red`, but f32 sums flush subnormals only if the map says so (H200).
+    It equals that of `red`, except that f32 sums flush subnormals only if the map says so (H200).
     """
     element = fields.element
     if name == "add" and element.format in {"f32", "tf32"}:

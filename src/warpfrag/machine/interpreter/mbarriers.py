@@ -4,7 +4,7 @@ An mbarrier is an opaque 64-bit object. This implementation stores, from the low
 (20 bits), expected arrivals of every phase (20), the transaction count in bytes (23, signed), and the parity of the
 phase. A phase ends when no arrival and no byte is pending; the next phase starts at once. `try_wait` may suspend a
 thread: here it sleeps until the barrier's phase ends. The first `test_wait` fails at once; a lane that tests again,
-without a store in between, is polling and sleeps too. So no lane is busy waiting.
+without a store in between, is polling and sleeps too. So no lane busy-waits.
 
 When no lane can run, every wait times out, as it may on a GPU, and lanes continue as after a failed wait. It is a
 deadlock if the machine returns to an earlier state (program counters, registers and local memory) and no other memory

@@ -240,7 +240,7 @@ class WarpState:
         return digest.digest()
 
     def indices(self, warp: int, lane: int) -> tuple[Index3, Index3]:
-        """Return the index of a thread's block, and of the thread in it."""
+        """Return the index of a thread's block, and of the thread in its block."""
         x, y, z = (int(axis[warp]) for axis in self.block_index)
         i, j, k = (int(axis[warp, lane]) for axis in self.thread_index)
         return (x, y, z), (i, j, k)

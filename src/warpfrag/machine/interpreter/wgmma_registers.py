@@ -180,7 +180,7 @@ def name_of(inst: DecodedInstruction, index: int) -> str:
 
 
 def touching(program: Program) -> set[int]:
-    """Return the instructions of wgmma, and those that read or write a tracked register."""
+    """Return the wgmma instructions, and those that read or write a tracked register."""
     tracked = tracked_registers(program)
     return {
         at

@@ -352,7 +352,7 @@ class MemoryBarrier(Action):
 
 @dataclass(frozen=True)
 class MatrixOp(Action):
-    """mma, wmma, ldmatrix, stmatrix and movmatrix: the warpfrag instruction with this name."""
+    """A matrix instruction: mma, wmma, ldmatrix, stmatrix or movmatrix, with its warpfrag name."""
 
     is_collective: ClassVar[bool] = True
     name: str

@@ -362,8 +362,8 @@ REASONS = {
     " order that ptxas chose",
     InexactCause.OVERLAPPING_STORES: "several threads store different bytes to one address without a barrier between"
     " them: the result depends on timing",
-    InexactCause.STMATRIX_ROWS: "several lanes give stmatrix one address and different bytes: the result is not"
-    " specified, and computed as on an H200",
+    InexactCause.STMATRIX_ROWS: "several lanes pass stmatrix one address and different bytes: the result is not"
+    " specified, and is computed as on an H200",
     InexactCause.LANES_AT_SAME_ADDRESS: "several lanes of a warp store different bytes to one address at once: computed"
     " as on an H200",
 }

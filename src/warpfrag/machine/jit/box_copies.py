@@ -191,7 +191,7 @@ class BoxPlan:
 
     @cached_property
     def last_starts(self) -> Index:
-        """The last coordinates at which a box is still inside the tensor."""
+        """The largest coordinates at which a box is still inside the tensor."""
         fields = self.fields
         extents = (np.array(fields.box_indices) - 1) * np.array(fields.steps)
         return np.array(fields.dims, np.int64) - 1 - extents
@@ -246,7 +246,7 @@ class BoxCopies:
     """Executes the box copies of a batch."""
 
     def __init__(self, batch: WarpState, mbarriers: BatchedMbarriers) -> None:
-        """Create the copier of a batch."""
+        """Create the copier for a batch."""
         self.batch, self.memory, self.mbarriers = batch, batch.memory, mbarriers
 
     def run(self, inst: DecodedInstruction, action: TensorCopy, group: LaneGroup) -> bool:

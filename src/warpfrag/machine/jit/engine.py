@@ -84,7 +84,7 @@ class CompiledProgram:
         self._engines: list[object] = []
 
     def is_worthwhile_after(self, instructions: int) -> bool:
-        """Return True if interpreting `instructions` more costs as much as compiling."""
+        """Return True if interpreting `instructions` more instructions would cost as much as compiling."""
         return self.interpreted_instructions + instructions >= self.patience
 
     def interpret(self, at: int, instructions: int) -> bool:

@@ -301,7 +301,7 @@ class WgmmaProducts:
         instructions: MmaInstructions,
         plans: WgmmaPlans,
     ) -> None:
-        """Create the issuer of a batch, given its pending products and register layout."""
+        """Create the issuer for a batch, given its pending products and register layout."""
         self.batch, self.products, self.layout = batch, products, layout
         self.instructions, self.plans = instructions, plans
 

@@ -1,4 +1,4 @@
-"""Tracking of unwritten registers in compiled code: one mark per lane of each register that may be read unwritten.
+"""Track unwritten registers in compiled code: one mark per lane of each register that may be read unwritten.
 
 Compilers generate such programs: a masked load leaves a register unchanged in the lanes that are masked off, all lanes
 compute with it, and a masked store uses only the loaded values. So each register that may be read unwritten, or is

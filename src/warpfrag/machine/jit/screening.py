@@ -118,7 +118,7 @@ class ProgramScreen:
 
     @cached_property
     def tracked_instructions(self) -> Bytes:
-        """One byte per instruction for what it starts or orders; all are 0 if nothing is asynchronous."""
+        """One byte per instruction for the asynchronous work that it starts or orders; all are 0 if there is none."""
         tracked = {"cp": ctx.TRACKED_COPY, "wgmma": ctx.TRACKED_PRODUCT}
         numbers = [
             ctx.TRACKED_COPY if isinstance(inst.action, actions.AsyncCopy)
@@ -167,7 +167,7 @@ class LaunchScreen:
     """The screen of one launch: the state that its batches share."""
 
     def __init__(self, program: ProgramScreen, memory: DeviceMemory, checks: Collection[Check]) -> None:
-        """Create the screen of a launch that is not yet uncertain."""
+        """Create the screen for a launch that is not yet uncertain."""
         self.program, self.compiled = program, program.compiled
         self.is_uncertain = False
         self.follows_marks = "uninitialised" in checks

@@ -124,7 +124,7 @@ def sqrt(ir: IRBuilder, a: Value) -> Value:
 
 
 def ex2(ir: IRBuilder, a: Value) -> Value:
-    """Return the unit's 2 to the power of x."""
+    """Return 2 to the power of x, as the unit computes it."""
     scaled = ir.fmul(absolute_double(ir, a, BELOW_256), float_splat(2.0**23))
     digits = ir.to_int(scaled, 32, signed=True)
     behind = ir.and_(digits, FRACTION)
@@ -139,7 +139,7 @@ def ex2(ir: IRBuilder, a: Value) -> Value:
 
 
 def lg2(ir: IRBuilder, a: Value) -> Value:
-    """Return the unit's logarithm of x to base 2."""
+    """Return the unit's base-2 logarithm of x."""
     _, magnitude, exponent, fraction = fields(ir, a)
     whole = ir.to_float(ir.sub(exponent, 127), 64, signed=True)
     total = ir.fadd(parabola(ir, "lg2", fraction), ir.fmul(whole, float_splat(2.0**PLACES)))

@@ -72,7 +72,7 @@ class Writer(NamedTuple):
         return b.or_(kept, mask), b.and_(kept, mask)
 
     def note(self, b: IRBuilder, cause: InexactCause) -> None:
-        """Record a cause why the result may differ from a GPU's."""
+        """Record a reason why the result may differ from a GPU's."""
         b.store(b.or_(b.load(self.cause, typ=I8), int(cause)), self.cause)
 
 

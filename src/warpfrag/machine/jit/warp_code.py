@@ -409,7 +409,7 @@ class WarpCode:
             ir.call_named("end_wait", VOID, self.context, self.row, mask, constant(I64, across))
 
     def free_items(self, bits: int) -> None:
-        """Leave a loop that loads items of another size: a group must not store over those of the next group."""
+        """Leave a loop that loads items of another size: a group must not overwrite the items of the next group."""
         if self.is_in_loop and self.lanes.taken - {bits}:
             self.leave()
 

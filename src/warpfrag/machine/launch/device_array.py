@@ -110,4 +110,4 @@ class AddressSpace:
 
 
 ADDRESSES = AddressSpace()
-"""The addresses of this process."""
+"""The address space of this process."""

@@ -1,8 +1,8 @@
 """Run many interleavings of one launch and compare the final memory.
 
 Each run starts from the same memory. Its seed permutes the blocks and chooses, every few instructions, the warp that
-continues. A different result shows that the order matters: a race, or a float sum by atomics. Equal results prove
-nothing; the check "races" determines which accesses are ordered.
+continues. A different result shows that the order matters: a race, or a float sum computed with atomics. Equal results
+prove nothing; the check "races" determines which accesses are ordered.
 """
 
 from __future__ import annotations

@@ -119,7 +119,7 @@ class Work:
         screen: LaunchScreen | None = None,
         batch_of: Callable[[LaunchPart], WarpBatch] | None = None,
     ) -> None:
-        """Prepare the work; `checks`, a `screen` or a function replace the engine's batch class."""
+        """Prepare the work; `checks`, a `screen` or a function replaces the engine's batch class."""
         self.program = program if compiled is None else compiled.program
         self.config, self.memory, self.compiled = config, memory, compiled
         self.checks, self.screen = checks, screen
@@ -211,7 +211,7 @@ class Work:
         try:
             self.run_all(waves, threads, progress)
         except KeyboardInterrupt as error:
-            left = "arrays keep the values stored before"
+            left = "arrays keep the values stored so far"
             error.add_note(f"interrupted after {self.done} of {waves.total} blocks; {left}")
             raise
         return self
@@ -237,7 +237,7 @@ def is_ordered(inst: DecodedInstruction) -> bool:
 
 
 def is_alone(inst: DecodedInstruction) -> bool:
-    """Return True if an instruction requires one core: it prints, or waits for other blocks' stores."""
+    """Return True if an instruction requires a single core: it prints, or waits for other blocks' stores."""
     action = inst.action
     return isinstance(action, SystemCall) or (
         isinstance(action, MemoryLoad) and action.polls and action.space in {"global", "generic"}

@@ -1,7 +1,7 @@
 """Arrays of any library as launch memory, without a copy.
 
 No library is imported: a caller that passes a tensor has already imported PyTorch. Kernels see bytes, so dtypes that
-numpy lacks (PyTorch's bfloat16) work too; an array that numpy cannot represent is passed as bytes.
+NumPy lacks (PyTorch's bfloat16) work too; an array that NumPy cannot represent is passed as bytes.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ def as_host_array(value: object, label: str) -> NDArray[Any] | None:
     Raise InvalidOperand for dtypes that no GPU reads.
     """
     if is_masked_array(value):
-        raise InvalidOperand(f"{label}: expected a plain array, got a masked one: .filled() gives one")
+        raise InvalidOperand(f"{label}: expected a plain array, got a masked one; use .filled()")
     array = value if isinstance(value, np.ndarray) else _foreign(value, label)
     numbers = value if isinstance(value, np.generic) else array  # a NumPy scalar may be a record
     if numbers is not None and numbers.dtype.hasobject:
         raise InvalidOperand(f"{label}: expected an array of numbers, got {numbers.dtype}")
     if numbers is not None and not numbers.dtype.isnative:
         raise InvalidOperand(
-            f"{label}: expected the byte order of a GPU, got big-endian numbers ({numbers.dtype.str}): see .astype"
+            f"{label}: expected little-endian numbers, got big-endian ones ({numbers.dtype.str}); convert with .astype"
         )
     return array
 
@@ -66,7 +66,7 @@ def _foreign(value: object, label: str) -> NDArray[Any] | None:
             return cast("NDArray[Any]", np.from_dlpack(value))
         except (BufferError, RuntimeError, TypeError, ValueError) as error:
             raise InvalidOperand(
-                f"{label}: numpy cannot share the memory of this {type(value).__name__} ({error}); give it as integers"
+                f"{label}: NumPy cannot share the memory of this {type(value).__name__} ({error}); pass it as integers"
             ) from None
     return np.asarray(value) if hasattr(value, "__array_interface__") else None
 

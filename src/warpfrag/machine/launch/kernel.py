@@ -240,7 +240,7 @@ class Kernel:
     ) -> Run:
         """Run the kernel; arrays among the arguments are global memory and change in place.
 
-        A struct is passed as its bytes, or as a list of its fields: arrays for pointers, numpy scalars, bytes. A
+        A struct is passed as its bytes, or as a list of its fields: arrays for pointers, NumPy scalars, bytes. A
         `Texture` or a `Surface` is passed as its handle. `params` gives all parameters as bytes instead, and `memory`
         is a `GlobalMemory` with the arrays at the addresses that they contain.
 
@@ -270,7 +270,7 @@ class Kernel:
         )
         if self.program.is_machine_code:
             if wanted == "ptx":
-                raise InvalidOperand(f"{self.name} is machine code: expected level as auto or sass, got ptx")
+                raise InvalidOperand(f"{self.name} is machine code: expected level auto or sass, got ptx")
             return self._execute(config, self.device_memory(args, config, keywords), named, engine_name, seed, options)
         given = self.take_arguments(args, keywords)
         machine: Kernel | None = None
@@ -426,7 +426,7 @@ class Kernel:
     def waves(self, config: LaunchConfig, seed: int | None, *, follow_order: bool = False) -> Waves:
         """Divide the grid into waves of blocks that run together."""
         if seed is not None and (isinstance(seed, bool) or not isinstance(seed, int | np.integer) or seed < 0):
-            raise InvalidOperand(f"expected seed as an integer of at least 0, got {quote(seed)}")
+            raise InvalidOperand(f"expected seed to be an integer of at least 0, got {quote(seed)}")
         at_once = 1 if self.order_matters else max(1, warps_at_once(self.program) // config.warps)
         if follow_order:
             at_once = min(at_once, max(1, BATCH_THREADS // (config.warps * LANES)))
@@ -443,7 +443,7 @@ def ptx_reason(program: Program, symbols: Symbols, config: LaunchConfig, options
     if calls:
         return f"the driver functions {', '.join(sorted(calls))} are executed as PTX only"
     if symbols.is_held:
-        return "variables of the module were set or are kept"
+        return "module variables were set or are kept between launches"
     if options.cooperative:
         return "cooperative launches are executed as PTX only"
     if level == "auto" and config.arch.rstrip("a") != MEASURED:

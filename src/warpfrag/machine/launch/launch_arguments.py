@@ -49,7 +49,7 @@ class GlobalMemory:
     def __init__(self, arrays: Mapping[int, object]) -> None:
         """Create the memory; raise InvalidOperand if an array is not contiguous or two arrays overlap."""
         if not isinstance(arrays, Mapping):
-            raise InvalidOperand(f"expected the arrays of global memory by address, got {quote(arrays)}")
+            raise InvalidOperand(f"expected a mapping from addresses to arrays, got {quote(arrays)}")
         self.arrays = dict(arrays)
         self.allocations: list[Allocation] = []
         for address, value in sorted(arrays.items(), key=lambda entry: _address(entry[0])):
@@ -58,7 +58,7 @@ class GlobalMemory:
             if data is None:
                 raise InvalidOperand(f"{name}: expected an array, got {quote(value)}")
             if address + len(data) > MAX_ADDRESS:
-                raise InvalidOperand(f"{name}: expected {len(data)} bytes below {MAX_ADDRESS:#x}, the end of the space")
+                raise InvalidOperand(f"{name}: {len(data)} bytes extend beyond {MAX_ADDRESS:#x}, the end of memory")
             if self.allocations and self.allocations[-1].end > address:
                 last = self.allocations[-1]
                 raise InvalidOperand(f"{name} overlaps {last.name}, which ends at {last.end:#x}")
@@ -123,7 +123,7 @@ class Arguments:
         if "params" in raw:
             return self._raw(raw["params"], args, size)
         if not hasattr(args, "__len__") or not hasattr(args, "__getitem__"):
-            raise InvalidOperand(f"expected args as a list of arguments, got {quote(args)}")
+            raise InvalidOperand(f"expected args to be a list of arguments, got {quote(args)}")
         if len(args) != len(self.parameters):
             kinds = ", ".join(f"{item.name} .{item.type}" for item in self.parameters) or "none"
             raise InvalidOperand(f"{self.kernel} takes {len(self.parameters)} arguments ({kinds}), got {len(args)}")
@@ -136,7 +136,7 @@ class Arguments:
     def _raw(self, params: object, args: Sequence[object], size: int) -> bytes:
         """Return the parameter bytes that the caller passed, after checking their size."""
         if not isinstance(params, bytes | bytearray | memoryview):
-            raise InvalidOperand(f"expected params as bytes, got {quote(params)}; give a list of arguments as args")
+            raise InvalidOperand(f"expected params to be bytes, got {quote(params)}; pass a list of arguments as args")
         if len(args):
             raise InvalidOperand(f"expected either args or params, got {len(args)} arguments and {len(params)} bytes")
         if len(params) != size:
@@ -213,7 +213,7 @@ class Arguments:
             size = max(len(flat), 1) + state_spaces.ALIGNMENT  # a gap, so that an overrun does not reach the next array
             self._next += -(-size // state_spaces.ALIGNMENT) * state_spaces.ALIGNMENT
             if self.pointer_size == 4 and self._next > self.memory_map.constants:
-                raise InvalidOperand(f"{label}: the arrays do not fit 32-bit addresses: {len(flat)} bytes are too many")
+                raise InvalidOperand(f"{label}: {len(flat)} bytes do not fit in a 32-bit address space")
         return self._known[place]
 
     def _is_pointer(self, array: NDArray[Any], parameter: Parameter) -> bool:
@@ -243,8 +243,8 @@ class Arguments:
                 continue
             if any(np.may_share_memory(resource.array, surface.array) for surface in surfaces):
                 raise InvalidOperand(
-                    f"expected {resource} and the surface of the same launch in different memory: "
-                    "a texture cache does not see stores, so what it gives is not known"
+                    f"expected {resource} and the surface of this launch to use different memory: "
+                    "a texture cache does not see stores, so the fetched value is unknown"
                 )
             if any(np.may_share_memory(resource.array, data) for data in written):
                 result[handle] = resource.copy()
@@ -266,7 +266,7 @@ class Arguments:
                 code = _scalar(value, number, field, self.pointer_size)
             else:
                 raise InvalidOperand(
-                    f"argument {number} ({name}): expected an array, a numpy scalar, bytes or None, got {quote(value)}"
+                    f"argument {number} ({name}): expected an array, a NumPy scalar, bytes or None, got {quote(value)}"
                 )
             aligned = 1 if isinstance(value, bytes) else size
             data += bytes(-len(data) % aligned) + code
@@ -320,7 +320,7 @@ def _python_number(value: float, label: str, parameter: Parameter) -> bytes:
     """Convert a plain Python number to the type of its parameter."""
     if isinstance(value, float):
         if parameter.size not in {4, 8} or parameter.type[0] in "us":
-            raise InvalidOperand(f"{label}: expected an integer, got {value}; give a numpy scalar to choose its bits")
+            raise InvalidOperand(f"{label}: expected an integer, got {value}; pass a NumPy scalar to choose its bits")
         return np.array(value, f"f{parameter.size}").tobytes()
     if parameter.type[0] == "f":
         return np.array(value, f"f{parameter.size}").tobytes()

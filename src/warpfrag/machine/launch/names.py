@@ -79,7 +79,7 @@ def resolve(wanted: object, names: Sequence[str], kind: str) -> str:
     if len(matches) == 1:
         return matches[0]
     if matches:
-        msg = f"expected one of the {kind}, got {quote(wanted)}, which may be {_listed(matches, '; ')}"
+        msg = f"expected one of the {kind}, got {quote(wanted)}, which matches {_listed(matches, '; ')}"
         raise PtxError(0, msg)
     near = get_close_matches(
         wanted[:100] if isinstance(wanted, str) else "", [readable(name) for name in names], 3, 0.5

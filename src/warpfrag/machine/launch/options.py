@@ -57,14 +57,14 @@ class LaunchOptions:
         """Reject invalid numbers."""
         explore = self.explore
         if isinstance(explore, bool) or not isinstance(explore, int | np.integer) or explore < 0:
-            raise InvalidOperand(f"expected explore as a number of runs, got {quote(explore)}")
+            raise InvalidOperand(f"expected explore to be a number of runs, got {quote(explore)}")
         if isinstance(self.limit, bool) or not isinstance(self.limit, int | np.integer):
-            raise InvalidOperand(f"expected limit as a number of warp instructions, got {quote(self.limit)}")
+            raise InvalidOperand(f"expected limit to be a number of warp instructions, got {quote(self.limit)}")
         if self.seconds is not None and not (isinstance(self.seconds, int | float) and self.seconds > 0):
-            raise InvalidOperand(f"expected seconds as a positive number, got {quote(self.seconds)}")
+            raise InvalidOperand(f"expected seconds to be a positive number, got {quote(self.seconds)}")
         if self.progress is not None and not callable(self.progress):
             raise InvalidOperand(
-                f"expected progress as a function of finished and all blocks, got {quote(self.progress)}"
+                f"expected progress to be a function of finished and all blocks, got {quote(self.progress)}"
             )
         check_flag("cooperative", self.cooperative)
         check_flag("judge", self.judge)
@@ -91,7 +91,7 @@ def launch_config(
     if limits and np.prod(limits) < np.prod(threads):
         raise InvalidOperand(f"{name} takes blocks of at most {int(np.prod(limits))} threads (.maxntid), got {threads}")
     if isinstance(shared, bool) or not isinstance(shared, int | np.integer) or shared < 0:
-        raise InvalidOperand(f"expected shared as a number of bytes, got {quote(shared)}")
+        raise InvalidOperand(f"expected shared to be a number of bytes, got {quote(shared)}")
     total = program.dynamic_start - state_spaces.SHARED_START + int(shared)
     if total > MAX_SHARED:
         raise InvalidOperand(f"expected at most {MAX_SHARED} bytes of shared memory, got {total}")
@@ -111,10 +111,10 @@ def extent_of(name: str, value: object, limits: tuple[int, int, int] | None = No
     extents = [value] if isinstance(value, int | np.integer) else list(value) if isinstance(value, Sequence) else []
     sizes = [int(extent) for extent in extents if isinstance(extent, int | np.integer) and extent >= 1]
     if not 1 <= len(extents) <= 3 or len(sizes) != len(extents):
-        raise InvalidOperand(f"expected {name} as one to three positive integers, got {quote(value)}")
+        raise InvalidOperand(f"expected {name} to be one to three positive integers, got {quote(value)}")
     x, y, z = (*sizes, 1, 1)[:3]
     if limits and any(size > limit for size, limit in zip((x, y, z), limits, strict=True)):
-        raise InvalidOperand(f"expected {name} of at most {limits}, got {quote(value)}")
+        raise InvalidOperand(f"expected {name} to be at most {limits}, got {quote(value)}")
     return x, y, z
 
 
@@ -146,7 +146,7 @@ def check_choice(name: str, values: Sequence[object], known: tuple[str, ...]) ->
     """Raise InvalidOperand unless a value is one of the known ones."""
     for value in values:
         if not isinstance(value, str) or value not in known:
-            raise InvalidOperand(f"expected {name} of {', '.join(known)}, got {quote(value)}")
+            raise InvalidOperand(f"expected {name} to be one of {', '.join(known)}, got {quote(value)}")
 
 
 MAX_CLUSTER = 8
@@ -166,7 +166,7 @@ def cluster_shape(program: Program, cluster: object, grid: tuple[int, int, int])
         if "explicitcluster" in program.directives:
             raise InvalidOperand(
                 f"{program.name} must be launched with clusters (.explicitcluster):"
-                " give options=LaunchOptions(cluster=(x, y, z))"
+                " pass options=LaunchOptions(cluster=(x, y, z))"
             )
         return (1, 1, 1), False
     if declared is not None and shape != declared:
@@ -175,7 +175,7 @@ def cluster_shape(program: Program, cluster: object, grid: tuple[int, int, int])
         )
     largest = min(MAX_CLUSTER, *program.directives.get("maxclusterrank", (MAX_CLUSTER,)))
     if prod(shape) > largest:
-        raise InvalidOperand(f"expected at most {largest} blocks in a cluster, got {prod(shape)} of {shape}")
+        raise InvalidOperand(f"expected at most {largest} blocks in a cluster, got {prod(shape)} in {shape}")
     if any(blocks % size for blocks, size in zip(grid, shape, strict=True)):
         raise InvalidOperand(f"expected a grid that is a multiple of the cluster {shape} along every axis, got {grid}")
     number = "".join(filter(str.isdigit, program.target.split("_")[-1]))
@@ -208,6 +208,6 @@ def check_resident(config: LaunchConfig, shared_bytes: int) -> None:
     x, y, z = config.grid
     if x * y * z > MULTIPROCESSORS * per_multiprocessor:
         raise InvalidOperand(
-            f"a cooperative launch needs all blocks at once: of {config.threads} threads and {shared_bytes} bytes of "
-            f"shared memory an H200 holds {MULTIPROCESSORS} x {per_multiprocessor}, got a grid of {x * y * z}"
+            f"a cooperative launch needs all blocks at once: an H200 holds {MULTIPROCESSORS} x {per_multiprocessor}"
+            f" blocks of {config.threads} threads and {shared_bytes} bytes of shared memory, got a grid of {x * y * z}"
         )

@@ -1,4 +1,4 @@
-"""Builds the result of a launch: evidence, counts by opcode and line, findings and uncertain lines."""
+"""Build the result of a launch: evidence, counts by opcode and line, findings and uncertain lines."""
 
 from __future__ import annotations
 

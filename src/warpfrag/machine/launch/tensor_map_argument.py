@@ -1,6 +1,6 @@
 """TensorMap: an array and the boxes that a kernel copies, as created by `cuTensorMapEncodeTiled` and `...Im2col`.
 
-Axes are in numpy's order, innermost last; the driver's lists have the reverse order. `smem.tensor_map` describes the
+Axes are in NumPy's order, innermost last; the driver's lists have the reverse order. `smem.tensor_map` describes the
 128 bytes and their use.
 
     >>> import numpy as np
@@ -39,14 +39,14 @@ class TensorMap:
 
     `box` has the extents of the box. `dims` and `strides` (in bytes, for every axis; the innermost is the size of an
     element) default to those of the array. `swizzle` is 0, 32, 64 or 128 bytes. `fill`, "zero" or "nan", is loaded for
-    elements outside the tensor. `dtype` is the element type, with the names of numpy and ml_dtypes or "tfloat32",
+    elements outside the tensor. `dtype` is the element type, named as in NumPy and ml_dtypes, or "tfloat32",
     "float32_ftz" and "tfloat32_ftz".
 
     `interleave` is 16 or 32 if channels are stored in slices of that many bytes: the array then has axes for the image,
     the slice, (depth, height,) width and the channels of a slice, and the map has all but the last. A copy always moves
     one slice; the driver requires a width whose elements fill a multiple of 16 bytes.
 
-    For convolutions over an array of images, channels last, `box` is an `Im2col` with its axes in numpy's order (depth,
+    For convolutions over an array of images, channels last, `box` is an `Im2col` with its axes in NumPy's order (depth,
     height, width). A copy moves `channels` channels of `pixels` pixels, or with `interleave` one slice of channels per
     pixel.
 
@@ -168,7 +168,7 @@ class TensorMap:
         fields = replace(self.fields, address=_numbers("address", [address], 1)[0])
         problems = fields.problems()
         if problems:
-            raise InvalidOperand(f"{self!r} is not a tensor map that the driver accepts: {'; '.join(problems)}")
+            raise InvalidOperand(f"the driver would reject {self!r}: {'; '.join(problems)}")
         return fields.encode()
 
 
@@ -188,10 +188,10 @@ def _tensor(
     element = tensor_map.ELEMENT_TYPES.get(tensor_map.SAME_BYTES.get(name, name)) if isinstance(name, str) else None
     if element is None:
         known = ", ".join(tensor_map.ELEMENT_TYPES)
-        raise InvalidOperand(f"expected a dtype of {known} or one as wide (int8, float8_*), got {quote(name)}")
+        raise InvalidOperand(f"expected dtype {known} or one of that width (int8, float8_*), got {quote(name)}")
     if dims is None and element.bytes != host.dtype.itemsize:
         raise InvalidOperand(
-            f"expected elements of {host.dtype.itemsize} bytes as the array has, got {element.name}: give dims too"
+            f"expected elements of {host.dtype.itemsize} bytes, as in the array, got {element.name}; pass dims too"
         )
     shape = (
         list(host.shape) if dims is None else _numbers("dims", dims, len(dims) if isinstance(dims, Sequence) else -1)
@@ -215,7 +215,7 @@ def _tensor(
         as_bytes(array, "the array of a tensor map")  # rejects arrays that are not contiguous
     reach = sum((extent - 1) * pitch for extent, pitch in zip(shape, pitches, strict=True)) + inner
     if min(shape) > 0 and reach > host.nbytes:
-        raise InvalidOperand(f"expected a tensor inside the array of {host.nbytes} bytes, got one that reaches {reach}")
+        raise InvalidOperand(f"expected a tensor within the array of {host.nbytes} bytes, got one of {reach} bytes")
     return shape, pitches, element
 
 
@@ -229,7 +229,7 @@ def _columns(box: tensor_map.Im2col, rank: int) -> tensor_map.Im2col:
 def _check_choice(name: str, value: object, choices: tuple[object, ...]) -> None:
     """Raise InvalidOperand unless a value is one of the choices."""
     if type(value) not in {int, str} or value not in choices:
-        raise InvalidOperand(f"expected {name} of {', '.join(map(str, choices))}, got {quote(value)}")
+        raise InvalidOperand(f"expected {name} to be one of {', '.join(map(str, choices))}, got {quote(value)}")
 
 
 def _numbers(name: str, values: object, count: int) -> list[int]:
@@ -237,5 +237,5 @@ def _numbers(name: str, values: object, count: int) -> list[int]:
     items = list(values) if isinstance(values, Sequence) and not isinstance(values, str) else []
     numbers = [int(item) for item in items if isinstance(item, int | np.integer) and not isinstance(item, bool)]
     if len(numbers) != count or len(items) != count:
-        raise InvalidOperand(f"expected {name} as {count} integers, one for each axis, got {quote(values)}")
+        raise InvalidOperand(f"expected {name} to be {count} integers, one for each axis, got {quote(values)}")
     return numbers

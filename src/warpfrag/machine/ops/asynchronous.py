@@ -1,4 +1,4 @@
-"""Rows of the asynchronous data movement of sm_90: bulk copies, tensor maps, and access to the cluster.
+"""Opcode rows for the asynchronous data movement of sm_90: bulk copies, tensor maps, and cluster access.
 
 Each operation completes when it is issued: its mbarrier is notified at once, and committed bulk groups are empty.
 """

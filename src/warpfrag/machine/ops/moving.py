@@ -37,7 +37,7 @@ def _store(attributes: Attributes) -> actions.MemoryStore:
 
 
 def _global_sum(ptx_type: Type) -> actions.CodeFunction:
-    """Add in global memory, by the L2 unit: f32 flushes subnormals; an f64 NaN is kept, the operand's first.
+    """Add in global memory, in the L2 unit: f32 subnormals are flushed; an f64 NaN is kept, preferably the operand's.
 
     (Measured on an H200.)
     """
@@ -218,7 +218,7 @@ ROWS: list[OpcodeRow] = [
         parity=optional("parity"), like=ARRIVAL,
     ),
     row("mbarrier", [], _barrier, BARRIERS, operation=required("pending_count"), b64=required("b64")),
-    row("alloca", ["u64"], lambda _: actions.Allocate(), f"{ISA}: stack addresses are this implementation's"),
+    row("alloca", ["u64"], lambda _: actions.Allocate(), f"{ISA}: stack addresses are chosen by this implementation"),
     row("stacksave", ["u64"], _copy_word, ISA),
     row("stackrestore", ["u64"], _copy_word, ISA),
     row("prefetch", [], _nothing, ISA, has_result=False, any_words=True),

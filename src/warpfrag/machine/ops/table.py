@@ -35,7 +35,7 @@ for _module in _MODULES:
 
 
 def find(name: str, operand_count: int) -> DecodedOpcode:
-    """Decode an opcode with the first row that accepts all of its qualifiers; otherwise give the reason."""
+    """Decode an opcode with the first row that accepts all of its qualifiers; otherwise return the reason."""
     return _decode(name, operand_count) if len(name) > MAX_KEPT else _find_kept(name, operand_count)
 
 
@@ -62,7 +62,7 @@ _find_kept = lru_cache(4096)(_decode)
 
 
 def rebind(opcode: DecodedOpcode, space: StateSpace) -> DecodedOpcode:
-    """Return the same opcode with another state space than the one written."""
+    """Return the same opcode with a state space other than the one written."""
     return _find_in_space(opcode.attributes.name, opcode.attributes.operand_count, space)
 
 

@@ -1,4 +1,4 @@
-"""Find wrong uses of barriers: threads that exit without arriving, mismatched counts, overwritten mbarriers.
+"""Find barrier misuse: threads that exit without arriving, mismatched counts, overwritten mbarriers.
 
 `interpreter.block_barriers` records barriers that only part of a warp reaches, in both engines. This
 module checks the rest: a block-wide barrier that completes although threads have exited without it, arrivals at one
@@ -61,14 +61,14 @@ class BarrierCheck(InstructionObserver):
 
 
 OBJECT_BYTES = 8
-EXPECTED = "expected mbarrier.inval before"
+EXPECTED = "expected mbarrier.inval first"
 
 
 class MbarrierLifetimes(InstructionObserver):
     """Tracks which mbarriers of a batch are valid."""
 
     def __init__(self, state: WarpBatch, collector: FindingCollector) -> None:
-        """Create the tracker of a batch."""
+        """Create the tracker for a batch."""
         super().__init__(state, collector)
         self.valid: dict[int, KernelAccess] = {}  # the access that initialised each mbarrier
         self.preceding = np.zeros(len(state.memory.shared) // OBJECT_BYTES + 1, np.int64)  # valid mbarriers before each

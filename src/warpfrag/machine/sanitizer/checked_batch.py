@@ -38,7 +38,7 @@ class LaunchChecks:
     """The checks of one launch, and the state that its batches share."""
 
     def __init__(self, checks: tuple[Check, ...], sources: Mapping[int, SourceLine]) -> None:
-        """Create the checks of a launch."""
+        """Create the checks for a launch."""
         self.checks = checks
         self.collector = FindingCollector(sources, checks)
         self.order = LaunchOrder()

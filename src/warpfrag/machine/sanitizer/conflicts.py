@@ -1,11 +1,11 @@
 """Shadow memory: the earlier accesses to each cell of a buffer that may still conflict with later ones.
 
-A cell has a few bytes, initially four; a narrower access splits all cells of its buffer. Each cell has its last write,
-and vectors of its reads and of earlier writes that the last one does not supersede. As in FastTrack, an access is
-removed from a vector when a later access of the same vector is ordered after it. A slot of a vector holds an agent, or
-lanes of a warp: their last time, and the first one since lanes were added. An access that finds no slot is evicted:
-only the last time and the block of all of these are kept, and an access that they do not prove to be ordered cannot be
-judged.
+A cell covers a few bytes, initially four; a narrower access splits all cells of its buffer. Each cell has its last
+write, and vectors of its reads and of earlier writes that the last one does not supersede. As in FastTrack, an access
+is removed from a vector when a later access of the same vector is ordered after it. A slot of a vector holds an agent,
+or lanes of a warp: their last time, and the first one since lanes were added. If no slot is free, the access is
+evicted: of all evicted accesses, only the last time and the block are kept, and a later access that these do not prove
+to be ordered cannot be judged.
 
 An access has an entity, a time, an instruction and a `nature`: its strength, scope and size, and flags.
 """
@@ -80,7 +80,7 @@ class Accesses:
 
 
 class AccessVectors:
-    """A vector of accesses per cell, by warps or by agents."""
+    """One vector of accesses for each cell, by warp or by agent."""
 
     def __init__(self, cells: int, limit: int, *, of_agents: bool = False) -> None:
         """Create empty vectors, which grow to at most `limit` slots."""
@@ -98,7 +98,7 @@ class AccessVectors:
         self.slots, self.evicted = self.slots.split(parts), self.evicted.split(parts)
 
     def add(self, slots: Cells, cells: Cells, threads: Numbers, new: Accesses, ordering: Ordering) -> None:
-        """Record accesses in the first slot, from the given one on, that is free, superseded or used by the same warp.
+        """Record each access in the first slot, from the given one on, that is free, superseded or owned by its warp.
 
         An access supersedes those that are ordered before it, unless they are weaker. `threads` are the threads of the
         batch that now access the cells.
@@ -248,7 +248,7 @@ class ConflictReporter:
         kind: str = "",
         text: str = "",
     ) -> None:
-        """Report the first conflict with each other instruction, and count the conflicting accesses."""
+        """Report the first conflict with every other instruction, and count the conflicting accesses."""
         instructions = natures >> INST_SHIFT
         for at in np.unique(instructions[wrong]).tolist():
             chosen = wrong & (instructions == at)
@@ -273,7 +273,7 @@ class ConflictReporter:
             )  # fmt: skip
 
     def loop_fix(self, earlier: int) -> str:
-        """Return the fix for accesses of two iterations of a loop; empty if the later one is not before the earlier."""
+        """Return the fix for accesses in two loop iterations; empty unless the later access comes first in the code."""
         instructions, now = self.state.program.instructions, self.state.memory.inst
         ends = [
             (at - target, target, at)

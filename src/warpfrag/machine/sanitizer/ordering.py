@@ -1,18 +1,19 @@
 """The order of accesses: happens-before as in the PTX memory model, computed with vector clocks.
 
-Time is the number of instructions so far, the same for all. Thread u is ordered after everything that e did up to time
-`known[u, e]`: an access of e at time c happens before the next access of u if `known[u, e] >= c`. Entities are
-the threads of the batch, and agents, which copy for a thread while it continues (the cp.async and bulk groups of a
-thread, the copies that an mbarrier counts, the wgmma of a warpgroup). A thread learns by taking the maximum of rows:
+Time is the number of instructions executed so far, and is the same for all threads. Thread u is ordered after
+everything that e did up to time `known[u, e]`: an access of e at time c happens before the next access of u if
+`known[u, e] >= c`. Entities are the threads of the batch, and agents, which copy for a thread while it continues (the
+cp.async and bulk groups of a thread, the copies that an mbarrier counts, the wgmma of a warpgroup). A thread learns by
+taking the maximum of rows:
 
     barriers             all waiting lanes get the rows of all lanes that arrived
-    bar.warp.sync        the lanes of the mask, each other's; shfl.sync, mma.sync and their like order nothing
+    bar.warp.sync        the lanes of the mask get each other's; shfl.sync, mma.sync and others order nothing
     mbarriers            a thread that sees a phase end gets the rows of its arrivals, and the copies it counted
     release, acquire     a strong store or atomic leaves a message at its address: the thread's row if it releases, the
                          row at its last fence if it is relaxed; a strong load takes it, at once if it acquires, else at
                          the thread's next fence. Atomics pass messages on.
     fence.sc, membar     two of them are ordered if a store after the first is loaded before the second, on whichever
-                         threads: a reduction that the last block finishes needs no more
+                         threads: this suffices for a reduction that the last block finishes
 
 Scopes are levels: block, cluster, GPU. A message counts if the scopes of both sides, and of their fences, reach the
 other side's block. `fenced` is the part of `known` with a proxy fence on the path: a thread's write must be in it
@@ -116,7 +117,7 @@ class Ordering:
     """The vector clocks of a batch."""
 
     def __init__(self, state: WarpState, launch: LaunchOrder, numbers: list[int], *, has_proxies: bool) -> None:
-        """Create clocks of threads that are not ordered; without copies and wgmma there is one proxy."""
+        """Create clocks for unordered threads; without copies and wgmma there is only one proxy."""
         self.state, self.launch = state, launch
         self.threads = state.warps * LANES
         self.per_block = state.launch.warps * LANES
@@ -129,7 +130,7 @@ class Ordering:
         self.known: Times = np.zeros((self.threads, self.own_columns), np.int32)
         self.fenced: Times = np.zeros((self.threads, self.own_columns if has_proxies else 0), np.int32)
         self.grid_blocks = np.repeat(np.array(numbers, np.int64), self.per_block)  # the block of each thread
-        self.floor: Times = np.zeros(self.threads, np.int32)  # a thread knows all of its block up to this time
+        self.floor: Times = np.zeros(self.threads, np.int32)  # threads are ordered after their block up to this time
         self.agents: dict[Agent, int] = {}  # columns of agents
         self.agent_names: list[Agent] = []
         self.pasts: list[Past] = [{}] * self.threads
@@ -304,7 +305,7 @@ class Ordering:
                 self.pasts[thread] = cache[id(mine)]
 
     def localised(self, snapshot: Snapshot) -> Snapshot:
-        """Convert a snapshot of an earlier batch, whose knowledge is all in the past."""
+        """Convert a snapshot from an earlier batch: everything it knows is about blocks that have ended."""
         if snapshot.batch is self.blocks:
             return snapshot
         columns = self.per_block // self.share
@@ -350,7 +351,7 @@ class Ordering:
         self.floor[threads] = snapshot.row[first // self.share : last // self.share + 1].min()
 
     def arrive(self, sync: SyncObject, threads: Rows, relaxed_at: int | None = None) -> None:
-        """Record arrivals at a barrier phase; a relaxed arrival releases the knowledge at its last fence of a level."""
+        """Record arrivals at a barrier phase; a relaxed one releases what was known at the last fence of a level."""
         mine = self.snapshot(threads) if relaxed_at is None else self.released_snapshot(threads, relaxed_at)
         if mine is None:
             return

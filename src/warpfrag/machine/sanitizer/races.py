@@ -3,12 +3,12 @@
 Two accesses conflict if they overlap and one of them writes. A conflict is a finding unless one happens before the
 other (`ordering`), or both are strong enough (`sync_tracking.strength_of`), or both write the same bytes. Its kind is
 
-    race      of two threads of different warps, or of lanes that write different bytes with one instruction
-    lockstep  of two lanes of one warp, with no bar.warp.sync between: right only while lanes run together
-    async     with a copy or a wgmma that has not been waited for
-    unordered of a volatile or relaxed load with such a store, if the loaded value reaches memory and is not polled for,
-              or of two such stores of different values by different warps
-    fence     a copy of the async proxy, or a wgmma, of bytes that a thread wrote with no fence.proxy.async between
+    race      two threads of different warps, or lanes that write different bytes with one instruction
+    lockstep  two lanes of one warp, with no bar.warp.sync between: correct only while lanes run together
+    async     a copy or a wgmma that has not been waited for
+    unordered a volatile or relaxed load and such a store, if the loaded value reaches memory and is not polled for,
+              or two such stores of different values by different warps
+    fence     an async-proxy copy or a wgmma of bytes that a thread wrote, with no fence.proxy.async between
 
 `sync_tracking` has the strength of accesses and follows barriers; `conflicts` has the shadow memory and the reports.
 """
@@ -59,9 +59,9 @@ Numbers = NDArray[np.int64]
 
 STORES = actions.MemoryStore | actions.Atomic | actions.AsyncStore | actions.DirectCall
 ROUNDED, ROUNDING = np.dtype(np.float32), 2.0**-20  # maximum difference of sums that differ only in rounding
-LOCK_ORDER = "threads take a lock in one of several orders, and there are accesses outside of its critical sections"
+LOCK_ORDER = "threads may take a lock in several orders, and some accesses are outside its critical sections"
 NO_ACQUIRE = "a volatile or relaxed load is ordered only by a flag that was loaded without an acquire or a fence"
-UNCERTAIN_FENCE = "fences: several threads wrote a word before an asynchronous copy, and perhaps not all have a fence"
+UNCERTAIN_FENCE = "fences: several threads wrote a word before an asynchronous copy, and some may lack a fence"
 COPIES = actions.AsyncCopy | actions.BulkCopy | actions.TensorCopy | actions.AsyncStore
 
 
@@ -76,7 +76,7 @@ class RaceCheck(SyncFollower):
         numbers: list[int],
         collector: FindingCollector,
     ) -> None:
-        """Create the check; the launch shares the shadow of global memory, and that of shared memory is new."""
+        """Create the check; batches share the shadow of global memory, and the shadow of shared memory is new."""
         has_proxies = any(uses_async_proxy(inst) for inst in state.program.instructions)
         ordering = Ordering(state, order, numbers, has_proxies=has_proxies)
         if ordering.share > 1:
@@ -326,7 +326,7 @@ class RaceCheck(SyncFollower):
         self.keep_writes(access, (twice & ~wrong).reshape(-1), new)
 
     def is_decided(self, left: Bytes, right: Bytes) -> bool:
-        """Return True, and add a note, if lanes store sums that differ in rounding: the hardware keeps a known one."""
+        """Return True, and add a note, if lanes store sums that differ only in rounding: the stored one is known."""
         name, inst = self.state.launch.arch, self.inst
         arch = targets()[name].arch if name in targets() else name
         is_measured = MEASURED_ON[InexactCause.LANES_AT_SAME_ADDRESS] == arch
@@ -358,7 +358,7 @@ class RaceCheck(SyncFollower):
     def compare_with_writes(self, access: AccessGroup) -> NDArray[np.bool_]:
         """Find accesses that are not ordered after earlier writes; return True for writes that must be kept.
 
-        Those are last writes that a new one does not supersede: nothing orders them, but they are no race, or they are
+        These are last writes that a new write does not supersede: they are unordered but not a race, or they are
         weaker.
         """
         if not access.shadow.writes.times[access.cells].any():
@@ -454,13 +454,13 @@ class RaceCheck(SyncFollower):
                 threads = np.broadcast_to(access.threads[:, None], times.shape)
                 late[late] = ~self.ordering.knows_blocks(threads[late], blocks[late], times[late])
             if late.any():
-                self.collector.leave_out("races: more accesses of a word are unordered than are kept")
+                self.collector.leave_out("races: a word has more unordered accesses than are recorded")
 
     def unordered(self, access: AccessGroup, others: Accesses) -> NDArray[np.bool_]:
         """Return True for accesses that are not ordered after others, if one of the two is too weak.
 
-        Lanes that were added to a slot one after the other have no exact time: an access that is ordered after the
-        first of them only is left out. `others.entities` become lanes that are not ordered.
+        Lanes that were added to a slot at different times have no exact time: an access that is ordered only after the
+        first of them is not judged. Entities of `others` become their first unordered lane.
         """
         wrong = others.times > 0
         if access.nature & STRONG:
@@ -475,7 +475,7 @@ class RaceCheck(SyncFollower):
             firsts = others.firsts[at][inexact]
             missing[inexact] = self.ordering.missing_lanes(threads[inexact], entities[inexact], lanes[inexact], firsts)
             if not missing[inexact].all():
-                self.collector.leave_out("races: lanes of a warp access a word one after the other")
+                self.collector.leave_out("races: lanes of a warp access a word at different times")
         wrong[at] = missing != 0
         lowest = np.log2(np.maximum(missing & -missing, 1)).astype(np.int64)
         others.entities[at] = np.where((entities < 0) | (missing == 0), entities, entities // LANES * LANES + lowest)

@@ -88,7 +88,7 @@ B32 = TYPES["b32"]
 
 NO_INIT_FENCE = (
     "an asynchronous copy signals an mbarrier without fence.proxy.async or fence.mbarrier_init after mbarrier.init: the"
-    " manual requires one, Triton's kernels omit it"
+    " manual requires one, but Triton's kernels omit it"
 )
 """The reason why a launch is not called clean."""
 
@@ -149,7 +149,7 @@ class LockFollower:
         self.has_outside_access = bool(polled) and has_access_outside(instructions, polled, has_one_block=has_one_block)
 
     def is_order_open(self, at: int, buffer: int, offsets: Numbers, threads: Numbers) -> bool:
-        """Record strong accesses; return True if threads took a lock one after the other and accesses are outside."""
+        """Record strong accesses; return True if several threads took a lock and there are accesses outside it."""
         is_open = False
         for offset, thread in zip(offsets.tolist(), threads.tolist(), strict=True):
             users = self.words[buffer, offset]
@@ -185,7 +185,7 @@ class SyncFollower(InstructionObserver):
     def __init__(
         self, state: WarpBatch, ordering: Ordering, reporter: ConflictReporter, collector: FindingCollector
     ) -> None:
-        """Create the tracker of a batch."""
+        """Create the tracker for a batch."""
         super().__init__(state, collector)
         self.ordering, self.reporter = ordering, reporter
         self.copies, self.bulk_copies, self.products = CopyGroups(), CopyGroups(), CopyGroups()
@@ -271,7 +271,7 @@ class SyncFollower(InstructionObserver):
             self.ordering.arrive(sync, threads)
 
     def check_phase(self, block: int, number: int, threads: Numbers) -> None:
-        """Find barrier arrivals that are not ordered after its last phase, and may complete that phase."""
+        """Find arrivals that are not ordered after the barrier's last phase and may complete that phase."""
         phase = self.phases.get((block, number))
         if phase is None:
             return
@@ -291,7 +291,7 @@ class SyncFollower(InstructionObserver):
         """Report that other threads may complete a barrier."""
         self.report("barrier", thread, text)
         if "barriers" not in self.collector.checks:
-            self.collector.leave_out(f"what follows line {self.state.line}: other threads may complete the barrier")
+            self.collector.leave_out(f"the code after line {self.state.line}: other threads may complete the barrier")
 
     def barrier_released(self, block: int, number: int, here: NDArray[np.bool_]) -> None:
         """Order the waiting threads after all arrivals of a completed barrier."""

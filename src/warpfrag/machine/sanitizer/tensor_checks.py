@@ -1,17 +1,17 @@
 """Find early accesses to tensor memory and to the registers of wgmma: before an operation in flight completes.
 
-Every tcgen05 instruction that reads or writes columns is kept until a later one covers them. Two that
-touch the same columns, one of them writing, must be in order:
+Every tcgen05 instruction that reads or writes columns is kept until a later one covers them. Two of them that touch the
+same columns must be ordered if one writes:
 
     ld, st            complete with wait::ld and wait::st of their warp
     mma, cp, shift    complete with a commit, for threads that wait for its mbarrier
     pipelined pairs   mma, cp, shift of one thread that run in the order in which they are issued: five pairs of the
                       ISA, and a cp after mma or cp, on which Triton's block-scaled kernels rely
 
-An operation that has completed for one warp is complete for another warp ordered after it (`ordering`), with
-tcgen05.fence::before_thread_sync before the synchronisation and tcgen05.fence::after_thread_sync after it. A commit
-contains the first of these. Compilers leave both out in whole kernels (Triton 3.9 does): a kernel that has none of them
-is not required to have them, and the run says so. Lanes of a warp count as one. A warp that stores to columns that it
+An operation that has completed for one warp is complete for another warp ordered after it (`ordering`), if
+tcgen05.fence::before_thread_sync precedes the synchronisation and tcgen05.fence::after_thread_sync follows it. A commit
+implies the first fence. Some compilers omit both throughout a kernel (Triton 3.9 does): a kernel that has neither is
+not required to have them, and the run says so. Lanes of a warp count as one. A warp that stores to columns that it
 loaded needs no wait: the store needs the loaded registers.
 
 Columns that were not written since their allocation are undefined. This is tracked for each 32 lanes: an mma with
@@ -59,7 +59,7 @@ class WrittenColumns:
     """The written columns of each block's tensor memory since their allocation, per group of 32 lanes."""
 
     def __init__(self) -> None:
-        """Create the record of a batch."""
+        """Create the record for a batch."""
         self.blocks: dict[int, NDArray[np.bool_]] = defaultdict(lambda: np.zeros((QUARTERS, TENSOR_COLUMNS), np.bool_))
 
     def forget(self, block: int, column: int, columns: int) -> None:
@@ -94,7 +94,7 @@ class IssuedAccess:
 
     @property
     def is_of_warp(self) -> bool:
-        """True if a wait of the warp, not a commit, completes the access."""
+        """True if the warp's wait, not a commit, completes the access."""
         return self.op in ("ld", "st")
 
 
@@ -102,7 +102,7 @@ class TensorMemoryCheck(InstructionObserver):
     """Checks the tensor memory accesses of a batch."""
 
     def __init__(self, state: WarpBatch, ordering: Ordering, collector: FindingCollector) -> None:
-        """Create the check of a batch."""
+        """Create the check for a batch."""
         super().__init__(state, collector)
         self.ordering = ordering
         self.issued: dict[int, list[IssuedAccess]] = defaultdict(list)  # keyed by block

@@ -1,11 +1,11 @@
-"""Tracking of unwritten values from registers and memory through every instruction.
+"""Track unwritten values from registers and memory through every instruction.
 
 Each register has a mask of the bits that come from unwritten data. Each byte of shared and local memory, and of arrays
 that the caller marks (`ptx.Unwritten`), has one too; tensor memory records which columns are written. Reading such a
-value is not a mistake: compilers do it for lanes that are masked off later. It is a finding if the value determines an
-address or a branch, or is stored to global memory. Moves, shifts and byte permutations keep the mask exact; packed
-arithmetic marks part by part; an mma marks the elements of D whose row of A or column of B has a mark; any other result
-is marked whole if part of an operand is marked.
+value is not a mistake: compilers generate such reads for lanes that are masked off later. It is a finding if the value
+determines an address or a branch, or is stored to global memory. Moves, shifts and byte permutations keep the mask
+exact; packed arithmetic marks part by part; an mma marks the elements of D whose row of A or column of B has a mark;
+any other result is marked entirely if part of an operand is marked.
 """
 
 from __future__ import annotations
@@ -113,7 +113,7 @@ class UnwrittenCheck(InstructionObserver):
                 self.origins[self.inst.line] = self.memory_name(buffer, int(offsets[wrong.argmax()]))
 
     def memory_name(self, buffer: Bytes, offset: int) -> str:
-        """Return the name of a byte of memory in a message."""
+        """Return the name of a memory byte for messages."""
         memory = self.state.memory
         if buffer is memory.shared:
             return f"shared memory at {offset % memory.shared_stride:#x}"
@@ -230,7 +230,7 @@ class UnwrittenCheck(InstructionObserver):
             return self.mask_of(operand.base)
         if isinstance(operand, VectorOperand):
             whole, is_pair = np.zeros((self.state.warps, LANES), np.uint64), len(operand.items) <= WORDS_OF_PAIR
-            for index, reg in enumerate(operand.items):  # of a wider vector, only zero or not matters
+            for index, reg in enumerate(operand.items):  # for a wider vector, only whether it is zero matters
                 whole = whole | self.mask_of(reg).astype(np.uint64) << np.uint64(32 * index * is_pair)
             return whole
         return self.clean.setdefault(np.dtype(np.uint32), np.zeros((self.state.warps, LANES), np.uint32))
@@ -466,7 +466,7 @@ class UnwrittenCheck(InstructionObserver):
             self.put_clean(group, copy.target)
 
     def matrix(self, inst: DecodedInstruction, action: actions.MatrixOp, group: LaneGroup) -> None:
-        """Handle matrix instructions: mma, and loads, stores and moves of matrices."""
+        """Handle matrix instructions: mma, and matrix loads, stores and moves."""
         if not inst.results:
             return
         warps = group.mask.any(axis=1)
@@ -553,13 +553,13 @@ def parts_of(masks: list[Codes], action: actions.LaneOp, wrong: NDArray[np.bool_
 def carried(
     inst: DecodedInstruction, action: actions.LaneOp, masks: list[Codes], values: list[Codes], whole: Codes
 ) -> list[Codes]:
-    """Return the masks of the results; in sums and products, bits below all marks of the operands have none."""
+    """Return the masks of the results; in sums and products, bits below the lowest mark of the operands have none."""
     half = f".{inst.attributes.half}" if inst.attributes.half else ""
     is_float = any(kind.is_float for kind in action.results)
     if inst.attributes.opcode + half not in CARRYING or is_float or inst.attributes.sat or len(values) < len(masks):
         return [whole] * len(inst.results)
     marks = [mask.astype(np.uint64) for mask in masks]
-    if half:  # a factor's trailing zeros move the marks of the other
+    if half:  # a factor's trailing zeros shift the marks of the other factor
         first, second = (lowest(mask) for mask in marks[:2])
         left, right = (lowest(value.astype(np.uint64)) for value in values[:2])
         moved = np.where(second == 0, first * right, second * left)

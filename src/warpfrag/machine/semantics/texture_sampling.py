@@ -191,7 +191,7 @@ def fetch(texture: Texture, layers: Codes, axes: list[Codes]) -> NDArray[np.uint
 
 
 def gather(texture: Texture, layers: Codes, axes: list[Codes], channel: int) -> NDArray[np.uint32]:
-    """tld4: return one channel of the four texels that linear filtering would weigh, [lanes, 4].
+    """tld4: return one channel of the four texels that linear filtering would weight, [lanes, 4].
 
     They are in OpenGL's order: counter-clockwise from the upper left, y upwards.
     """

@@ -2,7 +2,7 @@
 
 A `Texture` is a CUDA texture object over a CUDA array: texels of one, two or four channels along x, y and z, or layers
 of them, with the sampling options. A `Surface` is the same memory without sampling, which a kernel may modify. Axes are
-in numpy's order: an image is [y, x], a volume [z, y, x], layers come first, and channels last.
+in NumPy's order: an image is [y, x], a volume [z, y, x], layers come first, and channels last.
 
 `semantics.texture_sampling` computes the results of the texture unit.
 """
@@ -62,9 +62,9 @@ def _border(border: object, dtype: np.dtype[Any]) -> NDArray[np.float32]:
 def _texels(array: object, channels: int, *, layered: bool, label: str) -> NDArray[Any]:
     """Return a view of the array as [layer, z, y, x, channel]."""
     if not isinstance(array, np.ndarray) or is_masked_array(array):
-        raise InvalidOperand(f"expected the texels of a {label} as a NumPy array, got {quote(array)}")
+        raise InvalidOperand(f"expected a NumPy array of texels for a {label}, got {quote(array)}")
     if str(array.dtype) not in FORMATS:
-        raise InvalidOperand(f"expected texels of {', '.join(FORMATS)}, got {array.dtype}")
+        raise InvalidOperand(f"expected texels of type {', '.join(FORMATS)}, got {array.dtype}")
     if not array.flags.c_contiguous:
         raise InvalidOperand(f"expected a contiguous array, got strides {array.strides} for shape {array.shape}")
     _choice("channels", channels, CHANNELS)
@@ -75,7 +75,7 @@ def _texels(array: object, channels: int, *, layered: bool, label: str) -> NDArr
     if not 1 <= axes <= limit or 0 in shape or (channels > 1 and array.shape[-1] != channels):
         order = ", ".join(["layer"] * layered + ["z", "y", "x"][layered:] + [f"{channels} channels"] * (channels > 1))
         raise InvalidOperand(
-            f"expected a {label} as [{order}], with fewer of these axes before x or all, got shape {array.shape}"
+            f"expected a {label} as [{order}], in which axes before x are optional, got shape {array.shape}"
         )
     layers = shape[0] if layered else 1
     extents = (1,) * (MAX_AXES - axes) + shape[layered:]
@@ -123,7 +123,7 @@ class Texture:
                 f"read='normalized': expected texels of type {', '.join(NORMALIZED_FORMATS)}, got {array.dtype}"
             )
         if filter == "linear" and array.dtype.kind != "f" and read == "element":
-            raise InvalidOperand(f"expected floats, or read='normalized', to filter linearly, got {array.dtype}")
+            raise InvalidOperand(f"linear filtering needs floats, or read='normalized', got {array.dtype}")
         self.border = _border(border, array.dtype)
 
     @property

@@ -1,4 +1,4 @@
-"""Decodes the statements of an entry, and of the functions it calls, to instructions.
+"""Decode the statements of an entry, and of the functions it calls, to instructions.
 
 Names become registers, addresses and labels; the qualifiers of an opcode become typed attributes. Later passes
 (`passes`) bind opcodes to actions and link targets. A function is lowered when its first call is found.

@@ -1,4 +1,4 @@
-"""Parses PTX modules: directives, declarations, functions and statements.
+"""Parse PTX modules: directives, declarations, functions and statements.
 
 The parser knows the PTX syntax, not the meaning of opcodes: an unknown opcode is parsed like any other, and rejected
 when it would run.

@@ -1,1 +1,1 @@
-"""The table of machine opcodes, which emit operations of the machine."""
+"""The SASS opcode table: each row emits operations of the machine."""

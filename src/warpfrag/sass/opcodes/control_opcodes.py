@@ -153,7 +153,7 @@ def jump(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
 
 
 def lepc(e: Emitter, _words: Words, a: list[asm.Operand]) -> None:
-    """LEPC: return the address of an instruction, to which a function will return."""
+    """LEPC: return the address of an instruction, for use as a return address."""
     target = a[-1]
     if not isinstance(target, asm.CodeTarget) or target.register is not None:
         raise Unsupported(f"the target {target}")
@@ -214,10 +214,10 @@ def bmov(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
     """BMOV: move a convergence barrier to or from a register; .CLEAR empties it afterwards."""
     target, source = a
     if not all(isinstance(item, asm.RegisterOperand | asm.ImmediateOperand) for item in a):
-        raise Unsupported("BMOV of this form")
+        raise Unsupported("this form of BMOV")
     files = [getattr(item, "file", "") for item in a]
     if "B" not in files or not set(files) <= {"B", "R", "UR", ""}:
-        raise Unsupported("BMOV of this form")
+        raise Unsupported("this form of BMOV")
     value = e.result(source) if files[1] == "B" else e.word(source)
     e.emit("mov.b32", [e.result(target)], [value])
     if "CLEAR" in words and files[1] == "B":
@@ -331,7 +331,7 @@ def _wide_special(e: Emitter, name: str, target: asm.Operand) -> None:
 
 
 def r2ur(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
-    """R2UR: read the first active lane's value; a predicate is true in lanes with another value, or (.OR) was true."""
+    """R2UR: read the first active lane's value; the predicate is true in lanes that differ, or if it was true (.OR)."""
     differs = None
     if is_predicate(a[0]):
         differs, a = e.result(a[0]), a[1:]

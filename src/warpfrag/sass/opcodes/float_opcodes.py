@@ -64,16 +64,16 @@ def arithmetic(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
 
 
 def scaled_product(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
-    """FMUL, and FMUL.M8 to FMUL.D8, which multiply by a power of two, too.
+    """FMUL, and FMUL.M8 to FMUL.D8, which also multiply by a power of two.
 
-    They are rounded once here: ptxas writes them only for mul without .rn. Subnormal results were not measured.
+    They are rounded once here: ptxas emits them only for mul without .rn. Subnormal results were not measured.
     """
     scale = words.first(tuple(SCALES), "")
     if not scale:
         arithmetic(e, words, a)
         return
     if words.first(ROUNDINGS, ""):
-        raise Unsupported(f"FMUL.{scale} with a rounding")
+        raise Unsupported(f"FMUL.{scale} with a rounding mode")
     style = ".ftz" * ("FTZ" in words)
     wide = [e.compute(f"cvt{style}.f64.f32", e.single(operand), bits=64) for operand in a[1:3]]
     exact = e.compute("mul.rn.f64", *wide, bits=64)

@@ -164,7 +164,7 @@ def _gmma_metadata(e: Emitter, options: list[asm.Operand]) -> tuple[list[PtxOper
     registers = [item for item in options if isinstance(item, asm.RegisterOperand) and item.file == "R"]
     selectors = [item for item in options if isinstance(item, asm.ImmediateOperand)]
     if len(registers) != 1 or len(selectors) > 1:
-        raise Unsupported("metadata of this form")
+        raise Unsupported("this form of metadata")
     selector = e.word(selectors[0]) if selectors else ZERO
     return [*_saved(e, registers[0], 1), selector], [item for item in options if item not in (*registers, *selectors)]
 
@@ -226,7 +226,7 @@ def warpgroup(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
     elif "ARRIVE" in words:
         e.emit("wgmma.fence.sync.aligned", [], [])
     else:
-        raise Unsupported("WARPGROUP of this form")
+        raise Unsupported("this form of WARPGROUP")
 
 
 # --- mbarriers
@@ -265,7 +265,7 @@ def syncs(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
                 base = address.base if address.base is not None else ZERO
                 e.act(Attributes("arrivals", "arrivals"), action, [e.results(a[0], 2)], [word, base])
     else:
-        raise Unsupported("SYNCS of this form")
+        raise Unsupported("this form of SYNCS")
 
 
 def hardware_word(token: Codes) -> Codes:
@@ -303,7 +303,7 @@ def _arrive(
     elif "A0TR" in words or "A0T1" in words:
         e.emit(f"mbarrier.expect_tx.relaxed.cta.{space}.b64", [], [address, count])
     elif "TRANS64" not in words:
-        raise Unsupported("SYNCS.ARRIVE of this form")
+        raise Unsupported("this form of SYNCS.ARRIVE")
     else:
         e.emit(f"mbarrier.arrive.expect_tx.{space}.b64", [result], [address, count])
 
@@ -367,7 +367,7 @@ def bulk_copy(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
             sources,
         )
     else:
-        raise Unsupported("a bulk copy of this form")
+        raise Unsupported("this form of bulk copy")
 
 
 def _reduction(rest: list[str]) -> str:

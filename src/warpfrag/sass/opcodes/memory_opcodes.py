@@ -185,7 +185,7 @@ def copy_async(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
     """LDGSTS: copy global to shared memory, or store zeros if the predicate is false."""
     kind, count = _width(words)
     if kind != "b32" or len(a) > 3:
-        raise Unsupported("a copy of this form")
+        raise Unsupported("this form of copy")
     if e.shared == "cluster":
         raise Unsupported("a copy in a cluster")
     size = 4 * count
@@ -204,7 +204,7 @@ def _partial_copy(e: Emitter, sources: list[PtxOperand], size: int, held: PtxOpe
     """Return the operands of a .ZFILL copy; the low bits of the source address are the number of zero bytes."""
     target, source, total = sources
     if not isinstance(source, MemoryOperand):
-        raise Unsupported("a copy of this form")
+        raise Unsupported("this form of copy")
     base = source.base if source.base is not None else ZERO
     full = e.compute("add.u64", base, Immediate(source.offset), bits=64)
     aligned = e.compute("and.b64", full, Immediate(-size & ((1 << 64) - 1)), bits=64)

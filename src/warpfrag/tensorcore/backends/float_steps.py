@@ -3,7 +3,7 @@
 A step aligns its products and C to a common exponent, keeps some bits below it, and adds. As array operations, for each
 product: multiply (exact), scale by a power of two so that the last kept bit is 1 (exact), truncate, and add integers
 (exact). None of them depends on the rounding mode. The largest exponent is a maximum over int16 sums. These are six
-numpy passes over arrays that fit in the L2 cache, or two to four nanoseconds per product. If exponents are small
+NumPy passes over arrays that fit in the L2 cache, or two to four nanoseconds per product. If exponents are small
 (`NARROW`), as those of f16 and fp8 always are, products are float32 and their sums int32, which halves the memory;
 otherwise both are float64. If no step truncates a product (see `kernels/exact_steps.h`), BLAS sums the products of a
 step, which is exact in float64 in any order.

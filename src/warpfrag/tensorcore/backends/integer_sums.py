@@ -1,8 +1,8 @@
-"""Integer gemms with numpy's BLAS: exact, because every partial sum is an integer that float32 represents.
+"""Integer gemms with NumPy's BLAS: exact, because every partial sum is an integer that float32 represents.
 
 Products of two 8-bit integers are at most 2**14 (u8: 255 * 255), so a sum of 1024 of them (u8: 258) is at most 2**24,
 in any order and with or without fused multiply-adds. K is split into parts of that length; the sums of the parts are
-added as int32, which wraps like the tensor core. So s8 takes about as long as a float32 product in numpy, without
+added as int32, which wraps like the tensor core. So s8 takes about as long as a float32 product in NumPy, without
 compiled code. A BLAS that multiplies float32 with fewer bits would not be exact, so a product of the largest integers
 is checked first; float64 is used if the check fails.
 

@@ -37,7 +37,7 @@ EXPORT = re.compile(r"^export (?=(?:async )?(?:function|const|let|class)\b)", re
 def build_page(url: str = "") -> str:
     """Return the whole explorer as reproducible HTML; `url` is the address where it is hosted."""
     if url and not re.fullmatch(r"https?://[^\s\"'<>]+", url):
-        raise InvalidOperand(f"expected url as an address such as https://example.org/explorer/, got {quote(url)}")
+        raise InvalidOperand(f"expected url to be an address such as https://example.org/explorer/, got {quote(url)}")
     styles = [path.read_text(encoding="utf-8") for path in sorted(PAGE.glob("*.css"))]
     script = join_modules({path.name: path.read_text(encoding="utf-8") for path in sorted(PAGE.glob("*.js"))})
     # "</" in the data could end the script element early.
