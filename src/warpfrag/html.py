@@ -36,7 +36,7 @@ def card(*parts: str, style: str = "") -> str:
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """Return a table; the texts of its cells are escaped."""
+    """Return an HTML table with escaped cell text."""
     heads = "".join(f"<th>{escape(cell)}</th>" for cell in head)
     lines = ("".join(f"<td>{escape(cell)}</td>" for cell in row) for row in rows)
     return f"<table><tr>{heads}</tr>{''.join(f'<tr>{line}</tr>' for line in lines)}</table>"

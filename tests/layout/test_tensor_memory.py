@@ -64,7 +64,7 @@ def test_what_has_no_text_is_refused_with_the_reason():
         odd.to("triton")
     for text, reason in {
         "tmem_[7b](0x0) o (_128,_64):(_65536,_1)": "4, 8, 16 or 32 bits",
-        "tmem_[32b](0x0) o (_128,_64):(_65537,_1)": "strides of lanes",
+        "tmem_[32b](0x0) o (_128,_64):(_65537,_1)": "expected a lane stride",
         "tmem_[32b](0x0) o (_128,_64):(_65536,_2)": "have no gap",
         "tmem_[32b](0x0) o _128:_65536": "two parts, (rows, columns)",
     }.items():

@@ -155,14 +155,14 @@ def test_integer_and_float_coordinates_of_one_texture_are_refused():
 
 
 def test_a_texture_and_a_surface_of_one_array_are_refused():
-    with pytest.raises(wf.WarpfragError, match="in different memory"):
+    with pytest.raises(wf.WarpfragError, match="to use different memory"):
         run("", wf.ptx.Texture(VALUES), wf.ptx.Surface(VALUES))
 
 
 WRONG = {
     "dtype": ({"array": VALUES.astype(np.float64)}, "float64"),
     "byte order": ({"array": VALUES.astype(">f4")}, ">f4"),
-    "masked": ({"array": np.ma.masked_all((4, 4), np.float32)}, "as a NumPy array"),
+    "masked": ({"array": np.ma.masked_all((4, 4), np.float32)}, "a NumPy array of texels"),
     "strides": ({"array": VALUES[:, ::2]}, "contiguous"),
     "axes": ({"array": np.zeros((2, 2, 2, 2), np.float32)}, r"as \[z, y, x\]"),
     "channels": ({"array": VALUES, "channels": 2}, "2 channels"),

@@ -247,5 +247,5 @@ def test_values_that_do_not_fit_are_refused():
         wmma.fill_fragment(halves, None)
     with pytest.raises(wf.errors.InvalidOperand, match="fill_fragment: expected a number for half, got 'one'"):
         wmma.fill_fragment(halves, "one")
-    with pytest.raises(wf.errors.InvalidOperand, match="fill_fragment: expected a fragment as a, got ndarray"):
+    with pytest.raises(wf.errors.InvalidOperand, match="fill_fragment: expected a to be a fragment, got ndarray"):
         wmma.fill_fragment(np.zeros(2), 0)

@@ -87,14 +87,16 @@ def test_rule_the_memory_is_large_enough(multiplicand, accumulator):
     wmma.load_matrix_sync(multiplicand, wmma.ptr(memory) + 16, 32)  # just
     assert refuse_load(multiplicand, wmma.ptr(memory) + 32, 32) == (
         "load_matrix_sync: memory is too small: 16 lines of 16 elements with ldm 32 take 992 bytes from "
-        "<pointer to element 32 of float16[16, 32]>, and 960 are there"
+        "<pointer to element 32 of float16[16, 32]>, but only 960 are available"
     )
-    assert "and 480 are there" in refuse_load(multiplicand, memory.ravel()[:240], 16)  # as far as the view reaches
+    assert "but only 480 are available" in refuse_load(
+        multiplicand, memory.ravel()[:240], 16
+    )  # as far as the view reaches
     assert "is outside its memory, elements 0..511" in refuse_load(multiplicand, wmma.ptr(memory) + 528, 32)
     assert "is outside its memory, elements 0..511" in refuse_load(multiplicand, wmma.ptr(memory) - 16, 32)
     message = refuse_store(np.zeros(255, np.float32), accumulator, 16, wmma.mem_col_major)
     assert "take 1024 bytes" in message
-    assert "1020 are there" in message
+    assert "1020 are available" in message
 
 
 def test_rule_a_layout_is_given_for_accumulators_only(multiplicand, accumulator):
@@ -149,7 +151,7 @@ def test_memory_must_be_memory(multiplicand):
         message = refuse_load(multiplicand, view, 32)
         assert "expected elements that are adjacent along one axis" in message
         assert message.endswith("a pointer has no strides")
-    with pytest.raises(wf.errors.InvalidOperand, match="load_matrix_sync: expected a fragment as a, got ndarray"):
+    with pytest.raises(wf.errors.InvalidOperand, match="load_matrix_sync: expected a to be a fragment, got ndarray"):
         wmma.load_matrix_sync(matrix, multiplicand, 16)
 
 

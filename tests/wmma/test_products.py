@@ -201,13 +201,13 @@ def test_rule_uses_fit():
         "mma_sync: expected d to be accumulator, got <fragment<matrix_a"
     )
     assert refusal(wmma.mma_sync, d, a, b, a).startswith("mma_sync: expected c to be accumulator")
-    assert refusal(wmma.mma_sync, d, a, b, c.words) == "mma_sync: expected a fragment as c, got ndarray"
+    assert refusal(wmma.mma_sync, d, a, b, c.words) == "mma_sync: expected c to be a fragment, got ndarray"
 
 
 def test_rule_sizes_fit():
     d, a, b, c = product_fragments(wmma.half, wmma.float, (16, 16, 16))
     other = product_fragments(wmma.half, wmma.float, (32, 8, 16))
-    expected = "mma_sync: expected d, a, b and c of one size m x n x k, got "
+    expected = "mma_sync: expected d, a, b and c with the same size m x n x k, got "
     message = refusal(wmma.mma_sync, d, a, other[2], c)
     assert message == expected + "d 16x16x16, a 16x16x16, b 32x8x16, c 16x16x16"
     for number in range(4):
@@ -222,10 +222,10 @@ def test_rule_types_fit():
     bytes_of_b = wmma.fragment(wmma.matrix_b, 16, 16, 16, wmma.unsigned_char, wmma.row_major)
     integers = wmma.fragment(wmma.accumulator, 16, 16, 16, wmma.int)
     message = refusal(wmma.mma_sync, d, brain, b, c)
-    assert message == "mma_sync: expected a and b of one type, got bfloat16 and half"
+    assert message == "mma_sync: expected a and b of the same type, got bfloat16 and half"
     signed = wmma.fragment(wmma.matrix_a, 16, 16, 16, wmma.signed_char, wmma.row_major)
     message = refusal(wmma.mma_sync, integers, signed, bytes_of_b, integers)
-    assert message == "mma_sync: expected a and b of one type, got signed_char and unsigned_char"
+    assert message == "mma_sync: expected a and b of the same type, got signed_char and unsigned_char"
     assert refusal(wmma.mma_sync, integers, a, b, c) == "mma_sync: with half, d must be half or float; got int"
     assert refusal(wmma.mma_sync, d, a, b, integers) == "mma_sync: with half, c must be half or float; got int"
     halves = wmma.fragment(wmma.accumulator, 16, 16, 16, wmma.half)
@@ -236,7 +236,7 @@ def test_rule_types_fit():
 def test_rule_architectures_do_not_mix():
     d, a, b, c = product_fragments(wmma.half, wmma.float, (16, 16, 16))
     other = product_fragments(wmma.half, wmma.float, (16, 16, 16), arch="sm_80")
-    expected = "mma_sync: expected d, a, b and c of one arch, got "
+    expected = "mma_sync: expected d, a, b and c with the same arch, got "
     for number in range(4):
         mixed = [d, a, b, c]
         mixed[number] = other[number]

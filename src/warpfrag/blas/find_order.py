@@ -97,7 +97,7 @@ def find_order(
 
 
 def find_float32_sum(A: ArrayLike, B: ArrayLike, observed: ArrayLike) -> str:
-    """Return the order of float32 additions without tensor cores that gives every element of D, or an empty string."""
+    """Return the order of float32 additions without tensor cores that reproduces D, or an empty string."""
     a, b, seen = (np.asarray(array) for array in (A, B, observed))
     if seen.dtype.kind != "f" or a.ndim != 2 or not seen.size:
         return ""

@@ -72,7 +72,7 @@ class PartialSums:
         return self.add_all([self._tree(list(parts))] if order.segment_k else parts, start)
 
     def _tree(self, parts: list[Sums]) -> Sums:
-        """Return the sum of the first parts, plus that of the last ones, a power of two."""
+        """Return the sum of the first parts plus that of the last ones, whose number is a power of two."""
         if len(parts) == 1:
             return parts[0]
         first = len(parts) - (1 << (len(parts) - 1).bit_length() - 1)

@@ -299,7 +299,7 @@ def matrix_move_functions(instruction: Instruction, _targets: Sequence[str]) -> 
 
 
 def wmma_functions(instruction: Instruction, _targets: Sequence[str]) -> Blocks:
-    """Return the wrapper of a wmma.mma and its loads and stores; the name has the order of A and B, C and D have both.
+    """Return a wmma.mma wrapper with its loads and stores, named after the order of A and B; C and D have both orders.
 
     Addresses are generic, so they may refer to global or shared memory.
     """

@@ -40,7 +40,7 @@ from warpfrag.tensorcore.operand import OperandBase
 from warpfrag.tensorcore.wgmma_call import USUAL, Variant
 
 RAW_PARAMETERS = {**dict.fromkeys(ROLES, ".u64"), "cases": ".u32"}
-# `shared` is uint8[cases][bytes], bytes a multiple of 4; the launch gives bytes + 1024 of dynamic shared memory
+# `shared` is uint8[cases][bytes], bytes a multiple of 4; the launch provides bytes + 1024 of dynamic shared memory
 WGMMA_RAW_PARAMETERS = {
     **dict.fromkeys(("d", "a", "c", "metadata", "shared", "descriptor_a", "descriptor_b"), ".u64"),
     **dict.fromkeys(("scale_d", "bytes"), ".u32"),

@@ -107,7 +107,7 @@ def misreadings(form: Form, arch: str, *, scale_d: bool = True) -> Iterator[Misr
         if form.scale_type and other != form.scale_type and _exists(form, {"scale_type": other}):
             yield Misreading("layout", "scale_a", f"as scale_b, taken for {other}", {"scale_type": other})
     if form.c == form.d:
-        yield Misreading("c", "d", "the product added twice: D went in as C once more", again="product")
+        yield Misreading("c", "d", "the product added twice: D was passed as C once more", again="product")
         yield Misreading("c", "c", "added once more after the product", again="c")
     if _exists(form, {"satfinite": not form.satfinite}):
         text = "without .satfinite" if form.satfinite else "with .satfinite"

@@ -167,7 +167,7 @@ def _inputs(
     if isinstance(A, Shared):
         tiles["a"] = A
         if (mma.pattern is None) != (metadata is None):
-            wanted = "is dense: it takes no metadata" if mma.pattern is None else "needs the metadata of an A as stored"
+            wanted = "is dense: it takes no metadata" if mma.pattern is None else "needs the metadata of the stored A"
             raise InvalidOperand(f"{mma.name} {wanted}")
         words |= {} if metadata is None else {"metadata": mma.metadata.check_words(metadata)}
     else:

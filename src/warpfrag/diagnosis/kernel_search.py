@@ -62,7 +62,7 @@ class Suspicion:
 
 
 def read_tile(tile: object, instruction: Instruction) -> BlockTile:
-    """Return the tile that the caller gives: rows and columns of D and, optionally, k."""
+    """Return the tile that the caller passes: rows and columns of D and, optionally, k."""
     extents = (*tile, instruction.shape.k)[:3] if isinstance(tile, tuple | list) and 2 <= len(tile) <= 3 else ()
     if not extents or not all(isinstance(extent, int) and extent > 0 for extent in extents):
         wanted = "the rows and columns of D that a block computes, as (128, 64), or with its k"

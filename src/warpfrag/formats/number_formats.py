@@ -80,7 +80,7 @@ class Format:
 
     @property
     def is_float(self) -> bool:
-        """True for the formats with an exponent."""
+        """True for formats with an exponent."""
         return self.kind == "float"
 
     @property

@@ -16,7 +16,7 @@ Libraries choose powers of two in several ways. If m is the largest magnitude an
     floor    2**(floor(log2(m)) - p), as in the OCP document; values above the format's largest are clamped
     ceil     2**(ceil(log2(m)) - p)
     even     floor, after m is rounded to the precision of an element
-    rceil    2**ceil(log2(m / largest value)): the smallest that clamps nothing, as cuBLAS has it
+    rceil    2**ceil(log2(m / largest value)): the smallest that clamps nothing, as in cuBLAS
 """
 
 from __future__ import annotations
@@ -113,7 +113,7 @@ def _check_name(label: str, name: object, known: tuple[str, ...]) -> None:
 
 def _check_axis(axis: object, dimensions: int) -> int:
     if isinstance(axis, bool) or not isinstance(axis, int) or not -max(dimensions, 1) <= axis < max(dimensions, 1):
-        raise InvalidOperand(f"expected one of the {dimensions} axes of A as axis, got {quote(axis)}")
+        raise InvalidOperand(f"expected axis to be one of the {dimensions} axes of A, got {quote(axis)}")
     return axis
 
 

@@ -98,7 +98,7 @@ WIDTH = 32  # i32 stands for packed elements without an LLVM type
 
 
 class Named(NamedTuple):
-    """A name of an instruction, or of a construct that contains it; `how` states which."""
+    """A name for an instruction, or for a construct that contains it; `how` describes the construct."""
 
     name: str
     form: Form

@@ -131,7 +131,7 @@ def _form_by_alias(text: str, problem: str) -> Form:
 
 
 def _short(text: str) -> str:
-    """Return the text as an error quotes it: shortened to one line."""
+    """Return the text as quoted in errors: shortened to one line."""
     name, longest = head(text), 160
     return name if len(name) <= longest else name[:longest] + "..."
 

@@ -46,7 +46,7 @@ class Family:
         """Check that a row has either a first target or a required feature."""
         if bool(self.since) == bool(self.needs):
             shapes = " ".join(map(str, self.qualifiers["shape"]))
-            raise ValueError(f"family {self.ops[0]} {shapes}: give either since or needs")
+            raise ValueError(f"family {self.ops[0]} {shapes}: expected either since or needs")
 
     @cached_property
     def targets(self) -> tuple[str, ...]:

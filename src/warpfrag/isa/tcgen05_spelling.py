@@ -286,7 +286,7 @@ OPERANDS = {
     "st": "[address], {registers}",
     "cp": "[address], descriptor",
     "shift": "[address]",
-    "alloc": "[where the address goes], columns",
+    "alloc": "[result address], columns",
     "dealloc": "address, columns",
     "commit": "[mbarrier]",
 }

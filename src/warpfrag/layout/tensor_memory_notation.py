@@ -124,7 +124,7 @@ def _place(text: str, address: int, slots: int) -> tuple[str, int]:
     lane, element = divmod(address, LANE_STRIDE * slots)
     if bool(lane) == bool(element) or lane >= LANES:
         raise InvalidOperand(
-            f"cute: expected strides of lanes, {LANE_STRIDE * slots}, or of elements in one, in {text!r}"
+            f"cute: expected a lane stride of {LANE_STRIDE * slots}, or element strides within a lane, in {text!r}"
         )
     if lane:
         return "tlane", lane
@@ -132,7 +132,7 @@ def _place(text: str, address: int, slots: int) -> tuple[str, int]:
 
 
 def _layout(extents: dict[str, int], images: dict[tuple[str, int], Step], slots: int) -> Layout:
-    """Return the layout with these moves by input and weight; lanes without a move hold copies."""
+    """Return the layout with these moves, given by input and weight; lanes without a move hold copies."""
     steps: dict[str, list[Step]] = {name: [] for name in PLACES}
     nothing: Step = (2, (0,) * len(extents))
     for bit in range(LANES.bit_length() - 1):

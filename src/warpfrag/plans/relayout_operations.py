@@ -77,7 +77,7 @@ class Permute:
 
 @dataclass(frozen=True)
 class LanePermute:
-    """Registers assembled from the bytes of two registers as `words` says, or `others` in lanes that `mask` selects.
+    """Registers assembled from the bytes of two registers: `words`, or `others` in lanes that `mask` selects.
 
     This is one prmt whose selector depends on the lane. It replaces a Select and a Permute.
     """

@@ -162,7 +162,7 @@ class TensorMapFields:
 
     @property
     def elements_per_index(self) -> int:
-        """The number of elements per index of the innermost axis: one, or the slice of a pixel."""
+        """The number of elements per index of the innermost axis: one, or all elements of a pixel's slice."""
         return self.pitches[0] // self.element.bytes
 
     @property
@@ -482,7 +482,7 @@ def _tensor_checks(fields: TensorMapFields) -> Iterator[DriverCheck]:
     yield DriverCheck(fewest <= rank <= MAX_RANK, f"expected {fewest} to {MAX_RANK} axes, got {rank}")
     align = 32 if fields.interleave == 32 else GRANULE
     yield DriverCheck(
-        fields.address % align == 0, f"expected a multiple of {align} as address, got {fields.address:#x}"
+        fields.address % align == 0, f"expected an address that is a multiple of {align}, got {fields.address:#x}"
     )
     for axis, extent in enumerate(fields.dims):
         where = f"along axis {rank - 1 - axis}"

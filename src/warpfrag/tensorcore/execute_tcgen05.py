@@ -272,7 +272,7 @@ def read_shared(
     if isinstance(location, Shared):
         tile = location
     elif isinstance(location, bool) or not isinstance(location, Descriptor | int | np.integer):
-        expected = "a Shared, which `store` gives, or a descriptor with shared="
+        expected = "a Shared from `store`, or a descriptor with shared="
         raise InvalidOperand(f"{operand.description}: expected {expected}; got {quote(location)}")
     elif shared is None:
         raise InvalidOperand(f"{operand.description} is a descriptor: it needs shared=, the bytes of shared memory")

@@ -51,7 +51,7 @@ def first_of(taken: NDArray[np.intp], count: int) -> NDArray[np.intp]:
 
 
 class Gather(NamedTuple):
-    """The units that move between a matrix and its places: elements or whole registers."""
+    """The units that are moved between a matrix and registers: elements or whole registers."""
 
     taken: NDArray[np.intp]  # the unit at every place
     first: NDArray[np.intp]  # the first place of every unit

@@ -3,7 +3,7 @@
 Every operand has a layout and a format. `Operand` is a whole matrix (for a sparse A, its stored half). `Metadata` and
 `Scale` are registers; an instruction reads the part that its immediates select.
 
-Methods that need numpy import it when they are called, so that look-ups do not import it.
+Methods that need NumPy import it when they are called, so that look-ups do not import it.
 """
 
 from __future__ import annotations

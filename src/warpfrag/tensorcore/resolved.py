@@ -41,7 +41,7 @@ class OperandCodec:
     """Converts one operand's registers to matrices of codes and back; faster than `fragment` for few tiles."""
 
     def __init__(self, operand: Operand) -> None:
-        """Create the codec of an operand."""
+        """Create the codec for an operand."""
         layout = operand.layout
         self.operand = operand
         self.words = (*operand.threads, operand.words)
@@ -71,7 +71,7 @@ class OperandCodec:
         return codes
 
     def write_tile(self, codes: NDArray[Any]) -> NDArray[np.uint32]:
-        """Return the registers of one warp."""
+        """Return the registers of one warp from the codes of its tile."""
         cells = codes.astype(self.container, copy=False).take(self.elements_of_lanes)
         words: NDArray[np.uint32] = cells if self.container is WORD else cells.view(WORD)
         return words
@@ -109,7 +109,7 @@ class FieldReader:
     """Reads the fields of a metadata or scale register that the immediates select."""
 
     def __init__(self, operand: SelectedWord, immediates: Immediates) -> None:
-        """Create the reader of a register."""
+        """Create the reader for a register."""
         layout, row = operand.layout, operand.spec
         selected = tuple(immediate_coordinates(layout, part_of(immediates, operand.role)).values())
         places = fragment.first_places(layout).reshape(layout.shape)[selected]

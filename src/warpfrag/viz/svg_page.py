@@ -122,7 +122,7 @@ class GridPanel:
 
     @cached_property
     def left(self) -> int:
-        """The width of the row headings, left of the cells."""
+        """The width of the row headings, to the left of the cells."""
         return sum(self._level_width(level) for level in self.grid.rows) + GAP
 
     @cached_property
@@ -132,7 +132,7 @@ class GridPanel:
 
     @cached_property
     def right(self) -> int:
-        """The width right of the cells, for the names of the column headings."""
+        """The width to the right of the cells, for the names of column heading levels."""
         return max(width_of(level.name, SMALL) for level in self.grid.cols) + GAP
 
     @property

@@ -150,7 +150,7 @@ class Tile:
         if start + needed > stop:
             raise InvalidOperand(
                 f"{label}: memory is too small: {self.lines} lines of {self.extent} elements with ldm {self.ldm} "
-                f"take {needed} bytes from {self.pointer!r}, and {stop - start} are there"
+                f"take {needed} bytes from {self.pointer!r}, but only {stop - start} are available"
             )
         return np.lib.stride_tricks.as_strided(allocation[start:], (self.lines, line), (step, 1))
 

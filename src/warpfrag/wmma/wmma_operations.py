@@ -1,4 +1,4 @@
-"""The functions of nvcuda::wmma. One call stands for the whole warp."""
+"""The functions of nvcuda::wmma. One call represents the whole warp."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ def _check_fragments(label: str, **fragments: object) -> None:
     """Raise an error for an argument that is not a fragment."""
     for name, entry in fragments.items():
         if not isinstance(entry, Fragment):
-            raise InvalidOperand(f"{label}: expected a fragment as {name}, got {type(entry).__name__}")
+            raise InvalidOperand(f"{label}: expected {name} to be a fragment, got {type(entry).__name__}")
 
 
 def check_product(label: str, d: Fragment, a: Fragment, b: Fragment, c: Fragment) -> None:
@@ -129,10 +129,10 @@ def check_product(label: str, d: Fragment, a: Fragment, b: Fragment, c: Fragment
         values = {name: of(entry) for name, entry in fragments.items()}
         if len(set(values.values())) > 1:
             listed = ", ".join(f"{name} {entry}" for name, entry in values.items())
-            raise InvalidOperand(f"{label}: expected d, a, b and c of one {field}, got {listed}")
+            raise InvalidOperand(f"{label}: expected d, a, b and c with the same {field}, got {listed}")
     if a.element_type != b.element_type:
         raise InvalidOperand(
-            f"{label}: expected a and b of one type, got {a.element_type.name} and {b.element_type.name}"
+            f"{label}: expected a and b of the same type, got {a.element_type.name} and {b.element_type.name}"
         )
     allowed = accumulators(a.shape, a.element_type)
     for name in "dc":

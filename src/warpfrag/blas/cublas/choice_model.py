@@ -4,8 +4,8 @@ The features are the extents, the number of tiles of D for several tile sizes, h
 the depth of K in lines, and the alignment of the extents. The accuracy is the fraction of unseen shapes for which all
 parameters that determine the order of additions are predicted.
 
-On Hopper, cuBLAS uses nvjet kernels for every fp8 gemm, and for 16-bit gemms if all rows are whole vectors of 16
-bytes; a network gives their split count, another the choice for tf32. Trees give the choice for all other gemms.
+On Hopper, cuBLAS uses nvjet kernels for every fp8 gemm, and for 16-bit gemms if all rows are whole vectors of 16 bytes;
+one network predicts their split count, another the choice for tf32. Trees predict the choice for all other gemms.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ TILES = np.array([
 ])  # fmt: skip
 """The tile sizes for which the number of tiles is a feature."""
 WAVES, MORE_WAVES, OTHERS = [3, 5, 6, 9], [4, 7, 8], [0, 1, 2, 10, 11]
-"""Their indices, in the order in which their waves are features."""
+"""Indices of tile sizes whose wave counts are features, in feature order."""
 FITTED_N, FITTED_K = 8, 64
 """The smallest n and k that the networks were fitted to; n for tf32 only."""
 SIZES, PARTS = np.array([8, 16, 32, 64, 128, 192, 256]), np.array([2, 3, 4, 5, 6, 8, 12, 16])

@@ -39,7 +39,7 @@ TABLE_OF_ARCH = {"sm_90": "H200"}
 
 
 class Choice(NamedTuple):
-    """The part of a library's choice that determines the order, as numbers of cuBLASLt; `kernel` is a family."""
+    """The part of a library's choice that determines the order, in cuBLASLt's numbering; `kernel` is a family."""
 
     algorithm: int
     tile: int

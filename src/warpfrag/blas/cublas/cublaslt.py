@@ -31,7 +31,7 @@ from warpfrag.blas.cublas.segment_k import tiles_launched
 from warpfrag.errors import NoGpu, NotModelled
 
 WORKSPACE, LT_WORKSPACE = 32 << 20, 1 << 20
-"""The workspace sizes in bytes that PyTorch gives cuBLAS on Hopper, and cuBLASLt."""
+"""The workspace sizes in bytes that PyTorch passes to cuBLAS on Hopper and to cuBLASLt."""
 LIBRARIES = ("libcublasLt.so", "libcublas.so")
 TYPES = {"f16": 2, "bf16": 14, "tf32": 0, "f32": 0, "s8": 3, "e4m3": 28}
 RESULTS = {"f16": 2, "bf16": 14, "tf32": 0, "f32": 0, "s8": 10, "e4m3": 14}
@@ -43,7 +43,7 @@ TRANSPOSE_A, TRANSPOSE_B, EPILOGUE, BIAS, SCALE_A, SCALE_B, FAST, BIAS_TYPE = 3,
 MAX_WORKSPACE, REDUCTION_SCHEMES = 1, 3
 """Attributes of a cublasLtMatmulPreference."""
 IN_FLOAT32 = 2
-"""The reduction scheme that is left if reduced-precision reductions are disabled in PyTorch."""
+"""The reduction scheme that remains if reduced-precision reductions are disabled in PyTorch."""
 ADD_BIAS = 4
 BATCH_COUNT, BATCH_STRIDE = 5, 6
 """Attributes of a cublasLtMatrixLayout."""

@@ -35,16 +35,17 @@ PROMOTED = 128
 IN_PLACE = 1
 """The reduction scheme in which parts are added to D one by one; measured for tf32, 159 of 159 gemms."""
 LT_WORKSPACE = 1 << 20
-"""The workspace size in bytes that PyTorch gives cuBLASLt. fp8 choices whose parts need more are uncertain."""
+"""The workspace size in bytes that PyTorch passes to cuBLASLt. fp8 choices whose parts need more are uncertain."""
 LANES = {
     26: 16, 38: 2, 40: 4, 42: 8, 48: 2, 50: 4, 52: 8, 56: 2, 58: 4, 62: 2, 66: 8, 68: 4, 72: 16, 74: 32, 76: 4, 78: 8,
     80: 16, 82: 32, 84: 2, 86: 4, 88: 8, 92: 32, 94: 2, 96: 4, 98: 8, 100: 16, 102: 2, 106: 8, 110: 4, 112: 8, 114: 4,
 }  # fmt: skip
-"""The lanes of a gemvx kernel by its custom option, rounded down to an even number; in odd ones lanes take turns."""
+"""The lanes of a gemvx kernel by its custom option rounded down to an even number; with odd options, lanes take
+turns."""
 LANE_CHUNK = 64
-"""The most consecutive k that a lane of a gemvx kernel adds before the next lane's."""
+"""The maximum number of consecutive k that a lane of a gemvx kernel adds before the next lane continues."""
 GEMV2T = {11: 32, 12: 16, 13: 16, 14: 16}
-"""The k that a lane of a gemv2T kernel adds before it promotes its sum, by custom option."""
+"""The number of k that a lane of a gemv2T kernel adds before it promotes its sum, by custom option."""
 GEMV2T_LANES = 16
 GEMVNSP_LANES = 32
 """The lanes of most gemvNSP kernels; the name of the kernel tells them."""

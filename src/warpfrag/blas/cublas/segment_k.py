@@ -38,7 +38,7 @@ BLOCKS = {
 """The blocks that an H200 runs at once, by the number of blocks in a cluster."""
 UNIT = 32
 SURE_UNITS, SURE_LENGTH = 100, 6
-"""The depth of K and the length of a part, in units, from which the number of parts was always as computed."""
+"""The minimum depth of K and length of a part, in units, for which the computed number of parts was always correct."""
 COUNTS = (1, 2, 3, 4, 5, 6, 8, 9, 11, 12, 14, 16, 32, 64, 132)
 COSTS = (-9.7, 0.0, 6.8, 9.75, 13.5, 15.0, 17.1, 18.6, 20.0, 20.7, 21.3, 21.9, 27.0, 32.0, 40.0)
 """Counts of parts, and the cost of adding them after several waves, in units of k, for a tile of 128 x 128."""

@@ -76,7 +76,7 @@ class KernelLowering:
     def function(self, function: syntax.FunctionDecl, names: SymbolTable) -> None:
         """Decode the body of a function."""
         if function.body is None:
-            raise PtxError(function.line, f"expected a body of {function.name}")
+            raise PtxError(function.line, f"expected a body for {function.name}")
         self.variables.current = function.name
         self.scope(function.body, names)
         last = self.instructions[-1] if self.instructions else None
@@ -184,7 +184,7 @@ class KernelLowering:
         is_merged = bool(selectors) and selectors[0] > 0
         takes = 4 if is_merged or inst.attributes.operation or inst.attributes.opcode == "vmad" else 3
         if len(registers) != takes or (is_merged and inst.attributes.operation) or signs in {5, 6, 7}:
-            raise PtxError(statement.line, f"expected a result and {takes - 1} sources of {inst.name}, got {statement}")
+            raise PtxError(statement.line, f"expected a result and {takes - 1} sources in {inst.name}, got {statement}")
         inst.results = (registers[0],)
         constants = [Immediate(number) for number in (*selectors[:3], signs)]
         inst.sources = (*registers[1:], *[Immediate(0)] * (4 - takes), *constants)
@@ -208,7 +208,7 @@ class KernelLowering:
             return
         widths = {reg.bits for reg in target.items if isinstance(reg, Register)}
         if len(target.items) != len(source.items) or len(widths) != 1 or 1 in widths:
-            raise PtxError(statement.line, f"expected equal numbers of equally wide registers, got {statement}")
+            raise PtxError(statement.line, f"expected the same number of registers of the same width, got {statement}")
         bits = widths.pop()
         copies = [self.variables.register("", bits) for _ in source.items]
         inst.opcode = find(f"mov.b{bits}", 2)

@@ -1,4 +1,4 @@
-"""Splits PTX into tokens: words, directives, numbers, strings, punctuation and bodies."""
+"""Split PTX into tokens: words, directives, numbers, strings, punctuation and bodies."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Links several modules into one, resolving `.extern` names as nvlink does.
+"""Link several modules into one, resolving `.extern` names as nvlink does.
 
 A `.visible` name belongs to all modules; `.weak` and `.common` names may be defined in several. Any other name is local
 to its module: if two modules have the same local name, the later one is renamed. Line numbers continue from module to

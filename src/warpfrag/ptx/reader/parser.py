@@ -158,16 +158,16 @@ class Parser:
             elif self.skips():
                 pass
             elif self.takes(".alias"):
-                other = self.expect_kind("word", "a name of a function").text
+                other = self.expect_kind("word", "a function name").text
                 self.expect(",")
-                aliases[other] = self.expect_kind("word", "a name of a function").text
+                aliases[other] = self.expect_kind("word", "a function name").text
             elif self.takes(".section"):
                 self.take()
                 self.skip_braces()
             elif token.text in LINKAGE or token.text in SPACES or token.text in {".entry", ".func"}:
                 self.definition(variables, functions)
             elif not self.takes(";"):
-                raise self.error("a directive of a module")
+                raise self.error("a module directive")
         if not target:
             raise PtxError(self.next.line, "expected a .target, got none")
         if size not in {32, 64}:
@@ -206,7 +206,7 @@ class Parser:
         while self.takes(".noreturn"):
             pass
         results = () if is_entry or self.next.text != "(" else self.parameters()
-        name = self.expect_kind("word", "the name of a function").text
+        name = self.expect_kind("word", "a function name").text
         parameters = self.parameters() if self.next.text == "(" else ()
         directives: dict[str, tuple[int, ...]] = {}
         while self.next.kind == "directive":

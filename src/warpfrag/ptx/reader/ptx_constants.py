@@ -125,7 +125,7 @@ def binary(sign: str, left: ConstantSyntax, right: ConstantSyntax, line: int) ->
         quotient = abs(a) // abs(_divisor(b, line))
         value = quotient if (a < 0) == (b < 0) else -quotient
         if not unsigned and value >> (BITS - 1) == 1:
-            raise PtxError(line, f"the quotient {a} / {b} does not fit 64 bits")
+            raise PtxError(line, f"the quotient {a} / {b} does not fit in 64 bits")
         return integer(value, is_unsigned=unsigned)
     return integer(INTEGERS[sign](a, b), is_unsigned=unsigned)
 
@@ -136,7 +136,7 @@ def _binary_floats(sign: str, left: FloatLiteral, right: FloatLiteral, line: int
     if sign in COMPARISONS:
         return integer(COMPARISONS[sign](a, b))
     if sign not in FLOATS:
-        raise PtxError(line, f"expected integer operands of {sign!r}, got floats")
+        raise PtxError(line, f"expected integer operands for {sign!r}, got floats")
     if sign == "/":
         _divisor(b, line)
     return f64(FLOATS[sign](a, b))

@@ -1,4 +1,4 @@
-"""The choice of backend for a rule: compiled C code if the library can be used, otherwise numpy.
+"""The choice of backend for a rule: compiled C code if the library can be used, otherwise NumPy.
 
 Both return the same codes. Integers always use the portable backend, whose BLAS is just as fast.
 """

@@ -458,7 +458,7 @@ class Compiled:
     def holds(rule: Rule) -> bool:
         """Return True if the loops support a rule; the fused loops have a maximum number of bits and products.
 
-        There are no loops for integers: `integer_sums` uses numpy.
+        There are no loops for integers: `integer_sums` uses NumPy.
         """
         if not isinstance(rule, Fused):
             return type(rule) in KERNELS
