@@ -51,7 +51,7 @@ $ {row.command} -o {name}
 
 
 def motion() -> dict[str, tuple[str, str, Drawing]]:
-    """Fragments in motion: by file, a caption, the command and the picture."""
+    """Figures of relayouts, loads and stores: by file, a caption, the command and the picture."""
     mma = get(MMA)
     load = f"warpfrag loads {MMA} a --pitch 128"
     return {
@@ -161,7 +161,7 @@ def main() -> None:
         for row in rows:
             draw_figure(row.key).save(folder / "figures" / name_of(row))
             page.append(entry(row))
-    for section, figures in (("Fragments in motion", motion()), ("wgmma", warpgroups()), ("tcgen05", tensor_memory())):
+    for section, figures in (("Relayouts, loads and stores", motion()), ("wgmma", warpgroups()), ("tcgen05", tensor_memory())):
         page.append(f"## {section}\n")
         for name, (caption, command, picture) in figures.items():
             picture.save(folder / "figures" / name)

@@ -207,10 +207,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     for line in wrong:
         say(line)
     say("")
-    say(f"Each the best of {REPEATS}, with arrays in the GPU's memory; {ROWS} rows of each are compared with the CPU.")
+    say(f"Best of {REPEATS} runs, with arrays in GPU memory; {ROWS} rows of each product are compared with the CPU.")
     say("")
     say(
-        "| instruction | arch | size | operands | ms | T multiply-adds/s | unlike the CPU | native ms | unlike native |"
+        "| instruction | arch | size | operands | ms | T multiply-adds/s | differ from the CPU | native ms | differ from native |"
     )
     say("|---|---|---:|---|---:|---:|---:|---:|---:|")
     bad = len(wrong)

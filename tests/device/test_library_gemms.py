@@ -1,4 +1,4 @@
-"""cuBLAS calls that PyTorch made on an H200: 500 results of 50 sorts, and the stand-in's, without PyTorch.
+"""cuBLAS calls that PyTorch made on an H200: 500 results of 50 kinds, and the stand-in's, without PyTorch.
 
 Operands and digests are those of tools/torch_gemms.py, which recorded tests/data/torch/gemms_h200.json.
 """

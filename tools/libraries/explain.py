@@ -85,7 +85,7 @@ def explain_case(case: Case, observed: NDArray[Any], kernels: list[str]) -> dict
                 allowed=allowed,
             )
             if order is not None:
-                cut = "operands cut to tf32" if case.type == "tf32" and rounding is None else ""
+                cut = "operands truncated to tf32" if case.type == "tf32" and rounding is None else ""
                 how = "; ".join(text for text in (name, cut) if text)
                 return {"order": asdict(order), "how": how, "seconds": round(time.monotonic() - started, 2)}
     return {"order": None, "how": "", "seconds": round(time.monotonic() - started, 2)}

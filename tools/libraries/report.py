@@ -114,14 +114,14 @@ def _write_report(path: Path, machine: dict[str, str], results: list[Result]) ->
         "",
         f"{machine['gpu']}, torch {machine['torch']}, CUDA {machine['cuda']}",
         "",
-        f"{len(explained)} of {len(results)} products are explained ({share:.1f} %): an order of additions gives every",
-        f"code of up to {ROWS} x {COLUMNS} outputs of each.",
+        f"{len(explained)} of {len(results)} products are explained ({share:.1f} %): an order of additions reproduces",
+        f"every code of up to {ROWS} x {COLUMNS} outputs of each.",
         "",
-        "It is the simplest such order that fits the kernel's name. A result of 16 bits hides most of the last bits",
-        "of the sums: where it is f16 or bf16, another order may give the same codes. Integers have one sum in all.",
+        "It is the simplest such order that fits the kernel's name. A 16-bit result hides most of the last bits of",
+        "the sums, so another order may give the same codes. Integer sums do not depend on the order.",
         "",
-        "Operands are a hash of their indices (`tools.libraries`), so anyone can compute them again.",
-        "Reduced-precision reductions were switched off, TF32 was allowed.",
+        "Operands are a hash of their indices (`tools.libraries`), so anyone can recompute them.",
+        "Reduced-precision reductions were disabled, and TF32 was allowed.",
         "",
         "| call | type | products | explained | orders |",
         "| --- | --- | ---: | ---: | --- |",
@@ -137,7 +137,7 @@ def _write_report(path: Path, machine: dict[str, str], results: list[Result]) ->
                 kinds[name] = kinds.get(name, 0) + 1
         texts = ", ".join(f"{name} {count}" for name, count in sorted(kinds.items(), key=lambda item: -item[1]))
         lines.append(f"| {call} | {kind} | {len(group)} | {sum(kinds.values())} | {texts} |")
-    lines += ["", "## What kernels do with their sums", "", "| call | type | what gives every code | products |"]
+    lines += ["", "## How kernels finish their sums", "", "| call | type | operations that reproduce every code | products |"]
     lines += ["| --- | --- | --- | ---: |"]
     ways: dict[tuple[str, str, str], int] = {}
     for result in explained:
