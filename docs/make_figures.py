@@ -161,7 +161,7 @@ def main() -> None:
         for row in rows:
             draw_figure(row.key).save(folder / "figures" / name_of(row))
             page.append(entry(row))
-    for section, figures in (("Relayouts, loads and stores", motion()), ("wgmma", warpgroups()), ("tcgen05", tensor_memory())):
+    for section, figures in (("Relayouts and loads", motion()), ("wgmma", warpgroups()), ("tcgen05", tensor_memory())):
         page.append(f"## {section}\n")
         for name, (caption, command, picture) in figures.items():
             picture.save(folder / "figures" / name)

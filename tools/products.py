@@ -210,7 +210,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     say(f"Best of {REPEATS} runs, with arrays in GPU memory; {ROWS} rows of each product are compared with the CPU.")
     say("")
     say(
-        "| instruction | arch | size | operands | ms | T multiply-adds/s | differ from the CPU | native ms | differ from native |"
+        "| instruction | arch | size | operands | ms | T multiply-adds/s | differ from the CPU | native ms"
+        " | differ from native |"
     )
     say("|---|---|---:|---|---:|---:|---:|---:|---:|")
     bad = len(wrong)

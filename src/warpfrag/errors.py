@@ -114,7 +114,7 @@ class CodeAddress(int):
         return f"{int(self):#x}"
 
     def __format__(self, spec: str) -> str:
-        """Format the address in hex, or as the specification says."""
+        """Format the address in hex, or according to the format specification."""
         return format(int(self), spec or "#x")
 
 

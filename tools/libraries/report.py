@@ -137,7 +137,7 @@ def _write_report(path: Path, machine: dict[str, str], results: list[Result]) ->
                 kinds[name] = kinds.get(name, 0) + 1
         texts = ", ".join(f"{name} {count}" for name, count in sorted(kinds.items(), key=lambda item: -item[1]))
         lines.append(f"| {call} | {kind} | {len(group)} | {sum(kinds.values())} | {texts} |")
-    lines += ["", "## How kernels finish their sums", "", "| call | type | operations that reproduce every code | products |"]
+    lines += ["", "## How kernels finish their sums", "", "| call | type | operations | products |"]
     lines += ["| --- | --- | --- | ---: |"]
     ways: dict[tuple[str, str, str], int] = {}
     for result in explained:

@@ -41,7 +41,7 @@ LISTED = 12
 
 @dataclass(frozen=True)
 class ResultOrigin:
-    """The order and architecture that reproduce a result bit for bit, or None if no modelled ones do."""
+    """The order and architecture that reproduce a result bit for bit, or None if no modelled combination does."""
 
     name: str
     arch: str | None

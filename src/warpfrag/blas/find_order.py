@@ -106,7 +106,7 @@ def find_float32_sum(A: ArrayLike, B: ArrayLike, observed: ArrayLike) -> str:
 
 
 def _float32_chains(depth: int) -> Iterator[tuple[str, NDArray[np.intp]]]:
-    """Yield the name of an order, and k by step and partial sum."""
+    """Yield the name of each order, with its k by step and partial sum."""
     every = np.arange(depth)
     yield "k ascending", every[:, None]
     yield "k descending", every[::-1, None]

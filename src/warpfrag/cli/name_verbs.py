@@ -288,7 +288,7 @@ def _print_type(facts: NameMeaning) -> None:
 
 
 def _print_illegal(facts: NameMeaning | Legality) -> None:
-    """Print the reason why an instruction is illegal, and the nearest ones."""
+    """Print the reason why an instruction is illegal, and the nearest legal instructions."""
     output.print_heading("no")
     output.echo(output.wrapped(facts.reason or ""))
     for near in facts.nearest:

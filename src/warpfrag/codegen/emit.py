@@ -105,7 +105,7 @@ def emit(
 
 
 def _is_tensor(instruction: Instruction) -> bool:
-    """Return True for an instruction of tensor memory."""
+    """Return True for a tensor-memory instruction."""
     return instruction.op.startswith("tcgen05.")
 
 

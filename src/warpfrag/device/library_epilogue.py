@@ -61,7 +61,7 @@ class LibraryEpilogue:
             return self.rounded(values)
 
     def rounded(self, values: Floats) -> NDArray[Any]:
-        """Return the codes of float32 numbers after rounding to the result's type, with one NaN."""
+        """Return the codes of float32 numbers after rounding to the result's type, with a single NaN code."""
         codes = np.where(np.isnan(values), np.uint32(CANONICAL_NANS["f32"]), values.view(np.uint32))
         return convert("f32", codes, self.result)
 

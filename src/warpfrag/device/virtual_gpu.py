@@ -151,7 +151,7 @@ def preloading() -> dict[str, str]:
 
 
 def new_log() -> Path:
-    """Return the path of an empty log in a temporary folder of its own."""
+    """Return the path of an empty log in its own temporary folder."""
     try:
         log = Path(tempfile.mkdtemp(prefix="warpfrag-gpu-")) / "launches.jsonl"
         log.write_bytes(COMPLETE)

@@ -185,7 +185,7 @@ def _stored_elsewhere(memory: Bytes, *, of: NDArray[np.int64], to: NDArray[np.in
 
 
 def _other_matrices(operand: Operand, tile: Shared) -> Iterator[Mistake]:
-    """Yield the matrix transposed, moved, or with other values before it was stored."""
+    """Yield mistakes in which the matrix was transposed, moved or changed before it was stored."""
     for source in (rearranged, negated, written_as):
         yield from source(operand, lambda change: partial(_recoded, operand=operand, tile=tile, change=change))
 

@@ -248,7 +248,7 @@ def _wrong_immediates(operand: Metadata | Scale, right: dict[str, int]) -> Itera
 
 
 def _chosen(words: Words, *, operand: Metadata | Scale, wrong: dict[str, int], right: dict[str, int]) -> Words:
-    """Return registers that yield with the right immediates what the given ones yield with the wrong immediates."""
+    """Return registers from which the right immediates select the values that the wrong ones select now."""
     return chosen_words(operand, chosen_codes(operand, words, wrong), right)
 
 

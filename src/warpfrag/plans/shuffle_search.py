@@ -182,7 +182,7 @@ def combined(bits: int, directions: Sequence[int]) -> int:
 
 
 def _independent(cells: list[int]) -> tuple[list[int], list[int]]:
-    """Return the independent target cells: the equivalent cells for each bit, and the bits that reach new elements."""
+    """Return, for each cell bit, the independent bits with the same image, and a list of the independent bits."""
     rows = Echelon()
     reduced, basis = [], []
     for bit, image in enumerate(cells):

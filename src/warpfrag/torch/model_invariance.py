@@ -129,7 +129,7 @@ def _named(layers: Sequence[LayerOrders], limit: int | None = None) -> str:
 
 
 def _described(known: PredictedOrder) -> str:
-    """Return an order, its kernel, and the terms that the library omits."""
+    """Describe an order, its kernel, and the terms that the library omits."""
     lost = f", without the last {known.omitted_k} terms along K" if known.omitted_k else ""
     guess = ", a guess" if known.is_guess else ""
     return f"{known.order.describe(known.shape[2] - known.omitted_k)}{lost}{guess}: {known.kernel}"

@@ -97,7 +97,7 @@ class ProcessSwitch:
         self._warn_of_workers = warn_of_workers
 
     def __enter__(self) -> None:
-        """Change the settings for the first user."""
+        """Change the settings when the first emulation is entered."""
         from torch.nn.attention import SDPBackend, sdpa_kernel
 
         with self._lock:
@@ -113,7 +113,7 @@ class ProcessSwitch:
             self._users += 1
 
     def __exit__(self, *_: object) -> None:
-        """Restore the settings after the last user."""
+        """Restore the settings when the last emulation is left."""
         with self._lock:
             self._users -= 1
             if not self._users:

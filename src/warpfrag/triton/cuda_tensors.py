@@ -210,7 +210,7 @@ class Stream:
 
 
 class Event:
-    """An event with the host's time."""
+    """An event that records the time on the host."""
 
     def __init__(self, *_args: object, **_options: object) -> None:
         """Accept the arguments of torch.cuda.Event."""

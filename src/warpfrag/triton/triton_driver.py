@@ -263,7 +263,7 @@ class MachineDriver(DriverBase):
     """The driver that Triton calls to find the device, load kernels and launch them."""
 
     def __init__(self, session: LaunchSession) -> None:
-        """Represent a device of the session's architecture; the session records launches."""
+        """Create a driver for a session, which sets the architecture and records launches."""
         super().__init__()
         self.session = session
         self.capability = capability(session.arch)

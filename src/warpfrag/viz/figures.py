@@ -45,7 +45,7 @@ class FigureRow:
 
 @cache
 def figure_rows() -> dict[str, FigureRow]:
-    """Return every row by its key: a figure number of the ISA, or a name of warpfrag's own."""
+    """Return every row by its key: a figure number of the ISA, or a name chosen by warpfrag."""
     rows = list(_read())
     by_key = {row.key: row for row in rows}
     if len(by_key) != len(rows):

@@ -79,7 +79,7 @@ class BoxFigure:
     """The box of a tensor map."""
 
     def __init__(self, fields: TensorMapFields) -> None:
-        """Take the fields of the map."""
+        """Store the fields of the map."""
         self.fields = fields
         self.name = "The box"
         self.letters = ("pixel", "channel") if fields.im2col else ("row", "pixel" if fields.interleave else "column")

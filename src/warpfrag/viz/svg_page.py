@@ -212,7 +212,7 @@ class GridPanel:
     def _words(
         self, lines: tuple[str, ...], x: int, y: int, *, single_line: bool | None = None, classes: str = ""
     ) -> str:
-        """Return text around a centre, on one line or stacked."""
+        """Return text centred at a point, on one line or stacked."""
         in_single_line = self.size.mode == "line" if single_line is None else single_line
         if in_single_line or len(lines) == 1:
             return svg.text(" ".join(lines), x=x, y=y + 4, classes=classes)

@@ -374,7 +374,7 @@ def _order_run(kind: ProductKind, first: int, last: int, n: int, k: int, chosen:
 
 
 def _alike(run: OrderRun, other: OrderRun, name: str) -> bool:
-    """Return True if two runs add the same k alike, possibly with different split counts."""
+    """Return True if two runs perform the same additions, possibly with different split counts."""
     if run.omitted_k != other.omitted_k or (run.order is None) != (other.order is None):
         return False
     if run.order is None or other.order is None:

@@ -95,7 +95,7 @@ def _naming(source: InputSource, skipped: dict[int, str] | None = None) -> Itera
 
 
 def _usual_lines(lines: list[DumpLine]) -> list[DumpLine]:
-    """Return the lines that resemble most others: with or without a lane, with the same names and number count."""
+    """Return the lines that resemble most others in their lane label, names and number of values."""
     looks = [("lane" in line.labels, len(line.words), frozenset(word.stem for word in line.words)) for line in lines]
     usual = max(counts, key=counts.__getitem__) if (counts := Counter(looks)) else None
     return [line for line, look in zip(lines, looks, strict=True) if look == usual]

@@ -101,7 +101,7 @@ def _places(
     action: SurfaceLoad | SurfaceStore | SurfaceReduction,
     size: int,
 ) -> Iterator[tuple[NDArray[np.int64], Surface, NDArray[np.int64], NDArray[np.bool_]]]:
-    """Yield each surface with its lanes, their byte offsets, and a mask of those inside."""
+    """Yield each surface with its lanes, their byte offsets, and a mask of the lanes inside it."""
     layers, axes = _coordinates(inst, group, action.geometry)
     for which, surface in _resources(state, inst, group, Surface):
         _check_geometry(surface, action.geometry, int(which[0]))

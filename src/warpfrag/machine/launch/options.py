@@ -143,7 +143,7 @@ def chosen_level(level: str) -> str:
 
 
 def check_choice(name: str, values: Sequence[object], known: tuple[str, ...]) -> None:
-    """Raise InvalidOperand unless a value is one of the known ones."""
+    """Raise InvalidOperand unless every value is known."""
     for value in values:
         if not isinstance(value, str) or value not in known:
             raise InvalidOperand(f"expected {name} to be one of {', '.join(known)}, got {quote(value)}")

@@ -91,7 +91,7 @@ class Symbols(Mapping[str, "Array"]):
         self._held[symbol] = memory, self.variables[symbol]
 
     def storage(self, name: str, variable: ModuleVariable) -> NDArray[np.uint8]:
-        """Return the bytes that a launch uses: the kept ones, or new ones."""
+        """Return the memory that a launch uses for a variable: the kept memory, or new memory."""
         if self.keep:
             return self._hold(name, variable)
         return self._held[name][0] if name in self._held else initial_bytes(variable)

@@ -35,7 +35,7 @@ def ballot(mask: Mask) -> Codes:
 
 
 def shuffle(mask: Mask | None, a: Codes, b: Codes, c: Codes, *_members: Codes, mode: str) -> tuple[Codes, Codes]:
-    """shfl: return another lane's value, and True if that lane is in range; an exited lane gives 0, as on sm_90."""
+    """shfl: return another lane's value, and True if that lane is in range; an exited lane supplies 0, as on sm_90."""
     offset, bound, segment = (v.astype(np.int64) for v in (b & 31, c & 31, (c >> np.uint32(8)) & 31))
     lane = LANE_NUMBERS.astype(np.int64)
     top, bottom = (lane & segment) | (bound & ~segment), lane & segment

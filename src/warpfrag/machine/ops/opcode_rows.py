@@ -54,7 +54,7 @@ def row(
 
 
 def attribute(name: str, word: str) -> object:
-    """Return the attribute value that a qualifier stands for.
+    """Return the attribute value that a qualifier represents.
 
     >>> attribute("ftz", "ftz"), attribute("vector", "v4"), attribute("space", "shared::cta"), attribute("half", "hi")
     (True, 4, 'shared', 'hi')

@@ -94,7 +94,7 @@ class AccessVectors:
         return range(len(self.slots.times))
 
     def split(self, parts: int) -> None:
-        """Make cells smaller."""
+        """Split cells into smaller ones."""
         self.slots, self.evicted = self.slots.split(parts), self.evicted.split(parts)
 
     def add(self, slots: Cells, cells: Cells, threads: Numbers, new: Accesses, ordering: Ordering) -> None:

@@ -286,7 +286,7 @@ class RaceCheck(SyncFollower):
         return slots % shadow.reads.limit
 
     def records(self, access: AccessGroup) -> tuple[Numbers, Numbers, Accesses]:
-        """Expand accesses to one record per cell: cells, threads and records."""
+        """Expand accesses to their cells; return the cells, the threads and one record per cell."""
         count = access.cells.shape[1]
         entities = np.repeat(access.entities, count)
         times = np.full(len(entities), self.ordering.now, np.int32)
@@ -295,7 +295,7 @@ class RaceCheck(SyncFollower):
         return access.cells.reshape(-1), np.repeat(access.threads, count), new
 
     def note_write(self, access: AccessGroup, stays: NDArray[np.bool_]) -> None:
-        """Record writes; keep the last ones in `stays` too. Lanes that write different bytes to one cell are a race."""
+        """Record writes, and keep earlier writes in `stays`; report lanes that write different bytes to one cell."""
         cells, threads, new = self.records(access)
         shadow = access.shadow
         if stays.any():

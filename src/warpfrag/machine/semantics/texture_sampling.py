@@ -124,7 +124,7 @@ def _around(texture: Texture, axes: list[Codes], *, gathers: bool = False) -> li
 
 
 def _layer(texture: Texture, layers: Codes) -> Integers:
-    """Return layer indices, clamped to the last layer; negative ones, as unsigned numbers, clamp too."""
+    """Return layer indices, clamped to the last layer; negative indices count as large unsigned numbers."""
     return np.minimum(layers.astype(np.int64), texture.texels.shape[0] - 1)
 
 

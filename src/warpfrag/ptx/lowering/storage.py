@@ -205,7 +205,7 @@ class StorageAllocator:
             raise PtxError(variable.line, f"{label} memory is full: {quote(variable.name)} does not fit")
 
     def declare_range(self, variable: VariableDecl, count: int, names: SymbolTable) -> None:
-        """Declare a range of registers, each of which is allocated on first use."""
+        """Declare a range of registers, which are allocated on first use."""
 
         def declare_member(name: str, number: int) -> None:
             if number < count:

@@ -50,7 +50,7 @@ def _emit_rounded(
 
 
 def arithmetic(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
-    """FADD, FMUL, FFMA and the f64 forms: round once; NaN is 7fffffff, or in f64 the NaN of b, c or a."""
+    """FADD, FMUL, FFMA and the f64 forms: round once; a NaN result is 7fffffff, or in f64 the NaN of b, c or a."""
     opcode, count, function = OPERATIONS[words.opcode[1:]]
     is_double = words.opcode[0] == "D"
     kind = F64 if is_double else F32

@@ -207,7 +207,7 @@ def prmt(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
 
 
 def lop3(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
-    """LOP3: d = a function of three bits, and a predicate: d != 0 or (.PAND: and) another predicate."""
+    """LOP3: apply a three-input bitwise function; a predicate result is (d != 0) or (.PAND: and) another predicate."""
     out = None
     if is_predicate(a[0]):
         out, a = e.result(a[0]), a[1:]

@@ -239,7 +239,7 @@ def wait_group(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
 
 
 def nothing(e: Emitter, _words: Words, _a: list[asm.Operand]) -> None:
-    """A hint, or a wait for work that completes at issue."""
+    """Emit nothing, because the opcode is a hint or waits for work that completes at issue."""
     e.emit("pmevent", [], [])
 
 

@@ -150,7 +150,7 @@ class Decoded(NamedTuple):
 
 
 def decode(name: str, codes: Codes) -> Decoded:
-    """Decode codes, as `numbers.unpack` does for single ones."""
+    """Decode codes, as `numbers.unpack` does for a single code."""
     fmt = FORMATS[name]
     wide = codes.astype(np.int64)
     negative = (wide & fmt.sign_bit) != 0
