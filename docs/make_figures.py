@@ -120,7 +120,7 @@ def tensor_memory() -> dict[str, tuple[str, str, Drawing]]:
         ),
         "tensor-a.svg": ("A of a pair of blocks, m 128: once for each half of the columns of D", pair, "a", {}),
         "tensor-scale.svg": (
-            "Scale factors of B: 32 columns of B in each column, again in each 32 lanes",
+            "Scale factors of B: 32 columns of B in each column, repeated in every 32 lanes",
             scaled,
             "scale_b",
             {},

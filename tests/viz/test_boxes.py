@@ -52,7 +52,7 @@ def test_long_lines_are_shown_in_memory_alone():
 
 
 def test_what_is_no_figure_of_a_map_is_refused():
-    with pytest.raises(InvalidOperand, match="takes a theme and a title"):
+    with pytest.raises(InvalidOperand, match="take only a theme and a title"):
         wf.draw(wf.ptx.TensorMap(TILES, (8, 64)), "a")
     with pytest.raises(InvalidOperand, match="the driver would reject .*: expected an innermost box extent"):
         wf.draw(wf.ptx.TensorMap(TILES, (8, 63)))

@@ -110,7 +110,7 @@ def test_banks_say_how_many_words_each_request_asks_of_them(swizzle, words):
 
 
 def test_options_of_other_figures_are_refused():
-    with pytest.raises(wf.errors.InvalidOperand, match="takes a theme and a title"):
+    with pytest.raises(wf.errors.InvalidOperand, match="take only a theme and a title"):
         draw(PLANS[0], "a")
     with pytest.raises(wf.errors.InvalidOperand, match="the theme of a figure must be one of"):
         draw(PLANS[0], theme="blue")

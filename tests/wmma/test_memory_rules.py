@@ -58,11 +58,11 @@ def test_the_start_of_an_allocation_counts_as_aligned_whatever_its_address(multi
 def test_rule_ldm_is_a_multiple_of_16_bytes(multiplicand, accumulator):
     memory = np.zeros(4096, np.float16)
     message = refuse_load(multiplicand, memory, 20)
-    assert message == "load_matrix_sync: ldm must be a multiple of 8 elements (16 bytes), got 20; near: 16, 24"
+    assert message == "load_matrix_sync: ldm must be a multiple of 8 elements (16 bytes), got 20; try 16, 24"
     message = refuse_load(multiplicand, memory, 12)
-    assert message.endswith("got 12; near: 16")
+    assert message.endswith("got 12; try 16")
     for far_too_small in (3, -3):
-        assert refuse_load(multiplicand, memory, far_too_small).endswith(f"got {far_too_small}; near: 16")
+        assert refuse_load(multiplicand, memory, far_too_small).endswith(f"got {far_too_small}; try 16")
     message = refuse_store(np.zeros(4096, np.float32), accumulator, 18, wmma.mem_row_major)
     assert message == "store_matrix_sync: ldm must be a multiple of 4 elements (16 bytes), got 18; near: 16, 20"
     nibbles = wmma.fragment(wmma.matrix_a, 8, 8, 32, wmma.experimental.precision.u4, wmma.row_major)

@@ -139,7 +139,7 @@ class _Block:
     """The computation of one task: the gemm of a strip of A and a strip of B."""
 
     def __init__(self, gemm: Callable[..., Any], dtypes: dict[str, np.dtype[Any]], options: dict[str, Any]) -> None:
-        """Store the data that all tasks share; by default, a task uses one thread, because workers run several tasks."""
+        """Store the data that all tasks share; by default a task uses one thread, because workers run several tasks."""
         self.gemm, self.dtypes = gemm, dtypes
         self.options = options | {"backend": Cpu(1) if options.get("backend", "cpu") == "cpu" else options["backend"]}
 

@@ -275,7 +275,7 @@ def batch_invariance(
 ) -> Answer[Invariance]:
     """List the ranges of the batch size m in which a layer's order of additions, and so its bits, stay the same.
 
-    TYPE is bf16, f16, tf32, e4m3 or s8. Give one layer with --n and --k, or a file with --layers. Ranges
+    TYPE is bf16, f16, tf32, e4m3 or s8. Specify one layer with --n and --k, or a file with --layers. Ranges
     in which the library omits the end of K are marked. The exit status is 1 if the bits change within the range.
 
     Options:

@@ -279,7 +279,7 @@ def _print_plans(
 
 
 def _unaligned(operand: Operand, memory: MatrixInMemory) -> str:
-    """Return the reason why misaligned elements leave no plan, or an empty string."""
+    """Return the reason why misaligned elements rule out every plan, or an empty string."""
     size = operand.spec.container // 8
     offsets = {"pitch": memory.pitch or 0, "start": memory.start or 0}
     misaligned = [f"{name} {offset}" for name, offset in offsets.items() if size > 1 and offset % size]

@@ -144,7 +144,7 @@ def start_with_thread(operand: OperandBase) -> CudaBuilder:
 
 
 def mma_functions(instruction: Instruction, targets: Sequence[str]) -> Blocks:
-    """Return the wrapper, a load or store for each operand, and the ldmatrix and stmatrix copies of these targets."""
+    """Return the wrapper, a load or store for each operand, and the ldmatrix and stmatrix copies for these targets."""
     blocks: Blocks = {"": wrapper(instruction)}
     copies = memory_indexing.operand_copies(instruction, targets)
     for role, operand in registers(instruction).items():

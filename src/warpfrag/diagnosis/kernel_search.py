@@ -97,7 +97,7 @@ class KernelSearch:
         self.c = zero if C is None else codes_of(form, as_array(C, "C"), raw=False, rounding=rounding, label="C")
         if self.c.shape != taken.shape:
             raise InvalidOperand(
-                f"{instruction.name}: C is {self.c.shape}, expected {taken.shape}, rows of A and columns of B"
+                f"{instruction.name}: C is {self.c.shape}, expected {taken.shape}: the rows of A and the columns of B"
             )
         self.result, self.seen = self._observed(as_array(observed, "observed"), taken.shape)
         self.sums = self._product(self.a, self.b, self.c)

@@ -249,7 +249,7 @@ def illegal(form: Form, reason: str) -> IllegalInstruction:
 
 
 def able_architectures(form: Form) -> tuple[str, ...]:
-    """Return the architectures that have a form on at least one of their targets, oldest first."""
+    """Return the architectures that support a form on at least one of their targets, oldest first."""
     able = {targets()[target].arch for target in legal_targets(form)}
     return tuple(arch for arch in architectures() if arch in able)
 

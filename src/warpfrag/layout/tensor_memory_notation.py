@@ -45,7 +45,7 @@ class AddressMode(NamedTuple):
 
 
 def is_tensor_memory(layout: Layout) -> bool:
-    """Return True if a layout's inputs are addresses of tensor memory."""
+    """Return True if a layout's inputs are tensor-memory addresses."""
     return "tlane" in layout.ins
 
 

@@ -139,7 +139,7 @@ def find_shuffles(lanes: list[int], cells: list[int], slots: int, preferred: lis
     first = [packet(column) for column in columns]
 
     def published(lane: int) -> int:
-        """Return the packet that the readers of a lane need in round 0, relative to the packet of the round."""
+        """Return the packet that a lane publishes for its readers in round 0, relative to the packet of the round."""
         return combined(back.inputs(lane), first)
 
     rounds = range(1 << len(outer))

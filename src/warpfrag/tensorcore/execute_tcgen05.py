@@ -252,7 +252,7 @@ class TensorProduct:
     def _cells(self, seen: Words, role: str, columns: int) -> Words:
         if role not in self.at:
             raise InvalidOperand(
-                f"{self.form.name} needs at={{{role!r}: column}}: where its {role} begins in tensor memory"
+                f"{self.form.name} needs at={{{role!r}: column}}, the column where its {role} begins in tensor memory"
             )
         _, first = split_address(self.at[role] & ~(3 << 30), f"the address of {role}")
         return _columns(seen, first, columns, role)

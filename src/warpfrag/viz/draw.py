@@ -107,7 +107,7 @@ def draw(
         defaults = (None, None, None, DEFAULT_IMMEDIATES, DEFAULT_OPTIONS, None)
         if (operand, view, cols, immediates, options, arch) != defaults:
             raise InvalidOperand(
-                "a figure of a plan, a tensor map or a report takes a theme and a title (a tensor map also rows)"
+                "figures of plans, tensor maps and reports take only a theme and a title (and rows for a tensor map)"
             )
         return replace(picture, title=title or picture.title, theme=theme)
     if isinstance(subject, Operand):

@@ -334,7 +334,7 @@ def _placed_scenes(scenes: tuple[Scene, ...]) -> list[PlacedScene]:
 
 
 def _product(scene: Scene) -> PlacedScene:
-    """Place A left, B above and D in the corner."""
+    """Place A on the left, B at the top and D in the corner."""
     a, b, d = (GridPanel.fit(grid, compact=True) for grid in scene[:3])
     extras = [GridPanel.fit(grid) for grid in scene[3:]]
     # Rows of A and D, and columns of B and D, correspond, so they are aligned.

@@ -160,7 +160,7 @@ class Tile:
             below, smallest = self.ldm // unit * unit, -(-self.extent // unit) * unit
             near = ", ".join(str(ldm) for ldm in sorted({max(below, smallest), max(below + unit, smallest)}))
             raise InvalidOperand(
-                f"{label}: ldm must be a multiple of {unit} elements (16 bytes), got {self.ldm}; near: {near}"
+                f"{label}: ldm must be a multiple of {unit} elements (16 bytes), got {self.ldm}; try {near}"
             )
         if self.ldm < self.extent:
             raise InvalidOperand(

@@ -106,7 +106,7 @@ class Allocation:
 
 
 class MemoryAccess(NamedTuple):
-    """An access of `size` bytes per thread, at their offsets in a buffer."""
+    """An access of `size` bytes per thread, at the threads' offsets in a buffer."""
 
     buffer: Bytes
     offsets: NDArray[np.int64]

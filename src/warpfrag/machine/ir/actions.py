@@ -80,7 +80,7 @@ class MemoryLoad(Action):
 
 @dataclass(frozen=True)
 class MemoryStore(Action):
-    """st: registers to memory."""
+    """st: store registers to memory."""
 
     space: StateSpace
     type: Type

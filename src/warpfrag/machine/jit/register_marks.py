@@ -55,7 +55,7 @@ class RegisterMarks:
         return None if b is None else self.ir.and_(a, b)
 
     def follow(self, inst: DecodedInstruction, mask: Value, moved: Sequence[int] | None, chosen: Value | None) -> None:
-        """Propagate marks to the results of an instruction that the lanes of `mask` have run.
+        """Propagate marks to the results of an instruction that the lanes in `mask` have run.
 
         `moved` has the source lane of each lane for a shuffle; the bits of `chosen` are the lanes that select the first
         operand.
@@ -81,7 +81,7 @@ class RegisterMarks:
         self.put(indices_of(inst.results), marks, mask)
 
     def put(self, registers: set[int], marks: Value | None, mask: Value) -> None:
-        """Set the marks of registers in the lanes of `mask`."""
+        """Set the marks of registers in the lanes that `mask` selects."""
         ir = self.ir
         for register in sorted(registers & self.offsets.keys()):
             others = self.both(ir.not_(mask), self.of([register]))
@@ -90,7 +90,7 @@ class RegisterMarks:
             self.changed.add(register)
 
     def suspect(self, marks: Value | None, mask: Value) -> None:
-        """Record that lanes of `mask` use a marked value."""
+        """Record that lanes in `mask` use a marked value."""
         if marks is not None:
             ir = self.ir
             place = ir.at(self.context, ctx.SUSPICIONS)

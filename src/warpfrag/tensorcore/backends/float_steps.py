@@ -144,7 +144,7 @@ class Factors(NamedTuple):
 
     @property
     def largest_product(self) -> float:
-        """An upper bound of all products; not finite if an element is not finite."""
+        """An upper bound for all products; not finite if an element is not finite."""
         return float(np.abs(self.a.value).max(initial=0.0) * np.abs(self.b.value).max(initial=0.0))
 
     @property
