@@ -190,7 +190,7 @@ def test_variables_start_with_their_values():
         (f"{HEAD}.global .b32 x = {{ 1", "expected '}'"),
         (f"{HEAD}.entry k() {{ ld.u32 %r1, [%rd1; }}", "expected ']'"),
         (f"{HEAD}\x00", "expected PTX, got the character"),
-        (f"{HEAD}{'{' * 100}", "expected a directive"),
+        (f"{HEAD}{'{' * 100}", "expected a module directive"),
         (f"{HEAD}.entry k() {'{' * 100}", "at most 64 nested braces"),
         (".version 8.0\n.target sm_80\n.address_size 16\n", "expected .address_size 32 or 64, got 16"),
     ],

@@ -64,7 +64,7 @@ def test_rule_ldm_is_a_multiple_of_16_bytes(multiplicand, accumulator):
     for far_too_small in (3, -3):
         assert refuse_load(multiplicand, memory, far_too_small).endswith(f"got {far_too_small}; try 16")
     message = refuse_store(np.zeros(4096, np.float32), accumulator, 18, wmma.mem_row_major)
-    assert message == "store_matrix_sync: ldm must be a multiple of 4 elements (16 bytes), got 18; near: 16, 20"
+    assert message == "store_matrix_sync: ldm must be a multiple of 4 elements (16 bytes), got 18; try 16, 20"
     nibbles = wmma.fragment(wmma.matrix_a, 8, 8, 32, wmma.experimental.precision.u4, wmma.row_major)
     assert "multiple of 32 elements (16 bytes), got 48" in refuse_load(nibbles, bytes(4096), 48)
     bits = wmma.fragment(wmma.matrix_a, 8, 8, 128, wmma.experimental.precision.b1, wmma.row_major)
