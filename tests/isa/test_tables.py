@@ -133,7 +133,7 @@ def test_slots_that_do_not_fill_a_register_are_refused():
 
 
 def test_a_family_says_since_when_or_what_it_needs():
-    with pytest.raises(ValueError, match="give either since or needs"):
+    with pytest.raises(ValueError, match="expected either since or needs"):
         Family("here", ("mma",), {"shape": (Shape(16, 8, 16),)})
 
 
