@@ -46,7 +46,7 @@ LOOP:
     xor.b32 %r2, %r2, 252;
     add.u32 %r4, %r3, %r2;
     ld.shared.u32 %r1, [%r4];
-    mul.wide.u32 %rd2, %r2, 1;
+    cvt.u64.u32 %rd2, %r2;
     add.s64 %rd3, %rd1, %rd2;
     st.global.u32 [%rd3], %r1;
     ret;

@@ -23,7 +23,7 @@ import numpy as np
 
 from tools.fuzz.driver import DriverError, device
 from tools.fuzz.generate import generate
-from tools.sass import probes
+from tools.sass import probe_kernels, probes
 from tools.sass.captures import LIMIT, Case, Launch, Runner, arch_of, assemble, read_cases
 from warpfrag.machine.launch.options import LaunchOptions
 from warpfrag.sass.compared_spellings import is_compared, read_compared
@@ -230,12 +230,12 @@ def digest(left: NDArray[np.uint32]) -> str:
 
 def run_probes(kernel: probes.ProbeKernel) -> list[str]:
     """Run a kernel on the GPU and return the digests of its probes' results."""
-    data, constants = probes.arguments_of(kernel)
+    data, constants = probe_kernels.arguments_of(kernel)
     grid, block = kernel.layout
     (found,) = device().run(
         kernel.cubin, grid, block, [data.view(np.uint8).reshape(-1), constants], shared=probes.SHARED_BYTES
     )
-    return [digest(item) for item in probes.left_by(kernel, found.view(np.uint32).reshape(data.shape))]
+    return [digest(item) for item in probe_kernels.left_by(kernel, found.view(np.uint32).reshape(data.shape))]
 
 
 def serve_probes(pipe: Connection) -> None:
@@ -264,7 +264,7 @@ class ProbeProcess:
 
     def start(self, group: ProbeGroup) -> None:
         """Run the first probes of a group that fit a kernel."""
-        self.group, self.kernel = group, probes.kernel_of(group.probes, group.layout)
+        self.group, self.kernel = group, probe_kernels.kernel_of(group.probes, group.layout)
         self.until = time.monotonic() + SECONDS
         self.pipe.send(self.kernel)
 
@@ -331,8 +331,8 @@ def record_probes(examples: dict[str, list[int]], folder: Path, workers: int, se
 
 def run_groups(groups: Iterable[ProbeGroup], workers: int, deadline: float) -> Iterator[RecordedKernel]:
     """Run groups of probes on the GPU until the deadline; yield the records of the kernels that ran."""
-    probes.template()  # once, before processes are forked
-    probes.given_data()
+    probe_kernels.template()  # once, before processes are forked
+    probe_kernels.given_data()
     rejected: Counter[str] = Counter()
     waiting = deque(groups)
     busy: list[ProbeProcess] = []
@@ -345,7 +345,7 @@ def run_groups(groups: Iterable[ProbeGroup], workers: int, deadline: float) -> I
                 idle.append(process)
                 continue
             if chosen.layout == probes.ONE_WARP and len(chosen.probes) == 1:
-                chosen = ProbeGroup(chosen.layout, probes.with_immediates(chosen.probes[0]))
+                chosen = ProbeGroup(chosen.layout, probe_kernels.with_immediates(chosen.probes[0]))
             process.start(chosen)
             busy.append(process)
         ready = wait([process.pipe for process in busy], timeout=1)
@@ -380,7 +380,7 @@ def rebuilt(layout: Sequence[int], encodings: Iterable[int]) -> probes.ProbeKern
     """Return the kernel of a record."""
     made = [probes.probe_of(inst) for inst in probes.decoded(list(encodings))]
     grid, block = layout
-    return probes.kernel_of(made, (grid, block))
+    return probe_kernels.kernel_of(made, (grid, block))
 
 
 def read_records(folder: Path) -> Iterator[RecordedKernel]:
@@ -395,12 +395,12 @@ def probe_cases(folder: Path) -> Iterator[Case]:
 
         def run(runner: Runner, recorded: RecordedKernel = recorded) -> list[Any]:
             kernel = rebuilt(recorded.layout, recorded.encodings)
-            data, constants = probes.arguments_of(kernel)
+            data, constants = probe_kernels.arguments_of(kernel)
             runner(launch_of(kernel, data, constants), LaunchOptions(limit=LIMIT))
             return [
                 (probe.inst.spelling, digest(left).encode(), expected.encode())
                 for probe, left, expected in zip(
-                    kernel.probes, probes.left_by(kernel, data), recorded.left, strict=True
+                    kernel.probes, probe_kernels.left_by(kernel, data), recorded.left, strict=True
                 )
             ]
 

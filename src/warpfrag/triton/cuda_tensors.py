@@ -72,7 +72,7 @@ def _storage_address(tensor: torch.Tensor) -> int:
     """Return the address of a tensor's storage object, or 0 if it has none, like a sparse tensor."""
     try:
         return int(tensor.untyped_storage()._cdata)  # noqa: SLF001 (StorageWeakRef uses it too)
-    except (NotImplementedError, RuntimeError):
+    except NotImplementedError:  # PyTorch raises it for every tensor class without a storage
         return 0
 
 
