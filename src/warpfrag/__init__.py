@@ -27,6 +27,7 @@ if TYPE_CHECKING:  # for type checkers; at run time `_EXPORTS` has the module of
     from warpfrag import triton as triton
     from warpfrag import wmma as wmma
     from warpfrag.blas.cublas.batch_invariance import batch_invariance as batch_invariance
+    from warpfrag.blas.cublas.library_epilogue import LibraryEpilogue as LibraryEpilogue
     from warpfrag.blas.cublas.predict import predict as predict
     from warpfrag.blas.cublas.predict_order import predict_order as predict_order
     from warpfrag.blas.explain import explain as explain
@@ -73,6 +74,7 @@ _EXPORTS = {
     "blas.cublas.predict": ["predict"],
     "blas.cublas.predict_order": ["predict_order"],
     "blas.explain": ["explain"],
+    "blas.cublas.library_epilogue": ["LibraryEpilogue"],
     "blas.find_order": ["find_order"],
     "blas.gemm": ["gemm"],
     "blas.measure_errors": ["error_report"],

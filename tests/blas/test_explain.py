@@ -136,11 +136,12 @@ def test_layers_that_never_change_on_an_h200():
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"n": 0}, "a layer: expected n and k, two positive integers"),
+        ({"n": 0}, "a layer, n and k: expected an integer from 1 to 16777215, got 0"),
         ({"n": [(64, 4096)]}, r"expected n and k, or a list of pairs"),
-        ({"n": {"x": 7}, "k": None}, "a layer: expected n and k"),
-        ({"m": (0, 5)}, "m: expected the first and last m in 1..65536"),
-        ({"m": 5}, r"m: expected the first and last m in 1..65536, such as \(1, 8192\); got 5"),
+        ({"n": {"x": 7}, "k": None}, "a layer, n and k: expected two integers"),
+        ({"m": (0, 5)}, "m: expected an integer from 1 to 65536, got 0"),
+        ({"m": 5}, "m: expected two integers"),
+        ({"m": (9, 5)}, r"m: expected the first and the last m, such as \(1, 8192\)"),
         ({"dtype": "f32"}, "dtype: expected one of f16, bf16, tf32, e4m3, s8, or its dtype; got 'f32'"),
         ({"layout": "tt"}, "layout: expected one of"),
         ({"choices": []}, "choices: expected at least one file of choices, got none"),

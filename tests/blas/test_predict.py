@@ -135,3 +135,60 @@ def test_the_command(tmp_path, monkeypatch, capsys):
     assert lines[0].startswith("a guess: k ascending")
     assert lines[-1] == "wrote d.npy: bfloat16 of shape (3, 8)"
     assert np.array_equal(np.load("d.npy").view(ml_dtypes.bfloat16), np.full((3, 8), 104))
+    C = np.arange(24).reshape(3, 8).astype(ml_dtypes.bfloat16)
+    np.save("c", C.view(np.uint16))
+    options = ["--codes", "bf16", "--c", "c.npy", "--alpha", "0.5", "--beta", "-2", "--activation", "relu"]
+    assert main(["predict", "a.npy", "b.npy", *options, "-o", "d.npy"]) == 0
+    expected = np.maximum(52 - 2 * C.astype(np.float32), 0)
+    assert np.array_equal(np.load("d.npy").view(ml_dtypes.bfloat16).astype(np.float32), expected)
+
+
+def test_an_epilogue_is_that_of_the_library():
+    random = np.random.default_rng(8)
+    A, B, C = (random.standard_normal(shape).astype(np.float16) for shape in ((16, 256), (256, 1000), (16, 1000)))
+    sums = np.asarray(wf.gemm(A, B, arch="H200", order=wf.Order()))
+    added = wf.predict(A, B, epilogue=wf.LibraryEpilogue(alpha=0.5, beta=2.0, C=C))
+    expected = (np.float32(0.5) * sums + np.float32(2) * C.astype(np.float32)).astype(np.float16)
+
+    assert np.array_equal(added.D, expected)  # exact products, so that one rounding is left
+    assert not added.is_guess
+    assert np.array_equal(wf.predict(A, B, epilogue=wf.LibraryEpilogue()).D, wf.predict(A, B).D)
+    bias = random.standard_normal(1000).astype(np.float16)
+    linear = wf.predict(A, B, layout="nt", bias=bias)
+    cut = wf.predict(A, B, layout="nt", bias=bias, epilogue=wf.LibraryEpilogue(activation="relu"))
+    assert np.array_equal(cut.D, np.maximum(linear.D, np.float16(0)))
+
+
+def test_scales_multiply_fp8_products():
+    A, B = np.ones((16, 64), ml_dtypes.float8_e4m3fn), np.ones((64, 32), ml_dtypes.float8_e4m3fn)
+    scaled = wf.predict(A, B, layout="nt", epilogue=wf.LibraryEpilogue(scales=(0.25, 2.0)))
+    assert (scaled.D.astype(np.float32) == 32).all()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"epilogue": wf.LibraryEpilogue(scales=(2.0, 1.0))}, "scales apply to e4m3 operands, not to f16"),
+        ({"epilogue": wf.LibraryEpilogue(), "bias": np.zeros(3)}, "expected 8 numbers, one for each column, got 3"),
+        ({"epilogue": wf.LibraryEpilogue(C=np.zeros(8, np.float16))}, "C: expected a matrix"),
+        ({"epilogue": wf.LibraryEpilogue(C=np.zeros((8, 8), np.float32))}, "C: expected float16, the type of D"),
+        ({"epilogue": wf.Epilogue()}, "expected a wf.LibraryEpilogue"),
+    ],
+)
+def test_an_epilogue_that_a_call_does_not_accept(arguments, message):
+    A = np.ones((8, 8), np.float16)
+    with pytest.raises(wf.errors.InvalidOperand, match=message):
+        wf.predict(A, A, **arguments)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"activation": "tanh"}, "expected relu, gelu or an empty text; got 'tanh'"),
+        ({"alpha": "2"}, "expected a real number"),
+        ({"scales": (1e-60, 1)}, "in the range of float32"),
+    ],
+)
+def test_an_epilogue_that_does_not_exist(arguments, message):
+    with pytest.raises(wf.errors.InvalidOperand, match=message):
+        wf.LibraryEpilogue(**arguments)

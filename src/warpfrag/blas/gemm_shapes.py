@@ -152,9 +152,5 @@ def _rows(A: ArrayLike) -> NDArray[Any]:
 def _chunks(matrix: NDArray[Any], rule: Pattern) -> tuple[NDArray[Any], int]:
     """Return the rows split into chunks [..., chunks, chunk], padded with zeros, and the original number of columns."""
     columns = matrix.shape[-1]
-    missing = -columns % rule.chunk
-    if missing:
-        filled = np.zeros((*matrix.shape[:-1], columns + missing), matrix.dtype)
-        filled[..., :columns] = matrix
-        matrix = filled
-    return matrix.reshape(*matrix.shape[:-1], (columns + missing) // rule.chunk, rule.chunk), columns
+    padded = np.pad(matrix, [(0, 0)] * (matrix.ndim - 1) + [(0, -columns % rule.chunk)])
+    return padded.reshape(*matrix.shape[:-1], padded.shape[-1] // rule.chunk, rule.chunk), columns

@@ -55,12 +55,8 @@ def part_length(depth: int, unit: int, parts: int) -> int:
 
 def _in_steps(chain: Chain, step: int) -> Chain:
     """Return the spans of a chain, split into steps."""
-    return (
-        tuple(
-            KSpan(first, min(first + step, span.last)) for span in chain for first in range(span.first, span.last, step)
-        )
-        or chain
-    )
+    starts = ((first, span.last) for span in chain for first in range(span.first, span.last, step))
+    return tuple(KSpan(first, min(first + step, last)) for first, last in starts) or chain
 
 
 @dataclass(frozen=True, repr=False)

@@ -63,6 +63,7 @@ CodesFormat = Annotated[
 ]
 ResultFormat = Annotated[Literal["bf16", "f16", "f32"], Param("FORMAT", help="The results are codes of this format.")]
 GemmInstruction = Annotated[str, Param("NAME", help="Default: the instruction that cuBLAS uses for these operands.")]
+Number = Annotated[float, Param("X", click.FLOAT)]
 Bias = Annotated[str, Param("FILE", help="The bias of a linear layer, .npy.")]
 
 
@@ -181,6 +182,24 @@ class LibraryOptions(NamedTuple):
     choices: tuple[File, ...] = ()
 
 
+class EpilogueOptions(NamedTuple):
+    """The operations after the sums.
+
+    Options:
+        alpha: The factor of A B.
+        beta: The factor of C.
+        c (FILE): C, .npy, as the first argument of torch.addmm.
+        activation: Applied last, after the bias.
+        scales (SA SB): The scales of A and B, for e4m3.
+    """
+
+    alpha: Number = 1.0
+    beta: Number = 1.0
+    c: File | None = None
+    activation: Literal["relu", "gelu"] | None = None
+    scales: tuple[Number, Number] = (1.0, 1.0)
+
+
 class PredictedProduct(NamedTuple):
     """A predicted result.
 
@@ -208,6 +227,7 @@ def predict(
     layout: Literal["nn", "nt", "tn"] = "nn",
     fast_accumulation: bool = False,
     shape: tuple[Count, Count, Count] | None = None,
+    epilogue: EpilogueOptions = EpilogueOptions(),  # noqa: B008 (immutable)
     library: LibraryOptions = LibraryOptions(),  # noqa: B008 (immutable)
     output: File | None = None,
 ) -> Answer[PredictedProduct]:
@@ -225,9 +245,12 @@ def predict(
     For example:
         warpfrag predict A.npy B.npy -o D.npy                        # float16; float32 with TF32; int8
         warpfrag predict A.npy B.npy --codes bf16 --layout nt --bias bias.npy -o D.npy   # a linear layer
-        warpfrag predict A.npy B.npy --codes e4m3 --fast-accumulation
+        warpfrag predict A.npy B.npy --codes e4m3 --fast-accumulation --scales 0.5 2
+        warpfrag predict A.npy B.npy --layout nt --bias bias.npy --activation gelu
+        warpfrag predict A.npy B.npy --c C.npy --alpha 0.5 --beta 1  # torch.addmm
         warpfrag predict A.npy B.npy --shape 8 1024 4096             # some rows and columns of a larger GEMM
     """
+    from warpfrag.blas.cublas.library_epilogue import LibraryEpilogue
     from warpfrag.blas.cublas.predict import predict as predict_product
 
     if len(library.choices) > 1:
@@ -235,6 +258,8 @@ def predict(
             f"--choices: expected one file, got {len(library.choices)}; `warpfrag batch-invariance` compares several"
         )
     A, B = read_array(a, codes), read_array(b, codes)
+    C = epilogue.c and read_array(epilogue.c, codes)
+    own = LibraryEpilogue(epilogue.alpha, epilogue.beta, None, "f32", C, epilogue.activation or "", epilogue.scales)
     with warnings.catch_warnings(), ProgressLine() as line:
         line.show(0, 1, f"multiplying {shape_text(A.shape)} by {shape_text(B.shape)}")
         warnings.simplefilter("ignore", LossyProduct)  # the answer includes the warning
@@ -247,6 +272,7 @@ def predict(
             shape=shape,
             query_cublas=library.query_cublas,
             choices=library.choices[0] if library.choices else library.arch,
+            epilogue=own,
         )
     _save(prediction.D, output)
 

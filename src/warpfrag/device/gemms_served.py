@@ -1,4 +1,4 @@
-"""GEMMs from a program's cuBLAS calls, computed as in `wf.predict`, and the reasons why a GPU's bits may differ.
+"""The GEMMs of a program's cuBLAS calls, computed like `wf.predict`, and the reasons why a GPU's bits may differ.
 
 cuBLAS is column-major: its D is our D transposed, its A is our B, and its m is our n.
 """
@@ -15,7 +15,8 @@ import numpy as np
 from numpy.lib.stride_tricks import as_strided
 from numpy.typing import NDArray
 
-from warpfrag.blas.cublas.predict import library_gemm
+from warpfrag.blas.cublas.library_epilogue import LibraryEpilogue, gelu
+from warpfrag.blas.cublas.predict import library_epilogue, library_gemm
 from warpfrag.blas.cublas.predict_order import (
     GPU,
     RESULTS,
@@ -23,11 +24,9 @@ from warpfrag.blas.cublas.predict_order import (
     find_product_order,
     product_kind,
 )
-from warpfrag.device.library_epilogue import LibraryEpilogue, gelu
 from warpfrag.errors import CudaError
-from warpfrag.formats.codes import natural_dtype
-from warpfrag.formats.epilogue import Epilogue, fma
-from warpfrag.formats.number_formats import FORMATS
+from warpfrag.formats.epilogue import RESULTS as FLOATS
+from warpfrag.formats.epilogue import fma
 from warpfrag.tensorcore.array_types import read_matrices
 
 if TYPE_CHECKING:
@@ -45,7 +44,7 @@ PLAIN, RELU, BIAS, GELU = 1, 2, 4, 32
 EPILOGUES = {PLAIN: "", RELU: "relu", RELU | BIAS: "relu", BIAS: "", GELU: "gelu", GELU | BIAS: "gelu"}
 FIELDS = struct.Struct("<9Q11q2d16i40s")
 MAX_CHAINED = 1 << 27
-"""The maximum number of terms of a float32 GEMM that is computed with FMAs, which takes up to 10 s."""
+"""The number of terms up to which a float32 GEMM is computed as FMAs, which takes up to 10 s."""
 Matrix = NDArray[Any]
 
 
@@ -107,6 +106,21 @@ def read_gemm_call(payload: bytes) -> GemmCall:
     return GemmCall(*FIELDS.unpack(payload))
 
 
+class Finishing(NamedTuple):
+    """The epilogue of a call: alpha * (A B) + beta * C + bias, then an activation."""
+
+    alpha: float
+    beta: float
+    bias: Matrix | None
+    c: Matrix | None
+    activation: str
+
+    def of_library(self, result: str) -> LibraryEpilogue:
+        """Return the epilogue as a cuBLAS kernel rounds it; other results than these are rounded afterwards."""
+        result = result if result in FLOATS else "f32"
+        return LibraryEpilogue(self.alpha, self.beta, self.bias, result, self.c, self.activation)
+
+
 class ServedGemm:
     """A GEMM on device memory, and the reasons why a GPU's bits may differ from its result."""
 
@@ -143,15 +157,14 @@ class ServedGemm:
         if call.epilogue & BIAS:
             dtype = np.dtype(DTYPES[CUDA_TYPES[call.bias_type]])
             bias = self.memory(call.bias, call.m * dtype.itemsize).view(dtype)
-        activation, result = EPILOGUES[call.epilogue], CUDA_TYPES[call.type_d]
-        epilogue = LibraryEpilogue(alpha, beta, bias, activation, result)
+        epilogue = Finishing(alpha, beta, bias, c, EPILOGUES[call.epilogue])
         name = self.predicted_type()
         if name is not None and call.k:
-            values = self.predicted(name, a, b, c, epilogue)
+            values = self.predicted(name, a, b, epilogue)
         elif call.compute == COMPUTE_F32 and call.type_a == call.type_b == call.type_d == F32:
-            values = self.in_float32(a, b, c, epilogue)
+            values = self.in_float32(a, b, epilogue)
         else:
-            values = self.in_float64(a, b, c, epilogue)
+            values = self.in_float64(a, b, epilogue)
         layout_d = call.type_d, call.ldd, call.m, call.n, 0
         for target, matrix in zip(self.views(call.d, call.stride_d, layout_d), values, strict=True):
             target[...] = matrix
@@ -206,23 +219,24 @@ class ServedGemm:
         is_tf32 = call.compute == COMPUTE_TF32 or (call.compute == COMPUTE_F32 and call.math & MATH_MASK == TF32_MATH)
         return "tf32" if name == "f32" and is_tf32 else None
 
-    def in_float32(self, a: Matrix, b: Matrix, c: Matrix | None, epilogue: LibraryEpilogue) -> Matrix:
-        """Return D for float32 without TF32: a chain of FMAs with ascending k.
+    def in_float32(self, a: Matrix, b: Matrix, epilogue: Finishing) -> Matrix:
+        """Return D of float32 without TF32: a chain of FMAs, k ascending.
 
         All measured kernels have this order within each part of K. How cuBLAS splits K is not known.
         """
         depth = self.call.k
         if a.shape[0] * a.shape[1] * b.shape[2] * depth > MAX_CHAINED:
-            return self.in_float64(a, b, c, epilogue)
+            return self.in_float64(a, b, epilogue)
         if depth > 1:
             self.reasons.append("float32 without TF32: K may be split, which is not modelled")
         sums = np.zeros((a.shape[0], a.shape[1], b.shape[2]), np.float32)
         for k in range(depth):
             sums = fma(np.broadcast_to(a[:, :, k, None], sums.shape), b[:, k, None], sums)
-        self.check_factors(epilogue, "")
-        return epilogue.apply(sums, c, "", is_split=False).view(np.float32)
+        own = epilogue.of_library("f32")
+        self.reasons += own.uncertain
+        return own.finish(sums, epilogue.c)
 
-    def in_float64(self, a: Matrix, b: Matrix, c: Matrix | None, epilogue: LibraryEpilogue) -> Matrix:
+    def in_float64(self, a: Matrix, b: Matrix, epilogue: Finishing) -> Matrix:
         """Return D computed in float64 and rounded once, for GEMMs whose order of additions is unknown."""
         call = self.call
         if "e4m3" in {CUDA_TYPES[call.type_a], CUDA_TYPES[call.type_b]} or CUDA_TYPES[call.type_d] in {"s8", "s32"}:
@@ -230,8 +244,8 @@ class ServedGemm:
         self.reasons.append("computed in float64 and rounded once, because the order of the GPU's additions is unknown")
         with np.errstate(all="ignore"):
             total = epilogue.alpha * (a.astype(np.float64) @ b.astype(np.float64))
-            if c is not None:
-                total += epilogue.beta * c.astype(np.float64)
+            if epilogue.c is not None:
+                total += epilogue.beta * epilogue.c.astype(np.float64)
             if epilogue.bias is not None:
                 total += epilogue.bias.astype(np.float64)
             if epilogue.activation == "gelu":
@@ -240,12 +254,13 @@ class ServedGemm:
                 total = np.maximum(total, 0.0)
             return total.astype(DTYPES[CUDA_TYPES[call.type_d]])
 
-    def predicted(self, name: str, a: Matrix, b: Matrix, c: Matrix | None, epilogue: LibraryEpilogue) -> Matrix:
+    def predicted(self, name: str, a: Matrix, b: Matrix, epilogue: Finishing) -> Matrix:
         """Return D in the predicted order of additions."""
         call, reasons = self.call, self.reasons
-        known = self.order(name, has_bias=epilogue.bias is not None)
-        self.basis = known.text
         result, expected = CUDA_TYPES[call.type_d], "s32" if name == "s8" else RESULTS[name]
+        known = self.order(name, has_bias=epilogue.bias is not None)
+        known, own = library_epilogue(known, epilogue.of_library(result))
+        self.basis = known.text
         if known.is_guess:
             reasons.append(known.text)
         if result != expected and (name, result) not in {("f16", "f32"), ("bf16", "f32")}:
@@ -256,39 +271,16 @@ class ServedGemm:
         kept = call.k - known.omitted_k
         if known.omitted_k:
             reasons.append(f"cuBLAS omits the last {known.omitted_k} terms along k")
+        c = epilogue.c
         if not call.is_batched:
             a, b, c = a[0], b[0], None if c is None else c[0]
         used = read_matrices(a[..., :kept], b[..., :kept, :], c)
+        if name == "s8" and ((epilogue.alpha, epilogue.beta) != (1, 0) or call.epilogue != PLAIN or result != "s32"):
+            raise CudaError(NOT_SUPPORTED, "an int8 GEMM needs alpha 1, beta 0, an int32 result and no epilogue")
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            if name == "s8":
-                if (epilogue.alpha, epilogue.beta) != (1, 0) or call.epilogue != PLAIN or result != "s32":
-                    raise CudaError(
-                        NOT_SUPPORTED, "an int8 GEMM needs alpha 1, beta 0, an int32 result and no epilogue"
-                    )
-                values = np.asarray(library_gemm(known, *used, Epilogue()))
-            elif known.order.in_place and epilogue.alpha == 1 and not epilogue.activation:
-                own = Epilogue(epilogue.alpha, epilogue.beta, epilogue.bias, result)
-                values = np.asarray(library_gemm(known, *used, own))
-                self.check_factors(epilogue, known.kernel)
-            else:
-                if known.order.in_place:
-                    reasons.append("in-place sums of parts were not measured with alpha or an activation")
-                sums = np.asarray(library_gemm(known, used[0], used[1], None, Epilogue()))
-                values = epilogue.apply(sums, c, known.kernel, is_split=is_split)
-                self.check_factors(epilogue, known.kernel)
-        values = values.view(natural_dtype(FORMATS[result])) if result in FORMATS else values
+            values = np.asarray(library_gemm(known, *used, own)).astype(DTYPES[result])
         return values if call.is_batched else values[None]
-
-    def check_factors(self, epilogue: LibraryEpilogue, kernel: str) -> None:
-        """Add a reason for alpha, beta or an activation that was not compared with an H200 for these kernels."""
-        has_factors = (epilogue.alpha, epilogue.beta) != (1, 0)
-        if has_factors and not kernel.startswith(("nvjet", "cutlass")):
-            self.reasons.append(f"alpha and beta were not measured with {kernel or 'float32'} kernels")
-        if epilogue.activation and not kernel.startswith(("nvjet", "cutlass", "xmma_sm90")):
-            self.reasons.append(
-                f"the {epilogue.activation} epilogue was not measured with {kernel or 'float32'} kernels"
-            )
 
     def order(self, name: str, *, has_bias: bool) -> PredictedOrder:
         """Return the predicted order of additions."""
@@ -300,6 +292,6 @@ class ServedGemm:
             layout = "nn"
         if has_bias and layout != "nt":
             self.reasons.append(f"the order of additions was measured for a bias with layout nt, not with {layout}")
-        is_fast = bool(call.fast) and name == "e4m3"  # then a bias does not change the order
-        kind = product_kind(name, layout, bias=has_bias and not is_fast, fast_accumulation=is_fast, batch=batch)
+        is_fast = bool(call.fast) and name == "e4m3"
+        kind = product_kind(name, layout, bias=has_bias, fast_accumulation=is_fast, batch=batch)
         return find_product_order(kind, (call.n, call.m, call.k), query_cublas=False, choices=GPU)

@@ -55,6 +55,20 @@ class Epilogue:
                 f"bias: expected one number for each column, got shape {as_array(self.bias, 'bias').shape}"
             )
 
+    def combine(self, sums: Floats, c: Floats | None) -> Floats:
+        """Return alpha * sums + beta * C in float32."""
+        alpha = np.float32(self.alpha)
+        if c is not None and self.beta != 0:
+            return fma(alpha, sums, np.float32(self.beta) * c)
+        return sums if alpha == 1 else alpha * sums
+
+    @exact_floats
+    def finish(self, sums: Floats, c: Floats | None) -> Floats:
+        """Apply the epilogue to the sums, in float32: scale them, add C and the bias."""
+        with np.errstate(all="ignore"):
+            values = self.combine(sums, c)
+            return values if self.bias is None else values + float32_of(self.bias, "bias")
+
 
 def _check_factor(name: str, number: object) -> None:
     """Reject a factor that is not a real number, or that float32 cannot approximate."""
@@ -69,18 +83,6 @@ def _check_factor(name: str, number: object) -> None:
     is_lost = np.isinf(rounded) != (number in {np.inf, -np.inf}) or (rounded == 0) != (number == 0)
     if is_lost:
         raise InvalidOperand(f"{name}: expected a number in the range of float32, got {quote(number)}")
-
-
-@exact_floats
-def finish(epilogue: Epilogue, sums: Floats, c: Floats | None) -> Floats:
-    """Apply the epilogue to the sums, in float32: scale them, add C and the bias."""
-    with np.errstate(all="ignore"):
-        alpha = np.float32(epilogue.alpha)
-        if c is not None and epilogue.beta != 0:
-            sums = fma(alpha, sums, np.float32(epilogue.beta) * c)
-        elif alpha != 1:
-            sums = alpha * sums
-        return sums if epilogue.bias is None else sums + float32_of(epilogue.bias, "bias")
 
 
 def float32_of(numbers: ArrayLike, label: str) -> Floats:

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import cache, partial
 from itertools import pairwise
 from os import PathLike
 from pathlib import Path
 
 from warpfrag.blas.cublas.choices import MAX_M, Choice, ChoiceRun, Choices, LayerKind
 from warpfrag.blas.cublas.cublaslt import Question, library
-from warpfrag.blas.cublas.predict_order import product_kind
+from warpfrag.blas.cublas.predict_order import extent, extents, product_kind
 from warpfrag.blas.find_order import Progress
 from warpfrag.errors import FileError, InvalidOperand, NotModelled, quote
 from warpfrag.files import read_toml
@@ -41,14 +42,14 @@ class SurveyPlan:
             raise InvalidOperand(
                 f"{path}: expected the keys {', '.join(sorted(known))}; got {', '.join(sorted(set(table) - known))}"
             )
-        layers = {name: _pair(path, name, pair) for name, pair in dict(table.get("layers", {})).items()}
+        layers = {
+            name: extents(f"{path}: layer {quote(name)}", pair) for name, pair in dict(table.get("layers", {})).items()
+        }
         if not layers:
             raise InvalidOperand(
                 f"{path}: expected a table [layers] with the n and k of each weight, such as qkv = [6144, 4096]"
             )
-        m = table.get("m", 16384)
-        if isinstance(m, bool) or not isinstance(m, int) or not 1 <= m <= MAX_M:
-            raise InvalidOperand(f"{path}: m: expected an integer from 1 to {MAX_M}, got {quote(m)}")
+        m = extent(f"{path}: m", table.get("m", 16384), MAX_M)
         kinds = [
             product_kind(name, layout, bias=bias, fast_accumulation=fast).layer(1)
             for name in table.get("types", TYPES)
@@ -57,13 +58,6 @@ class SurveyPlan:
             for fast in (table.get("fast_accumulation", [False]) if name == "e4m3" else [False])
         ]
         return cls(tuple(dict.fromkeys(kind for kind in kinds if not kind.layout.startswith("tn"))), layers, m)
-
-
-def _pair(path: object, name: str, pair: object) -> tuple[int, int]:
-    fits = isinstance(pair, list) and len(pair) == 2 and all(isinstance(extent, int) and extent > 0 for extent in pair)
-    if not fits or not isinstance(pair, list):
-        raise InvalidOperand(f"{path}: layer {quote(name)}: expected n and k, such as [6144, 4096]; got {quote(pair)}")
-    return pair[0], pair[1]
 
 
 def find_runs(choose: Callable[[int], Choice], last: int) -> list[ChoiceRun]:
@@ -104,24 +98,20 @@ def survey(plan: SurveyPlan, path: str | PathLike[str], *, report: Progress | No
     layers = [(kind, n, k) for kind, n, k in layers if kind.type != "e4m3" or n % 16 == k % 16 == 0]
     missing = [layer for layer in layers if layer not in runs or runs[layer][-1].last < plan.m]
 
+    @cache
+    def choose(kind: LayerKind, n: int, k: int, m: int) -> Choice:
+        try:
+            return cublas.choice(Question(*kind, m, n, k))
+        except NotModelled:
+            return Choice(0, 0, 0, 0, 0, 0, "none")
+
     def table() -> Choices:
         return Choices.build(runs, gpu=gpu, library=version, torch="")
 
     for done, (kind, n, k) in enumerate(missing):
         if report is not None:
             report(len(layers) - len(missing) + done, len(layers), f"{kind.call} {kind.type} {kind.layout} {n} x {k}")
-        memo: dict[int, Choice] = {}
-
-        def choose(m: int, kind: LayerKind = kind, n: int = n, k: int = k, memo: dict[int, Choice] = memo) -> Choice:
-            if m not in memo:
-                question = Question(kind.call, kind.type, kind.layout, m, n, k)
-                try:
-                    memo[m] = cublas.choice(question)
-                except NotModelled:
-                    memo[m] = Choice(0, 0, 0, 0, 0, 0, "none")
-            return memo[m]
-
-        runs[kind, n, k] = find_runs(choose, plan.m)
+        runs[kind, n, k] = find_runs(partial(choose, kind, n, k), plan.m)
         table().save(path)
     result = table()
     result.save(path)

@@ -11,13 +11,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import pairwise
 from os import PathLike
-from typing import TypeGuard
-
-import numpy as np
 
 from warpfrag import html
 from warpfrag.blas.cublas.choices import Choices
-from warpfrag.blas.cublas.predict_order import DTYPES, GPU, MAX_EXTENT, OrderRun, order_runs, product_kind
+from warpfrag.blas.cublas.predict_order import DTYPES, GPU, OrderRun, extents, order_runs, product_kind
 from warpfrag.errors import InvalidOperand, quote
 from warpfrag.formats.number_formats import format_name
 from warpfrag.layout.providers import figure_svg
@@ -131,14 +128,9 @@ class Invariance:
 
 
 def _run_dict(run: OrderRun) -> dict[str, object]:
-    return {
-        "first": run.first,
-        "last": run.last,
-        "order": None if run.order is None else asdict(run.order),
-        "omitted_k": run.omitted_k,
-        "basis": run.basis,
+    facts = asdict(run)
+    return {name: facts[name] for name in ("first", "last", "order", "omitted_k", "basis", "kernel")} | {
         "guess": run.is_guess,
-        "kernel": run.kernel,
         "text": run.text,
     }
 
@@ -177,9 +169,10 @@ def batch_invariance(
 
 
 def _span(m: object) -> tuple[int, int]:
-    if not _is_pair(m, MAX_SPAN) or m[0] > m[1]:
-        raise InvalidOperand(f"m: expected the first and last m in 1..{MAX_SPAN}, such as (1, 8192); got {quote(m)}")
-    return int(m[0]), int(m[1])
+    first, last = extents("m", m, MAX_SPAN)
+    if first > last:
+        raise InvalidOperand(f"m: expected the first and the last m, such as (1, 8192); got {quote(m)}")
+    return first, last
 
 
 def _layers(n: object, k: object) -> dict[str, tuple[int, int]]:
@@ -193,19 +186,5 @@ def _layers(n: object, k: object) -> dict[str, tuple[int, int]]:
         k = None
     if k is not None or not 1 <= len(named) <= MAX_LAYERS:
         raise InvalidOperand(f"expected n and k, or a list of pairs (n, k); got {quote(n)} and {quote(k)}")
-    layers: dict[str, tuple[int, int]] = {}
-    for name, pair in named:
-        if not _is_pair(pair, MAX_EXTENT) or not isinstance(name, str):
-            raise InvalidOperand(f"a layer: expected n and k, two positive integers; got {quote(pair)}")
-        layers[name or f"{int(pair[0])} x {int(pair[1])}"] = (int(pair[0]), int(pair[1]))
-    return layers
-
-
-def _is_pair(pair: object, largest: int) -> TypeGuard[tuple[int, int]]:
-    """Return True for two integers in 1..largest."""
-    return (
-        isinstance(pair, tuple | list)
-        and len(pair) == 2
-        and all(isinstance(entry, int | np.integer) and not isinstance(entry, bool) for entry in pair)
-        and all(1 <= int(entry) <= largest for entry in pair)
-    )
+    layers = [(name, extents("a layer, n and k", pair)) for name, pair in named]
+    return {str(name) or f"{pair[0]} x {pair[1]}": pair for name, pair in layers}

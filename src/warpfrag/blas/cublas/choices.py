@@ -182,7 +182,6 @@ class Choices:
         header = {
             "format": FORMAT, "schema": SCHEMA, "gpu": self.gpu, "library": self.library, "torch": self.torch,
             "settings": dict(self.settings), "kinds": [list(kind) for kind in self.kinds], "kernels": kernels,
-            "checksum": _checksum(arrays),
         }  # fmt: skip
         text = np.frombuffer(json.dumps(header).encode(), np.uint8)
         stream = BytesIO()
@@ -227,49 +226,21 @@ def _joined(runs: Iterable[ChoiceRun]) -> list[ChoiceRun]:
     return joined
 
 
-def _checksum(arrays: Mapping[str, NDArray[Any]]) -> int:
-    total = 0
-    for name in ARRAYS:
-        total = zlib.crc32(np.ascontiguousarray(arrays[name]).tobytes(), total)
-    return total
-
-
 def _check(name: str, header: object, arrays: dict[str, NDArray[Any]]) -> None:
     """Raise FileError if the file is incomplete or has an unknown schema."""
-
-    def refuse(reason: str) -> None:
-        raise FileError(f"{name}: {reason}")
-
+    found = {key: array.dtype for key, array in arrays.items()}
     if not isinstance(header, dict) or header.get("format") != FORMAT:
-        refuse("expected a file of choices written by `warpfrag survey`")
+        reason = "expected a file of choices written by `warpfrag survey`"
     elif header.get("schema") != SCHEMA:
-        refuse(f"expected schema {SCHEMA} of a file of choices, got {quote(header.get('schema'))}")
-    elif {key: array.dtype for key, array in arrays.items()} != {key: np.dtype(kind) for key, kind in ARRAYS.items()}:
-        got = ", ".join(f"{key} {array.dtype}" for key, array in arrays.items())
-        refuse(f"expected the arrays {', '.join(ARRAYS)}; got {got}")
-    elif _checksum(arrays) != header.get("checksum"):
-        refuse("the checksum does not match: the file is damaged")
+        reason = f"expected schema {SCHEMA} of a file of choices, got {quote(header.get('schema'))}"
+    elif found != {key: np.dtype(kind) for key, kind in ARRAYS.items()}:
+        got = ", ".join(f"{key} {dtype}" for key, dtype in found.items())
+        reason = f"expected the arrays {', '.join(ARRAYS)}; got {got}"
+    elif not int(arrays["counts"].sum(dtype=np.int64)) == len(arrays["ends"]) == len(arrays["chosen"]):
+        reason = "its parts are inconsistent: the file is damaged"
     else:
-        texts = [header.get(key) for key in ("gpu", "library", "torch")]
-        kinds, kernels = header.get("kinds"), header.get("kernels")
-        rows = arrays["choices"]
-        fits = (
-            all(isinstance(text, str) for text in texts)
-            and isinstance(header.get("settings"), dict)
-            and isinstance(kinds, list)
-            and all(isinstance(kind, list) and len(kind) == 3 for kind in kinds)
-            and isinstance(kernels, list)
-            and rows.ndim == 2
-            and rows.shape[1] == len(Choice._fields)
-            and len(arrays["layers"]) == len(arrays["counts"])
-            and int(arrays["counts"].sum(dtype=np.int64)) == len(arrays["ends"]) == len(arrays["chosen"])
-            and (not len(rows) or (rows[:, -1].min() >= 0 and rows[:, -1].max() < len(kernels)))
-            and (not len(arrays["chosen"]) or int(arrays["chosen"].max()) < len(rows))
-            and (not len(arrays["layers"]) or int(arrays["layers"].max()) >> 48 < len(kinds))
-            and bool(np.all(arrays["layers"][1:] > arrays["layers"][:-1]))
-        )
-        if not fits:
-            refuse("its parts are inconsistent: the file is damaged")
+        return
+    raise FileError(f"{name}: {reason}")
 
 
 @cache

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from warpfrag.blas.cublas.choices import Choices
+from warpfrag.blas.cublas.library_epilogue import LibraryEpilogue
 from warpfrag.blas.cublas.predict_order import (
     ARCH,
     GPU,
@@ -31,7 +32,7 @@ from warpfrag.blas.summation import PartialSums
 from warpfrag.errors import InvalidOperand, LossyProduct, NotModelled, quote
 from warpfrag.formats.arrays import Array
 from warpfrag.formats.codes import natural_dtype
-from warpfrag.formats.epilogue import Epilogue, Floats, convert, finish, fma
+from warpfrag.formats.epilogue import Epilogue, Floats, convert, fma
 from warpfrag.formats.float_environment import exact_floats
 from warpfrag.formats.number_formats import FORMATS
 from warpfrag.tensorcore.array_types import Foreign, Matrix, read_matrices
@@ -65,6 +66,7 @@ def predict(
     query_cublas: bool = False,
     choices: str | PathLike[str] | Choices | None = None,
     arch: str = GPU,
+    epilogue: LibraryEpilogue = LibraryEpilogue(),  # noqa: B008 (it is frozen)
 ) -> Prediction:
     """Predict the result of torch.matmul on a GPU for A (M x K) and B (K x N), with the evidence for it.
 
@@ -72,6 +74,7 @@ def predict(
     and a bfloat16 result, with or without `fast_accumulation`) or int8 (`torch._int_mm`). With a bias, this is a linear
     layer. `layout` is "nt" if B is the transpose of a row-major matrix, like the weight of a linear layer. Three axes
     are a batch, as for torch.bmm. If A and B are some rows and columns of a larger gemm, `shape` is its (m, n, k).
+    `epilogue` has alpha, beta and C, as for torch.addmm, an activation, and the scales of fp8 operands.
 
     The order of additions is the library's own choice if the table of the GPU `arch` has it, or the file `choices` that
     `warpfrag survey` wrote; `query_cublas` queries the cuBLAS of this machine. Otherwise it is modelled, and marked as
@@ -97,10 +100,35 @@ def predict(
             stacklevel=2,
         )
         a, b = a[..., :kept], b[..., :kept, :]
-    D = library_gemm(known, a, b, None, Epilogue(bias=bias, result=RESULTS.get(name, "f32")))
+    if not isinstance(epilogue, LibraryEpilogue):
+        raise InvalidOperand(f"epilogue: expected a wf.LibraryEpilogue, got {quote(epilogue)}")
+    result, has_c = RESULTS.get(name, "f32"), epilogue.C is not None
+    alpha = epilogue.alpha * epilogue.scales[0] * epilogue.scales[1]
+    if has_c and name == "e4m3":
+        raise InvalidOperand("epilogue: torch._scaled_mm has no C")
+    if epilogue.scales != (1, 1) and name != "e4m3":
+        raise InvalidOperand(f"epilogue: scales apply to e4m3 operands, not to {name}; use alpha")
+    if name == "s8" and (has_c or epilogue.activation or alpha != 1):
+        raise InvalidOperand("epilogue: torch._int_mm has neither factors, nor C, nor an activation")
+    c = None if epilogue.C is None else Matrix.read(epilogue.C, "C")
+    if c is not None and c.dtype != natural_dtype(FORMATS[result]):
+        raise InvalidOperand(f"C: expected {natural_dtype(FORMATS[result])}, the type of D; got {c.dtype}")
+    known, own = library_epilogue(known, replace(epilogue, alpha=alpha, bias=bias, result=result))
+    D = cast("Array", library_gemm(known, a, b, c, own))
     facts = {part.name: getattr(known, part.name) for part in fields(known)}
     instruction = FMA if known.order.lanes else library_instruction(name, ARCH)
-    return Prediction(D=cast("Array", D), instruction=instruction, **facts)
+    return Prediction(D=D, instruction=instruction, **facts)
+
+
+def library_epilogue(known: PredictedOrder, epilogue: LibraryEpilogue) -> tuple[PredictedOrder, LibraryEpilogue]:
+    """Return the epilogue as the kernel computes it, and the order, a guess if this epilogue was not measured."""
+    order, kernel = known.order, known.kernel
+    own = replace(epilogue, kernel=kernel, is_split=order.split_k > 1 or order.segment_k is not None)
+    reasons = own.uncertain
+    if order.in_place and (own.alpha != 1 or own.activation):
+        known = replace(known, order=replace(order, in_place=False))
+        reasons.append("sums of parts in place were not measured with alpha or an activation")
+    return replace(known, is_guess=known.is_guess or bool(reasons), kernel="; ".join([kernel, *reasons])), own
 
 
 def library_gemm(
@@ -114,7 +142,7 @@ def library_gemm(
     """Compute a gemm in a predicted order; `part` has the rows and columns of D if A and B are not the whole gemm."""
     name, order = known.kind.type, known.order
     if order.lanes:
-        sums = finish(epilogue, lane_gemm(a.floats(), b.floats(), order), None if c is None else c.floats())
+        sums = epilogue.finish(lane_gemm(a.floats(), b.floats(), order), None if c is None else c.floats())
         codes = convert(
             "f32", PartialSums(resolve_chain(library_instruction(name, ARCH), ARCH).rule).write(sums), epilogue.result
         )

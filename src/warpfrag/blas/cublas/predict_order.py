@@ -230,14 +230,23 @@ def product_kind(
     if name == "s8":
         return ProductKind("int_mm", name, "nt")
     if name == "e4m3":
-        return ProductKind("scaled_mm bias" if has_bias else f"scaled_mm {'fast' if fast else 'slow'}", name, "nt")
+        call = "fast" if fast else "bias" if has_bias else "slow"  # a bias does not change the order of a fast one
+        return ProductKind(f"scaled_mm {call}", name, "nt")
     return ProductKind("linear", name, "nt") if has_bias else ProductKind("matmul", name, layout)
 
 
-def _extent(name: str, value: object) -> int:
-    if isinstance(value, bool) or not isinstance(value, int | np.integer) or not 1 <= value <= MAX_EXTENT:
-        raise InvalidOperand(f"{name}: expected an integer from 1 to {MAX_EXTENT}, got {quote(value)}")
+def extent(name: str, value: object, largest: int = MAX_EXTENT) -> int:
+    """Return an integer from 1 to the largest; raise InvalidOperand for anything else."""
+    if isinstance(value, bool) or not isinstance(value, int | np.integer) or not 1 <= value <= largest:
+        raise InvalidOperand(f"{name}: expected an integer from 1 to {largest}, got {quote(value)}")
     return int(value)
+
+
+def extents(name: str, pair: object, largest: int = MAX_EXTENT) -> tuple[int, int]:
+    """Return two integers from 1 to the largest, such as n and k of a layer."""
+    if not isinstance(pair, tuple | list) or len(pair) != 2:
+        raise InvalidOperand(f"{name}: expected two integers, such as [6144, 4096]; got {quote(pair)}")
+    return extent(name, pair[0], largest), extent(name, pair[1], largest)
 
 
 def predict_order(
@@ -259,9 +268,9 @@ def predict_order(
     This assumes PyTorch's workspace of 32 MiB, reduced-precision reductions disabled, and TF32 enabled.
     """
     name = format_name(dtype, DTYPES)
-    batches = None if _extent("batch", batch) == 1 else int(batch)
+    batches = None if extent("batch", batch) == 1 else int(batch)
     kind = product_kind(name, layout, bias=bias, fast_accumulation=fast_accumulation, batch=batches)
-    shape = _extent("m", m), _extent("n", n), _extent("k", k)
+    shape = extent("m", m), extent("n", n), extent("k", k)
     return find_product_order(kind, shape, query_cublas=query_cublas, choices=choices)
 
 

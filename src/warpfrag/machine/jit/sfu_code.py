@@ -1,4 +1,4 @@
-"""The special function unit in LLVM: compiled versions of `semantics.special_functions` and the `.approx` opcodes.
+"""The special function unit in LLVM: compiled versions of `formats.special_functions` and the `.approx` opcodes.
 
 The unit evaluates a parabola for each segment of a function. float64 computes it exactly, because all numbers are
 integers below 2**53. A function is emitted once into the module of each kernel that calls it.
@@ -10,9 +10,7 @@ from collections.abc import Callable, Sequence
 from itertools import accumulate
 
 from warpfrag.formats.number_formats import CANONICAL_NANS
-from warpfrag.machine.ir.attributes import Attributes
-from warpfrag.machine.jit.ir_builder import FLOATS, I32, IRBuilder, Value, define, float_splat, splat
-from warpfrag.machine.semantics.special_functions import (
+from warpfrag.formats.special_functions import (
     COLUMN,
     DIGITS,
     DROPPED,
@@ -21,6 +19,8 @@ from warpfrag.machine.semantics.special_functions import (
     TURNS,
     coefficients,
 )
+from warpfrag.machine.ir.attributes import Attributes
+from warpfrag.machine.jit.ir_builder import FLOATS, I32, IRBuilder, Value, define, float_splat, splat
 
 UnaryFunction = Callable[[IRBuilder, Value], Value]
 SIGN, NAN, INFINITY, CODE_OF_1 = 0x80000000, CANONICAL_NANS["f32"], 0x7F800000, 0x3F800000

@@ -12,9 +12,9 @@ from collections.abc import Callable
 
 import numpy as np
 
+from warpfrag.formats import special_functions
 from warpfrag.formats.number_formats import CANONICAL_NANS, FORMATS
 from warpfrag.machine.ir.scalar_types import Codes
-from warpfrag.machine.semantics import special_functions
 from warpfrag.machine.semantics.conversions import float_to_float
 from warpfrag.machine.semantics.floats import FloatModifiers, add, fma, is_nan, magnitude_of, multiply, negate, sign_of
 from warpfrag.machine.semantics.ptx_rounding import decode, infinity

@@ -7,13 +7,14 @@ from functools import partial
 
 import numpy as np
 
+from warpfrag.formats import special_functions
 from warpfrag.machine.ir.actions import LaneOp
 from warpfrag.machine.ir.attributes import Attributes
 from warpfrag.machine.ir.opcode import Binder
 from warpfrag.machine.ir.program import Immediate, PtxOperand
 from warpfrag.machine.ir.scalar_types import B32, BF16, BF16X2, F16, F16X2, F32, F64, PRED, Codes, Type, join, split
 from warpfrag.machine.ops.floating import rounded
-from warpfrag.machine.semantics import approximate_functions, floats, special_functions
+from warpfrag.machine.semantics import approximate_functions, floats
 from warpfrag.machine.semantics.floats import FloatModifiers
 from warpfrag.sass import sass_instruction as asm
 from warpfrag.sass.emitter import ONE, ZERO, Emitter, Unsupported

@@ -17,13 +17,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from warpfrag.formats.number_formats import CANONICAL_NANS
-from warpfrag.machine.ir.scalar_types import Codes
 
+Codes: TypeAlias = "NDArray[Any]"
 SIGN = np.int64(0x80000000)
 NAN = np.int64(CANONICAL_NANS["f32"])
 MAGNITUDE = np.int64(0x7FFFFFFF)  # all bits except the sign

@@ -1,0 +1,94 @@
+"""The epilogues of cuBLAS kernels on an H200: alpha, beta, a bias and an activation, as each family rounds them.
+
+The rules were found from the results of calls that PyTorch made (tools/torch_gemms.py):
+
+    nvjet, beta 1       alpha * sum is rounded to the type of D and added to C in memory, which rounds again
+    split-K             splitKreduce_kernel: alpha * sum is rounded, then fma(beta, C, alpha * sum)
+    others              fma(alpha, sum, beta * C)
+    nvjet, GELU         h + h * tanh(x * (0.7978846 + 0.035677426 x * x)), h = x / 2, with tanh.approx.f32 and FMAs
+    others, GELU        h * (1 + tanh(0.7978846 x * (1 + 0.044715 x * x))), in a kernel of its own or after split-K
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from warpfrag.errors import InvalidOperand, quote
+from warpfrag.formats import special_functions
+from warpfrag.formats.codes import natural_dtype
+from warpfrag.formats.epilogue import Epilogue, Floats, convert, fma
+from warpfrag.formats.float_environment import exact_floats
+from warpfrag.formats.number_formats import FORMATS
+
+ROOT, CUBE, HALF, ONE = (np.float32(each) for each in (np.sqrt(2 / np.pi), 0.044715, 0.5, 1))
+ACTIVATIONS = ("", "relu", "gelu")
+NVJET_CUBE = np.float32(0.035677426)  # a little more than ROOT * CUBE, which is 0.035677407
+
+
+@dataclass(frozen=True)
+class LibraryEpilogue(Epilogue):
+    """alpha * (A B) + beta * C + bias, then the activation (relu or gelu), as a cuBLAS kernel rounds them.
+
+    C is the first argument of `torch.addmm`, and `scales` are those of A and B in `torch._scaled_mm`. `wf.predict` sets
+    the bias, from its own argument, the result's type, and the kernel.
+    """
+
+    C: ArrayLike | None = None
+    activation: str = ""
+    scales: tuple[float, float] = (1.0, 1.0)
+    kernel: str = ""
+    is_split: bool = False
+
+    def __post_init__(self) -> None:
+        """Raise InvalidOperand for factors that are not numbers, and for an unknown activation."""
+        Epilogue(*self.scales)
+        super().__post_init__()
+        if self.activation not in ACTIVATIONS:
+            raise InvalidOperand(f"activation: expected relu, gelu or an empty text; got {quote(self.activation)}")
+
+    @property
+    def uncertain(self) -> list[str]:
+        """The reasons why a GPU's bits may differ: what was not compared with an H200 for these kernels."""
+        is_measured = self.kernel.startswith(("nvjet", "cutlass"))
+        names = ["alpha and beta were"] * (not is_measured and (self.alpha != 1 or self.C is not None))
+        if self.activation and not is_measured and self.kernel != "xmma_sm90":
+            names.append(f"the {self.activation} epilogue was")
+        return [f"{name} not measured with {self.kernel or 'float32'} kernels" for name in names]
+
+    def combine(self, sums: Floats, c: Floats | None) -> Floats:
+        """Return alpha * sums + beta * C as the kernel rounds it."""
+        if c is None or self.beta == 0 or not (self.is_split or self.is_rounded_twice):
+            return super().combine(sums, c)
+        if self.is_split:
+            return fma(np.float32(self.beta), c, np.float32(self.alpha) * sums)
+        codes = convert("f32", super().combine(sums, None).view(np.uint32), self.result)
+        return codes.view(natural_dtype(FORMATS[self.result])).astype(np.float32) + c
+
+    @property
+    def is_rounded_twice(self) -> bool:
+        """True if the kernel rounds alpha * sums to the type of D before it adds C."""
+        return self.beta == 1 and self.kernel.startswith("nvjet") and self.result != "f32"
+
+    @exact_floats
+    def finish(self, sums: Floats, c: Floats | None) -> Floats:
+        """Apply the epilogue to the sums, in float32."""
+        values = super().finish(sums, c)
+        if self.activation == "relu":
+            return np.where(values > 0, values, np.float32(0))
+        return gelu(values, self.kernel, is_split=self.is_split) if self.activation else values
+
+
+def gelu(x: Floats, kernel: str = "", *, is_split: bool = False) -> Floats:
+    """Return the tanh form of GELU in float32."""
+    half = HALF * x
+    if kernel.startswith("nvjet") and not is_split:
+        return fma(half, tanh(x * fma(NVJET_CUBE * x, x, np.full_like(x, ROOT))), half)
+    return half * (ONE + tanh(ROOT * x * fma(CUBE * x, x, np.ones_like(x))))
+
+
+def tanh(x: Floats) -> Floats:
+    """Return tanh.approx.f32."""
+    return special_functions.tanh(x.view(np.uint32)).astype(np.uint32).view(np.float32)
