@@ -6,7 +6,8 @@
 
 OUT/cases.json has a digest of D, of the auxiliary buffer and of the bias gradient of each call, the configuration and
 the kernels; OUT/samples.npz has all bias gradients and the first columns of the rest. OUT/tables.npz has GELU and its
-gradient for many numbers. OUT/probes.npz shows the order of the additions of a bias gradient: each sum has a large
+gradient for many numbers, OUT/specials.npz for a NaN and infinities. OUT/kernels.json has the kernels of bias
+gradients for many shapes. OUT/probes.npz shows the order of the additions of a bias gradient: each sum has a large
 number, its negative, and small units. The units that are lost are those added between the two.
 """
 
@@ -59,8 +60,12 @@ PAIRS = (("bf16", "bf16"), ("f16", "f16"), ("tf32", "f32"), ("bf16", "f32"))
 LAYOUTS = ("tn", "nn", "nt")
 MASK_BITS, AUX_ELEMENTS = 128, 8
 BUFFER = 32 << 20
-LARGE, FIRST, COLUMNS = 2.0**40, 256, 4
+LARGE, FIRST, COLUMNS = 2.0**39, 256, 4
 FILL = 0xA5
+MAX_SHORT = 1024
+"""The longest probed sum of a 16-bit result, which has 256 units at a time."""
+FIRST_WIDE = 6
+"""The first seed of an operand whose numbers have several magnitudes; those of run 0 are 1 to 5."""
 
 
 class LtCase(NamedTuple):
@@ -75,6 +80,8 @@ class LtCase(NamedTuple):
     k: int
     alpha: float = 1.0
     beta: float = 0.0
+    in_place: bool = False
+    """True if C is D."""
 
     @property
     def ld_aux(self) -> int:
@@ -152,7 +159,10 @@ class EpilogueLibrary(Library):
                 facts["configuration 32"] = self._configuration()
                 facts["kernels"] = self._kernels(case, descriptor, layouts)
             size_d = case.m * case.n * np.dtype(DTYPES[case.result]).itemsize
-            self.upload(self._d, np.full(size_d, FILL, np.uint8))
+            if case.in_place:
+                _check(self._driver.cuMemcpyDtoD_v2(self._d, self._c, ctypes.c_size_t(size_d)), "cuMemcpyDtoD")
+            else:
+                self.upload(self._d, np.full(size_d, FILL, np.uint8))
             self.upload(self._aux, np.frombuffer(aux or bytes([FILL]) * case.aux_bytes, np.uint8))
             self.upload(self._bias, np.frombuffer(bias, np.uint8))
             status = self._matmul(case, descriptor, layouts)
@@ -162,6 +172,18 @@ class EpilogueLibrary(Library):
             aux_size = case.aux_bytes if case.has_aux else 0
             buffers = (self._d, size_d), (self._aux, aux_size), (self._bias, len(bias))
             return LtCall(0, *(self.download(*each) for each in buffers)), facts
+        finally:
+            self._lt.cublasLtMatmulDescDestroy(descriptor)
+            for layout in layouts:
+                self._lt.cublasLtMatrixLayoutDestroy(layout)
+
+    def kernels_of(self, case: LtCase) -> Any:  # noqa: ANN401 (JSON)
+        """Return the kernels of a call, which does not run."""
+        descriptor, layouts = self._described(case)
+        try:
+            if self._heuristic(descriptor, layouts, WORKSPACE, case.result):
+                return None
+            return self._kernels(case, descriptor, layouts)
         finally:
             self._lt.cublasLtMatmulDescDestroy(descriptor)
             for layout in layouts:
@@ -225,11 +247,12 @@ class EpilogueLibrary(Library):
 
     def _matmul(self, case: LtCase, descriptor: ctypes.c_void_p, layouts: list[ctypes.c_void_p]) -> int:
         a, b, d = layouts
+        c = self._c if case.beta and not case.in_place else self._d
         alpha, beta = ctypes.c_float(case.alpha), ctypes.c_float(case.beta)
         return int(
             self._lt.cublasLtMatmul(
                 self._lt_handle, descriptor, ctypes.addressof(alpha), self._a, a, self._b, b, ctypes.addressof(beta),
-                self._c if case.beta else self._d, d, self._d, d, ctypes.addressof(self._algorithm), self._workspace,
+                c, d, self._d, d, ctypes.addressof(self._algorithm), self._workspace,
                 WORKSPACE, self._stream,
             )
         )  # fmt: skip
@@ -239,9 +262,12 @@ class EpilogueLibrary(Library):
 
 
 def numbers(shape: tuple[int, ...], dtype: str, seed: int, shift: int = 0) -> NDArray[Any]:
-    """Return numbers between -4 and 4, divided by 2^shift and rounded to a type."""
-    drawn = np.random.default_rng([seed, *shape]).integers(-(1 << 19), 1 << 19, shape)
-    return (drawn / (1 << (17 + shift))).astype(np.float32).astype(DTYPES[dtype])
+    """Return numbers between -4 and 4, divided by 2^shift, and rounded to a type."""
+    random = np.random.default_rng([seed, *shape])
+    drawn = random.integers(-(1 << 19), 1 << 19, shape) / (1 << (17 + shift))
+    if seed >= FIRST_WIDE:  # of several magnitudes, so that the order of additions matters
+        drawn = drawn * 2.0 ** random.integers(-9, 1, shape)
+    return drawn.astype(np.float32).astype(DTYPES[dtype])
 
 
 def operands(case: LtCase, seed: int) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]:
@@ -292,6 +318,13 @@ def cases(seed: int) -> Iterator[LtCase]:
                 yield LtCase(name, type_, result, "tn", *shape, 0.75)
                 yield LtCase(name, type_, result, "tn", *shape, 0.75, 1.5)
                 yield LtCase(name, type_, result, "tn", *shape, 1.0, 1.0)
+                yield LtCase(name, type_, result, "tn", *shape, 1.0, 1.0, in_place=True)
+                yield LtCase(name, type_, result, "tn", *shape, 0.75, 1.5, in_place=True)
+
+
+def text_of(case: LtCase) -> str:
+    """Return the name of a case."""
+    return " ".join(map(str, case[:9])) + " in_place" * case.in_place
 
 
 def digest(data: bytes) -> str:
@@ -308,7 +341,7 @@ def run_cases(library: EpilogueLibrary, folder: Path, seed: int, stop: float, st
     for case in cases(seed):
         if time.monotonic() > stop:
             break
-        key = " ".join(map(str, case))
+        key = text_of(case)
         if stored and "d" not in stored.get(key, {}):
             continue
         if case[1:7] != last:
@@ -398,8 +431,14 @@ def run_tables(library: EpilogueLibrary, folder: Path) -> None:
 
 # --- probes of the order of the additions of a bias gradient
 
-SUMMED_K = ((256, 256, 256), (256, 64, 512), (512, 128, 2048), (64, 512, 1024), (128, 128, 64), (768, 384, 512))
-SUMMED_N = ((256, 64, 256), (256, 256, 256), (256, 512, 256), (256, 2048, 256), (512, 256, 512), (256, 512, 2048))
+SUMMED_K = (
+    (256, 256, 4096), (512, 128, 3072), (256, 256, 256), (256, 64, 512), (512, 128, 2048), (64, 512, 1024),
+    (128, 128, 64), (768, 384, 512),
+)  # fmt: skip
+SUMMED_N = (
+    (256, 1000, 256), (512, 4096, 512), (256, 64, 256), (256, 256, 256), (256, 512, 256), (256, 2048, 256),
+    (512, 256, 512), (256, 512, 2048),
+)  # fmt: skip
 
 
 def pairs(length: int) -> NDArray[np.int64]:
@@ -419,6 +458,11 @@ def patterns(length: int, first: int, last: int) -> NDArray[np.float32]:
     at = np.arange(len(chosen))
     rows[at, chosen[:, 0]], rows[at, chosen[:, 1]] = LARGE, -LARGE
     return rows
+
+
+def scaled(case: LtCase) -> float:
+    """Return the value of a unit: float16 cannot represent the large number otherwise."""
+    return 2.0**-24 if case.type == "f16" else 1.0
 
 
 def probe_operands(case: LtCase, rows: NDArray[np.float32]) -> tuple[NDArray[Any], NDArray[Any]]:
@@ -451,13 +495,13 @@ def probe(library: EpilogueLibrary, case: LtCase) -> tuple[NDArray[np.float32], 
         sums = []
         for first in range(0, len(rows), count):
             part = np.zeros((count, length), np.float32)
-            part[: len(rows) - first] = rows[first : first + count]
+            part[: len(rows) - first] = rows[first : first + count] * scaled(case)
             library.set_operands(*probe_operands(case, part))
             result, more = library.call(case, aux, bytes(count * dtype.itemsize), is_short=bool(facts))
             facts = facts or more
             if result.status:
                 return np.zeros(0, np.float32), {"status": result.status}
-            sums.append(np.frombuffer(result.bias, dtype).astype(np.float32))
+            sums.append(np.frombuffer(result.bias, dtype).astype(np.float32) / scaled(case))
         found.append(np.concatenate(sums)[: len(rows)])
     return np.array(found), facts
 
@@ -472,8 +516,10 @@ def run_probes(library: EpilogueLibrary, folder: Path, stop: float) -> None:
                 for layout in LAYOUTS:
                     shape = (SUMMED_K if name.startswith("bgrad") else SUMMED_N)[turn]
                     case = LtCase(name, type_, result, layout, *shape)
-                    key = " ".join(map(str, case))
-                    if type_ == "f16" or (layout != "nt" and turn > 1) or time.monotonic() > stop:
+                    key = text_of(case)
+                    length = shape[2 if name.startswith("bgrad") else 1]
+                    is_long = length > MAX_SHORT and result != "f32"
+                    if layout != "nt" or is_long or time.monotonic() > stop:
                         continue
                     try:
                         sums[key], facts[key] = probe(library, case)
@@ -484,12 +530,72 @@ def run_probes(library: EpilogueLibrary, folder: Path, stop: float) -> None:
         print(f"turn {turn}: {len(sums)} probes", flush=True)
 
 
+def run_kernels(library: EpilogueLibrary, folder: Path) -> None:
+    """Store the last kernel of bias gradients by shape; nothing runs."""
+    found = {}
+    depths = (
+        8,
+        16,
+        32,
+        64,
+        96,
+        120,
+        128,
+        136,
+        144,
+        160,
+        192,
+        224,
+        240,
+        248,
+        256,
+        264,
+        320,
+        512,
+        1024,
+        1536,
+        2040,
+        2048,
+    )
+    deeper = (2056, 2064, 2112, 2304, 2560, 3072, 4096, 6144, 8192, 16384)
+    shapes = [("bgrada", rows, 64, depth) for rows in (8, 256, 4096) for depth in (*depths, *deeper)]
+    shapes += [("bgradb", 64, 256, depth) for depth in (128, 256, 2048, 4096)]
+    columns = (8, 32, 40, 256, 480, 512, 520, 544, 768, 1024, 2048, 4096, 8192, 16384)
+    shapes += [("drelu_bgrad", rows, count, 64) for rows in (8, 64, 256, 1024, 4096, 16384) for count in columns]
+    for name, m, n, k in shapes:
+        for type_, result in PAIRS:
+            case = LtCase(name, type_, result, "nt", m, n, k)
+            try:
+                kernels = library.kernels_of(case)
+            except NoGpu as error:
+                kernels = str(error)
+            found[text_of(case)] = kernels[-1] if kernels else None
+    (folder / "kernels.json").write_text(json.dumps(found, indent=0), encoding="utf-8")
+    print(f"{len(found)} kernels", flush=True)
+
+
+def run_specials(library: EpilogueLibrary, folder: Path) -> None:
+    """Store ReLU and GELU of a NaN, infinities and zeros, which the bias adds to zero."""
+    found: dict[str, Any] = {}
+    values = np.array([np.nan, np.inf, -np.inf, 0.0, -0.0, 1.0, -1.0, 2.0**-126, -(2.0**-126), 3e38, -3e38], np.float32)
+    for type_, result in PAIRS:
+        for name in ("relu_aux_bias", "gelu_aux_bias"):
+            case = LtCase(name, type_, result, "tn", 64, 64, 64)
+            library.set_operands(np.zeros((64, 64), DTYPES[type_]), np.zeros((64, 64), DTYPES[type_]))
+            with np.errstate(all="ignore"):
+                bias = np.resize(values, 64).astype(DTYPES[result])
+            result_, _ = library.call(case, b"", bias.tobytes(), is_short=True)
+            found[f"{name} {type_} {result} d"] = np.frombuffer(result_.d, np.uint8)
+            found[f"{name} {type_} {result} aux"] = np.frombuffer(result_.aux, np.uint8)
+    np.savez_compressed(folder / "specials.npz", **found)
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the parts; the status is 1 if a call differs from the stored one."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path, metavar="OUT")
     parser.add_argument("--seed", type=int, default=0, help="0: the listed shapes; others: random ones")
-    parser.add_argument("--only", choices=["tables", "cases", "probes"], help="one part")
+    parser.add_argument("--only", choices=["tables", "cases", "probes", "kernels"], help="one part")
     parser.add_argument("--compare", type=Path, metavar="FILE", help="a cases.json to compare with")
     parser.add_argument("--seconds", type=float, default=25, help="the limit of the cases, and of the probes")
     options = parser.parse_args(arguments)
@@ -503,6 +609,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if options.only in {None, "cases"}:
         stop = time.monotonic() + options.seconds
         wrong = run_cases(library, options.folder, options.seed, stop, stored)
+    if options.only in {None, "kernels"}:
+        run_kernels(library, options.folder)
+        run_specials(library, options.folder)
     if options.only in {None, "probes"}:
         run_probes(library, options.folder, time.monotonic() + options.seconds)
     return int(wrong > 0)
