@@ -89,7 +89,7 @@ def test_only_package_heads_import_modules_of_ours_by_name():
 ORDINARY = {
     "access", "array", "at", "breakpoint", "cache", "comparison", "compare", "compilation", "compile", "debugger",
     "col", "diagnose", "difference", "draw", "error", "execute", "exploration", "explain", "explore", "failed", "find",
-    "get", "gpu", "identify", "illegal", "im", "inexact", "launch", "line", "link", "load", "option",
+    "get", "gpu", "identify", "illegal", "im", "inexact", "launch", "library", "line", "link", "load", "option",
     "global", "output", "profile", "record", "register", "replay", "report", "sample",
     "source", "stop", "store", "surface", "table", "tensor", "texture", "tool", "traced", "unwritten", "view", "warp",
     "warpfrag", "watchpoint", "where",
@@ -191,7 +191,13 @@ def results():
         *(mma.a.layout.where(row=0, col=0)[0], memory, wgmma.b.store(np.zeros((16, 64), np.float16))),
         *(wf.Immediates(selector=1), wf.Scaled(np.ones((1, 32)), np.ones((1, 1))), wf.GlobalMemory({256: A})),
         *(wf.InstructionDescriptor(kind="f16", m=64, n=8, a="f16", b="f16"), ZeroColumnMask(zeros=2)),
-        *(wf.Descriptor(stride=1024, swizzle=128), wf.Order(split_k=3), wf.Epilogue(alpha=2.0), wf.draw(mma, "a")),
+        *(
+            wf.Descriptor(stride=1024, swizzle=128),
+            wf.Order(split_k=3),
+            wf.Epilogue(alpha=2.0),
+            wf.LibraryEpilogue(),
+            wf.draw(mma, "a"),
+        ),
         *(wf.relayout(mma.d.tiled(col=2), mma.a), wf.relayout(mma.d, mma.b), wf.loads(mma.a, memory)[0]),
         *(wf.ptx.load(KERNEL)["nothing"].launch(grid=1, block=32), wf.diagnose(mma, swapped, A, B)),
         *(

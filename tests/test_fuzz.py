@@ -139,6 +139,7 @@ def surface() -> dict[str, tuple[Callable[..., Any], dict[str, Any]]]:
             wf.gemm,
             {"A": A[None], "B": B, "C": None, "instruction": F16, "order": wf.Order(split_k=2, unit=16), "raw": False},
         ),
+        "LibraryEpilogue": (wf.LibraryEpilogue, {"alpha": 1.5, "activation": "gelu", "scales": (0.5, 2.0)}),
         "Epilogue": (wf.Epilogue, {"alpha": 1.5, "beta": 0.5, "bias": [1, 2, 3], "result": "bf16"}),
         "gemm with an epilogue": (
             wf.gemm,
@@ -152,7 +153,7 @@ def surface() -> dict[str, tuple[Callable[..., Any], dict[str, Any]]]:
         "predict": (
             wf.predict,
             {"A": A, "B": B, "bias": None, "layout": "nn", "fast_accumulation": False, "shape": None,
-             "choices": "H200"},
+             "choices": "H200", "epilogue": wf.LibraryEpilogue()},
         ),
         "predict_order": (
             wf.predict_order,

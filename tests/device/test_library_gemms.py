@@ -120,13 +120,13 @@ def served(name: str, shape: str) -> tuple[str, list[str]]:
     memory = np.concatenate(arrays)
     call = GemmCall(
         a=starts[1], b=starts[0], c=starts[2], d=starts[2], bias=starts[3], alpha_address=0, beta_address=0,
-        scale_a=starts[4] * sort.scales, scale_b=(starts[4] + 4) * sort.scales, m=n, n=m, k=k,
+        scale_a=starts[4] * sort.scales, scale_b=(starts[4] + 4) * sort.scales, aux=0, ld_aux=0, m=n, n=m, k=k,
         lda=k if sort.layout[1] == "t" else n, ldb=m if sort.layout[0] == "t" else k, ldc=n, ldd=n,
         stride_a=n * k, stride_b=m * k, stride_c=m * n, stride_d=m * n, alpha=sort.alpha, beta=sort.beta,
         batch=sort.batch or 1, type_a=number, type_b=number, type_c=result, type_d=result, bias_type=result,
         transpose_a=int(sort.layout[1] == "t"), transpose_b=int(sort.layout[0] == "t"),
         compute=COMPUTE.get(sort.type, 68), math=NO_REDUCED_PRECISION, epilogue=sort.epilogue, fast=int(sort.fast),
-        scale_type=0, is_batched=int(bool(sort.batch)), has_pointers=0, unused=0, function=b"a test",
+        scale_type=0, is_batched=int(bool(sort.batch)), has_pointers=0, workspace_mib=0, function=b"a test",
     )  # fmt: skip
     record = SimpleNamespace(exact=None, reasons=None, basis=None)
     ServedGemm(call, lambda address, size: memory[address : address + size]).run(record)

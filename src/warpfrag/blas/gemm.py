@@ -23,7 +23,7 @@ from warpfrag.blas.order import Order
 from warpfrag.blas.summation import Multiplicands
 from warpfrag.errors import InvalidOperand, LossyProduct, check_flag, quote
 from warpfrag.formats.arrays import Array
-from warpfrag.formats.epilogue import Epilogue, convert, float32_of
+from warpfrag.formats.epilogue import Epilogue, convert, finish, float32_of
 from warpfrag.formats.number_formats import FORMATS, Rounding
 from warpfrag.isa.qualifiers import HasForm
 from warpfrag.tensorcore.array_types import (
@@ -199,7 +199,7 @@ def _finished(gemm: PreparedGemm, c: NDArray[Any] | None, order: Order, epilogue
         gemm.extents.check_bias(len(bias))
     start, sums = None, gemm.operands.sums
     if order.in_place:  # the first part is added to beta * C + bias
-        scaled = None if c is None or epilogue.beta == 0 else replace(epilogue, bias=None).finish(np.zeros_like(c), c)
+        scaled = None if c is None or epilogue.beta == 0 else finish(replace(epilogue, bias=None), np.zeros_like(c), c)
         first = scaled if bias is None else bias if scaled is None else scaled + bias
         if first is not None:
             shape = (math.prod(gemm.extents.batch), *gemm.shape[-2:])
@@ -207,7 +207,7 @@ def _finished(gemm: PreparedGemm, c: NDArray[Any] | None, order: Order, epilogue
             start = np.asarray(codes, like=gemm.operands.a)
         c, epilogue = None, replace(epilogue, bias=None)
     codes = gemm.operands.multiply(start, order)
-    finished = epilogue.finish(sums.read(codes if isinstance(codes, np.ndarray) else codes.get()), c)
+    finished = finish(epilogue, sums.read(codes if isinstance(codes, np.ndarray) else codes.get()), c)
     return convert("f32", sums.write(finished), epilogue.result)
 
 

@@ -2,7 +2,6 @@
 #include "cublas_stand_in.h"
 
 #define ATTRIBUTE_COUNT 64
-#define MAX_EPILOGUE 128
 
 struct object {  // a descriptor, layout or preference: its attributes by number
     uint64_t values[ATTRIBUTE_COUNT];
@@ -17,12 +16,14 @@ struct heuristic {  // cublasLtMatmulHeuristicResult_t
 };
 
 enum { DESC_COMPUTE, DESC_SCALE_TYPE, DESC_POINTER_MODE, DESC_TRANSPOSE_A, DESC_TRANSPOSE_B, DESC_TRANSPOSE_C };
-enum { DESC_EPILOGUE = 7, DESC_BIAS = 8, DESC_SCALE_A = 17, DESC_SCALE_B, DESC_SCALE_C, DESC_SCALE_D };
-enum { DESC_AMAX_D = 21, DESC_FAST = 25, DESC_BIAS_TYPE = 26, DESC_MODE_A = 31, DESC_MODE_D = 34 };
+enum { DESC_EPILOGUE = 7, DESC_BIAS = 8, DESC_AUX = 11, DESC_AUX_LD, DESC_SCALE_A = 17, DESC_SCALE_B, DESC_SCALE_C, DESC_SCALE_D };
+enum { DESC_AMAX_D = 21, DESC_AUX_TYPE, DESC_AUX_SCALE, DESC_AUX_AMAX, DESC_FAST, DESC_BIAS_TYPE };
+enum { DESC_MODE_A = 31, DESC_MODE_D = 34 };
+enum { EPILOGUE_AUX = 128, EPILOGUE_BGRAD_A = 256, EPILOGUE_BGRAD_B = 512 };
 enum { LAYOUT_TYPE, LAYOUT_ORDER, LAYOUT_ROWS, LAYOUT_COLUMNS, LAYOUT_LD, LAYOUT_BATCH, LAYOUT_STRIDE };
 enum { PREFERENCE_REDUCTION = 3 };
 enum { REDUCTION_IN_OUTPUT_TYPE = 4, ALL_REDUCTIONS = 7 };
-#define NO_BIAS_TYPE UINT64_MAX
+#define NO_TYPE UINT64_MAX
 
 EXPORT size_t cublasLtGetVersion(void) { return VERSION; }
 EXPORT size_t cublasLtGetCudartVersion(void) { return CUDA_MAJOR * 1000; }
@@ -52,7 +53,7 @@ EXPORT int cublasLtMatmulDescCreate(struct object **desc, int compute, int scale
     values[DESC_COMPUTE] = compute;
     values[DESC_SCALE_TYPE] = scale_type;
     values[DESC_EPILOGUE] = 1;
-    values[DESC_BIAS_TYPE] = NO_BIAS_TYPE;
+    values[DESC_BIAS_TYPE] = values[DESC_AUX_TYPE] = NO_TYPE;
     return BLAS_SUCCESS;
 }
 
@@ -111,7 +112,13 @@ static const char *refusal(const uint64_t *desc, const uint64_t *a, const uint64
     if (desc[DESC_TRANSPOSE_C] || desc[DESC_SCALE_C] || desc[DESC_SCALE_D] || desc[DESC_AMAX_D])
         return "a transposed C, or a scale or maximum of C or D";
     if (desc[DESC_POINTER_MODE] > 1) return "a vector of alpha";
-    if (desc[DESC_EPILOGUE] >= MAX_EPILOGUE) return "an epilogue with an auxiliary output or gradient";
+    uint64_t epilogue = desc[DESC_EPILOGUE];
+    bool has_extra = epilogue & (EPILOGUE_AUX | EPILOGUE_BGRAD_A | EPILOGUE_BGRAD_B);
+    if (has_extra && (int)d[LAYOUT_BATCH] > 1) return "an auxiliary buffer or a bias gradient of a batch";
+    if (desc[DESC_AUX_SCALE] || desc[DESC_AUX_AMAX]) return "a scale or maximum of the auxiliary buffer";
+    if (desc[DESC_AUX_TYPE] != NO_TYPE && desc[DESC_AUX_TYPE] != d[LAYOUT_TYPE]) return "an auxiliary buffer of another type";
+    if (epilogue & EPILOGUE_BGRAD_A && desc[DESC_TRANSPOSE_A]) return "the bias gradient of a transposed A";
+    if (epilogue & EPILOGUE_BGRAD_B && !desc[DESC_TRANSPOSE_B]) return "the bias gradient of a B that is not transposed";
     for (int at = DESC_MODE_A; at <= DESC_MODE_D; at++)
         if (desc[at]) return "scales of blocks, rows or columns";
     return NULL;
@@ -142,7 +149,7 @@ EXPORT int cublasLtMatmul(void *handle, const struct object *desc, const void *a
                           const struct object *layout_a, const void *b, const struct object *layout_b, const void *beta,
                           const void *c, const struct object *layout_c, void *d, const struct object *layout_d,
                           const uint64_t *algorithm, void *workspace, size_t size, CUhandle stream) {
-    (void)handle, (void)workspace, (void)size;
+    (void)handle, (void)workspace;
     if (!desc || !layout_a || !layout_b || !layout_c || !layout_d || !alpha || !beta) return BLAS_INVALID_VALUE;
     const uint64_t *values = desc->values, *in_a = layout_a->values, *in_b = layout_b->values;
     const uint64_t *in_c = layout_c->values, *in_d = layout_d->values;
@@ -153,13 +160,14 @@ EXPORT int cublasLtMatmul(void *handle, const struct object *desc, const void *a
     int is_batched = (int)in_d[LAYOUT_BATCH] > 1;
     struct gemm gemm = {
         .a = (uint64_t)a, .b = (uint64_t)b, .c = (uint64_t)c, .d = (uint64_t)d, .bias = values[DESC_BIAS],
-        .scale_a = values[DESC_SCALE_A], .scale_b = values[DESC_SCALE_B],
+        .scale_a = values[DESC_SCALE_A], .scale_b = values[DESC_SCALE_B], .aux = values[DESC_AUX],
+        .ld_aux = values[DESC_AUX_LD], .workspace_mib = size >> 20 < INT32_MAX ? size >> 20 : INT32_MAX,
         .m = in_d[LAYOUT_ROWS], .n = in_d[LAYOUT_COLUMNS], .k = in_a[is_transposed ? LAYOUT_ROWS : LAYOUT_COLUMNS],
         .lda = in_a[LAYOUT_LD], .ldb = in_b[LAYOUT_LD], .ldc = in_c[LAYOUT_LD], .ldd = in_d[LAYOUT_LD],
         .stride_a = in_a[LAYOUT_STRIDE], .stride_b = in_b[LAYOUT_STRIDE], .stride_c = in_c[LAYOUT_STRIDE],
         .stride_d = in_d[LAYOUT_STRIDE], .batch = in_d[LAYOUT_BATCH], .is_batched = is_batched,
         .type_a = in_a[LAYOUT_TYPE], .type_b = in_b[LAYOUT_TYPE], .type_c = in_c[LAYOUT_TYPE], .type_d = in_d[LAYOUT_TYPE],
-        .bias_type = bias_type == NO_BIAS_TYPE ? in_d[LAYOUT_TYPE] : bias_type,
+        .bias_type = bias_type == NO_TYPE ? in_d[LAYOUT_TYPE] : bias_type,
         .transpose_a = values[DESC_TRANSPOSE_A], .transpose_b = values[DESC_TRANSPOSE_B],
         .compute = values[DESC_COMPUTE], .scale_type = values[DESC_SCALE_TYPE], .math = reductions & REDUCTION_IN_OUTPUT_TYPE ? 0 : NO_REDUCED_PRECISION,
         .epilogue = values[DESC_EPILOGUE], .fast = values[DESC_FAST] != 0, .function = "cublasLtMatmul",

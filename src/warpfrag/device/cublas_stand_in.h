@@ -23,11 +23,11 @@ enum { COMPUTE_F16 = 64, COMPUTE_F32 = 68, COMPUTE_F64 = 70, COMPUTE_S32 = 72 };
 #define VERSION (CUDA_MAJOR * 10000 + 100)
 
 struct gemm {  // gemms_served.py has the same fields; D and C are column-major
-    uint64_t a, b, c, d, bias, alpha_address, beta_address, scale_a, scale_b;
-    int64_t m, n, k, lda, ldb, ldc, ldd, stride_a, stride_b, stride_c, stride_d;
+    uint64_t a, b, c, d, bias, alpha_address, beta_address, scale_a, scale_b, aux;
+    int64_t m, n, k, lda, ldb, ldc, ldd, stride_a, stride_b, stride_c, stride_d, ld_aux;
     double alpha, beta;
     int32_t batch, type_a, type_b, type_c, type_d, bias_type, transpose_a, transpose_b, compute, math, epilogue, fast;
-    int32_t scale_type, is_batched, has_pointers, unused;
+    int32_t scale_type, is_batched, has_pointers, workspace_mib;
     char function[40];
 };
 

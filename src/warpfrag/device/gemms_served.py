@@ -24,9 +24,10 @@ from warpfrag.blas.cublas.predict_order import (
     find_product_order,
     product_kind,
 )
+from warpfrag.device.auxiliary_epilogue import AUX_ELEMENTS, MASK_BITS, AuxiliaryEpilogue, depth_sums, rounded
 from warpfrag.errors import CudaError
 from warpfrag.formats.epilogue import RESULTS as FLOATS
-from warpfrag.formats.epilogue import fma
+from warpfrag.formats.epilogue import finish, fma
 from warpfrag.tensorcore.array_types import read_matrices
 
 if TYPE_CHECKING:
@@ -41,8 +42,14 @@ DTYPES: dict[str, Any] = {
 F32, COMPUTE_F32, COMPUTE_TF32, COMPUTE_S32 = 0, 68, 77, 72
 TF32_MATH, MATH_MASK, NO_REDUCED_PRECISION = 3, 15, 16
 PLAIN, RELU, BIAS, GELU = 1, 2, 4, 32
-EPILOGUES = {PLAIN: "", RELU: "relu", RELU | BIAS: "relu", BIAS: "", GELU: "gelu", GELU | BIAS: "gelu"}
-FIELDS = struct.Struct("<9Q11q2d16i40s")
+AUX, BGRAD, DRELU, DGELU, BGRAD_A, BGRAD_B = 128, 16, 136, 192, 256, 512
+ACTIVATIONS = {PLAIN: "", RELU: "relu", RELU | BIAS: "relu", BIAS: "", GELU: "gelu", GELU | BIAS: "gelu"}
+EPILOGUES = ACTIVATIONS | {AUX | number: name for number, name in ACTIVATIONS.items() if name}
+GRADIENTS = {DRELU: "relu", DRELU | BGRAD: "relu", DGELU: "gelu", DGELU | BGRAD: "gelu"}
+EPILOGUES |= dict.fromkeys((*GRADIENTS, BGRAD_A, BGRAD_B), "")
+WORKSPACE_MIB, LT_WORKSPACE_MIB = 32, 1
+"""The workspaces with which the library's choices were measured: those of PyTorch."""
+FIELDS = struct.Struct("<10Q12q2d16i40s")
 MAX_CHAINED = 1 << 27
 """The number of terms up to which a float32 GEMM is computed as FMAs, which takes up to 10 s."""
 Matrix = NDArray[Any]
@@ -60,6 +67,7 @@ class GemmCall(NamedTuple):
     beta_address: int
     scale_a: int
     scale_b: int
+    aux: int
     m: int
     n: int
     k: int
@@ -71,6 +79,7 @@ class GemmCall(NamedTuple):
     stride_b: int
     stride_c: int
     stride_d: int
+    ld_aux: int
     alpha: float
     beta: float
     batch: int
@@ -88,7 +97,7 @@ class GemmCall(NamedTuple):
     scale_type: int
     is_batched: int
     has_pointers: int
-    unused: int
+    workspace_mib: int
     function: bytes
 
     @property
@@ -114,11 +123,6 @@ class Finishing(NamedTuple):
     bias: Matrix | None
     c: Matrix | None
     activation: str
-
-    def of_library(self, result: str) -> LibraryEpilogue:
-        """Return the epilogue as a cuBLAS kernel rounds it; other results than these are rounded afterwards."""
-        result = result if result in FLOATS else "f32"
-        return LibraryEpilogue(self.alpha, self.beta, self.bias, result, self.c, self.activation)
 
 
 class ServedGemm:
@@ -165,6 +169,9 @@ class ServedGemm:
             values = self.in_float32(a, b, epilogue)
         else:
             values = self.in_float64(a, b, epilogue)
+        if call.epilogue in {BGRAD_A, BGRAD_B}:
+            steps = b[0] if call.epilogue == BGRAD_A else a[0].T
+            self.bias_gradient(steps.shape[1])[...] = rounded(depth_sums(steps.astype(np.float32)), self.result)
         layout_d = call.type_d, call.ldd, call.m, call.n, 0
         for target, matrix in zip(self.views(call.d, call.stride_d, layout_d), values, strict=True):
             target[...] = matrix
@@ -206,6 +213,58 @@ class ServedGemm:
         dtype = np.dtype(DTYPES[CUDA_TYPES[self.call.scale_type]])
         return float(self.memory(address, dtype.itemsize).view(dtype)[0])
 
+    @property
+    def result(self) -> str:
+        """The format of D."""
+        return CUDA_TYPES[self.call.type_d]
+
+    def bias_gradient(self, count: int) -> Matrix:
+        """Return the memory of the bias gradient."""
+        dtype = np.dtype(DTYPES[self.result])
+        return self.memory(self.call.bias, count * dtype.itemsize).view(dtype)
+
+    def auxiliary(self) -> Matrix:
+        """Return the auxiliary buffer: a row of bits, as bytes, or of numbers for each column of D."""
+        call = self.call
+        is_mask = bool(call.epilogue & (RELU | DRELU & ~AUX))
+        dtype = np.dtype(np.uint8 if is_mask else DTYPES[self.result])
+        unit, width, step = (
+            (MASK_BITS, -(-call.m // 8), call.ld_aux // 8) if is_mask else (AUX_ELEMENTS, call.m, call.ld_aux)
+        )
+        if call.ld_aux < call.m or call.ld_aux % unit or not call.aux:
+            raise CudaError(
+                INVALID_VALUE,
+                f"expected an auxiliary buffer whose leading dimension is a multiple of {unit}, at least m",
+            )
+        data = self.memory(call.aux, ((call.n - 1) * step + width) * dtype.itemsize).view(dtype)
+        return as_strided(data, (call.n, width), (step * dtype.itemsize, dtype.itemsize))
+
+    def library_epilogue(self, epilogue: Finishing) -> LibraryEpilogue:
+        """Return the epilogue as a cuBLAS kernel rounds it; other results than floats are rounded afterwards."""
+        call, result = self.call, self.result if self.result in FLOATS else "f32"
+        own = epilogue.alpha, epilogue.beta, epilogue.bias, result, epilogue.c, epilogue.activation
+        is_in_place = call.c == call.d
+        if not call.epilogue & AUX:
+            return LibraryEpilogue(*own, in_place=is_in_place)
+        gradient = self.bias_gradient(call.m) if call.epilogue & BGRAD else None
+        name = GRADIENTS.get(call.epilogue, "")
+        return AuxiliaryEpilogue(
+            *own, in_place=is_in_place, gradient=name, aux=self.auxiliary(), bias_gradient=gradient
+        )
+
+    def check_auxiliary(self, name: str, kernel: str) -> None:
+        """Add the reasons why a call with an auxiliary buffer or a gradient may differ on a GPU."""
+        call = self.call
+        is_gradient = call.epilogue in GRADIENTS or call.epilogue in {BGRAD_A, BGRAD_B}
+        if not is_gradient and not call.epilogue & AUX:
+            return
+        if (is_gradient and name == "f16") or (call.epilogue == DGELU and name == "bf16"):
+            self.reasons.append(f"cuBLAS selects other kernels for this epilogue of {name}, which are not modelled")
+        if call.epilogue in {BGRAD_A, BGRAD_B} and (128 < call.k < 256 or call.k > 2048):
+            self.reasons.append(f"the order of the additions of a bias gradient along k is not known for k = {call.k}")
+        if not kernel.startswith(("nvjet", "cutlass")):
+            self.reasons.append(f"gradients and auxiliary buffers were not measured with {kernel or 'float32'} kernels")
+
     # Results
 
     def predicted_type(self) -> str | None:
@@ -232,15 +291,20 @@ class ServedGemm:
         sums = np.zeros((a.shape[0], a.shape[1], b.shape[2]), np.float32)
         for k in range(depth):
             sums = fma(np.broadcast_to(a[:, :, k, None], sums.shape), b[:, k, None], sums)
-        own = epilogue.of_library("f32")
+        own = self.library_epilogue(epilogue)
         self.reasons += own.uncertain
-        return own.finish(sums, epilogue.c)
+        self.check_auxiliary("f32", "")
+        return finish(own, sums, epilogue.c)
 
     def in_float64(self, a: Matrix, b: Matrix, epilogue: Finishing) -> Matrix:
         """Return D computed in float64 and rounded once, for GEMMs whose order of additions is unknown."""
         call = self.call
         if "e4m3" in {CUDA_TYPES[call.type_a], CUDA_TYPES[call.type_b]} or CUDA_TYPES[call.type_d] in {"s8", "s32"}:
             raise CudaError(NOT_SUPPORTED, f"compute type {call.compute} is not supported for these data types")
+        if call.epilogue & AUX:
+            raise CudaError(
+                NOT_SUPPORTED, f"epilogue {call.epilogue} is not supported for these data types and extents"
+            )
         self.reasons.append("computed in float64 and rounded once, because the order of the GPU's additions is unknown")
         with np.errstate(all="ignore"):
             total = epilogue.alpha * (a.astype(np.float64) @ b.astype(np.float64))
@@ -258,8 +322,9 @@ class ServedGemm:
         """Return D in the predicted order of additions."""
         call, reasons = self.call, self.reasons
         result, expected = CUDA_TYPES[call.type_d], "s32" if name == "s8" else RESULTS[name]
-        known = self.order(name, has_bias=epilogue.bias is not None)
-        known, own = library_epilogue(known, epilogue.of_library(result))
+        known = self.order(name, has_bias=epilogue.bias is not None and not call.epilogue & AUX)
+        self.check_auxiliary(name, known.kernel)
+        known, own = library_epilogue(known, self.library_epilogue(epilogue))
         self.basis = known.text
         if known.is_guess:
             reasons.append(known.text)
@@ -290,8 +355,15 @@ class ServedGemm:
         if layout == "tt":
             self.reasons.append("the order of additions was not measured for two transposed operands")
             layout = "nn"
+        is_lt = call.function.startswith(b"cublasLt")
+        if is_lt and call.workspace_mib == WORKSPACE_MIB and name != "e4m3":
+            has_bias = False  # then a bias does not change the choice
         if has_bias and layout != "nt":
             self.reasons.append(f"the order of additions was measured for a bias with layout nt, not with {layout}")
         is_fast = bool(call.fast) and name == "e4m3"
         kind = product_kind(name, layout, bias=has_bias, fast_accumulation=is_fast, batch=batch)
+        expected = WORKSPACE_MIB if kind.call in {"matmul", "bmm"} else LT_WORKSPACE_MIB
+        if is_lt and call.workspace_mib != expected and name != "s8":
+            given = f"{expected} MiB of workspace, not with {call.workspace_mib}"
+            self.reasons.append(f"cuBLAS's choice was measured with {given}")
         return find_product_order(kind, (call.n, call.m, call.k), query_cublas=False, choices=GPU)

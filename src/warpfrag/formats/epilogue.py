@@ -55,18 +55,16 @@ class Epilogue:
                 f"bias: expected one number for each column, got shape {as_array(self.bias, 'bias').shape}"
             )
 
-    def combine(self, sums: Floats, c: Floats | None) -> Floats:
-        """Return alpha * sums + beta * C in float32."""
+    def _combine(self, sums: Floats, c: Floats | None) -> Floats:
         alpha = np.float32(self.alpha)
         if c is not None and self.beta != 0:
             return fma(alpha, sums, np.float32(self.beta) * c)
         return sums if alpha == 1 else alpha * sums
 
     @exact_floats
-    def finish(self, sums: Floats, c: Floats | None) -> Floats:
-        """Apply the epilogue to the sums, in float32: scale them, add C and the bias."""
+    def _finish(self, sums: Floats, c: Floats | None) -> Floats:
         with np.errstate(all="ignore"):
-            values = self.combine(sums, c)
+            values = self._combine(sums, c)
             return values if self.bias is None else values + float32_of(self.bias, "bias")
 
 
@@ -83,6 +81,11 @@ def _check_factor(name: str, number: object) -> None:
     is_lost = np.isinf(rounded) != (number in {np.inf, -np.inf}) or (rounded == 0) != (number == 0)
     if is_lost:
         raise InvalidOperand(f"{name}: expected a number in the range of float32, got {quote(number)}")
+
+
+def finish(epilogue: Epilogue, sums: Floats, c: Floats | None) -> Floats:
+    """Apply the epilogue to the sums, in float32: scale them, add C and the bias."""
+    return epilogue._finish(sums, c)  # noqa: SLF001 (subclasses extend it; users have no sums)
 
 
 def float32_of(numbers: ArrayLike, label: str) -> Floats:

@@ -2,7 +2,7 @@
 
 The rules were found from the results of calls that PyTorch made (tools/torch_gemms.py):
 
-    nvjet, beta 1       alpha * sum is rounded to the type of D and added to C in memory, which rounds again
+    nvjet, beta 1       if C is D, alpha * sum is rounded to the type of D and added to C in memory, which rounds again
     split-K             splitKreduce_kernel: alpha * sum is rounded, then fma(beta, C, alpha * sum)
     others              fma(alpha, sum, beta * C)
     nvjet, GELU         h + h * tanh(x * (0.7978846 + 0.035677426 x * x)), h = x / 2, with tanh.approx.f32 and FMAs
@@ -41,12 +41,16 @@ class LibraryEpilogue(Epilogue):
     scales: tuple[float, float] = (1.0, 1.0)
     kernel: str = ""
     is_split: bool = False
+    in_place: bool = True
+    """True if C is stored where D is, as PyTorch does."""
 
     def __post_init__(self) -> None:
         """Raise InvalidOperand for factors that are not numbers, and for an unknown activation."""
-        Epilogue(*self.scales)
         super().__post_init__()
-        if self.activation not in ACTIVATIONS:
+        if not isinstance(self.scales, tuple | list) or len(self.scales) != 2:
+            raise InvalidOperand(f"scales: expected two numbers, those of A and B; got {quote(self.scales)}")
+        Epilogue(*self.scales)
+        if not isinstance(self.activation, str) or self.activation not in ACTIVATIONS:
             raise InvalidOperand(f"activation: expected relu, gelu or an empty text; got {quote(self.activation)}")
 
     @property
@@ -58,24 +62,27 @@ class LibraryEpilogue(Epilogue):
             names.append(f"the {self.activation} epilogue was")
         return [f"{name} not measured with {self.kernel or 'float32'} kernels" for name in names]
 
-    def combine(self, sums: Floats, c: Floats | None) -> Floats:
+    def _combine(self, sums: Floats, c: Floats | None) -> Floats:
         """Return alpha * sums + beta * C as the kernel rounds it."""
         if c is None or self.beta == 0 or not (self.is_split or self.is_rounded_twice):
-            return super().combine(sums, c)
+            return super()._combine(sums, c)
         if self.is_split:
             return fma(np.float32(self.beta), c, np.float32(self.alpha) * sums)
-        codes = convert("f32", super().combine(sums, None).view(np.uint32), self.result)
+        codes = convert("f32", super()._combine(sums, None).view(np.uint32), self.result)
         return codes.view(natural_dtype(FORMATS[self.result])).astype(np.float32) + c
 
     @property
     def is_rounded_twice(self) -> bool:
         """True if the kernel rounds alpha * sums to the type of D before it adds C."""
-        return self.beta == 1 and self.kernel.startswith("nvjet") and self.result != "f32"
+        return self.in_place and self.beta == 1 and self.kernel.startswith("nvjet") and self.result != "f32"
 
     @exact_floats
-    def finish(self, sums: Floats, c: Floats | None) -> Floats:
+    def _finish(self, sums: Floats, c: Floats | None) -> Floats:
         """Apply the epilogue to the sums, in float32."""
-        values = super().finish(sums, c)
+        return self._activate(super()._finish(sums, c))
+
+    def _activate(self, values: Floats) -> Floats:
+        """Apply the activation."""
         if self.activation == "relu":
             return np.where(values > 0, values, np.float32(0))
         return gelu(values, self.kernel, is_split=self.is_split) if self.activation else values

@@ -32,7 +32,7 @@ from warpfrag.blas.summation import PartialSums
 from warpfrag.errors import InvalidOperand, LossyProduct, NotModelled, quote
 from warpfrag.formats.arrays import Array
 from warpfrag.formats.codes import natural_dtype
-from warpfrag.formats.epilogue import Epilogue, Floats, convert, fma
+from warpfrag.formats.epilogue import Epilogue, Floats, convert, finish, fma
 from warpfrag.formats.float_environment import exact_floats
 from warpfrag.formats.number_formats import FORMATS
 from warpfrag.tensorcore.array_types import Foreign, Matrix, read_matrices
@@ -142,7 +142,7 @@ def library_gemm(
     """Compute a gemm in a predicted order; `part` has the rows and columns of D if A and B are not the whole gemm."""
     name, order = known.kind.type, known.order
     if order.lanes:
-        sums = epilogue.finish(lane_gemm(a.floats(), b.floats(), order), None if c is None else c.floats())
+        sums = finish(epilogue, lane_gemm(a.floats(), b.floats(), order), None if c is None else c.floats())
         codes = convert(
             "f32", PartialSums(resolve_chain(library_instruction(name, ARCH), ARCH).rule).write(sums), epilogue.result
         )

@@ -1,0 +1,114 @@
+"""The cublasLt epilogues with an auxiliary buffer or a gradient, as an H200 computes them.
+
+The rules were found from results and probes of an H200 (tools/lt_epilogues.py). x is alpha * (A B) + beta * C + bias:
+
+    RELU_AUX, GELU_AUX    the buffer has a bit for each x >= 0, or x rounded to the type of D
+    DRELU, DGELU          D = x if the bit is 1, or x * gelu'(buffer). Without split-K, a second kernel reads x from
+                          D, where it was rounded
+    ..._BGRAD             the bias gradient: the sums of D's rows before they are rounded. Up to 16 blocks of 32 lanes
+                          take turns along a row; the lanes of a block are added one by one, then the blocks
+    BGRADA, BGRADB        the sums of A or B along k, by 16, 64 or 128 lanes that take turns and are added in halves
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from warpfrag.blas.cublas.library_epilogue import CUBE, HALF, ROOT, LibraryEpilogue, gelu, tanh
+from warpfrag.formats.codes import natural_dtype
+from warpfrag.formats.epilogue import Floats, convert, fma
+from warpfrag.formats.float_environment import exact_floats
+from warpfrag.formats.number_formats import CANONICAL_NANS, FORMATS
+
+SLOPE = np.float32(0.1070322243)  # 3 * ROOT * CUBE
+BLOCKS, LANES = 16, 32
+MASK_BITS, AUX_ELEMENTS = 128, 8
+"""The leading dimension of the auxiliary buffer is a multiple of these."""
+DEPTHS = {128: 16, 2048: 64}
+"""The lanes that add along k, by the largest k; above it there are 128."""
+
+
+@dataclass(frozen=True)
+class AuxiliaryEpilogue(LibraryEpilogue):
+    """An epilogue that reads or writes an auxiliary buffer, and writes a bias gradient."""
+
+    gradient: str = ""
+    """The activation whose gradient multiplies x."""
+    aux: Any = None
+    """The buffer, a column of D in each row: bytes of bits, or numbers."""
+    bias_gradient: NDArray[Any] | None = None
+
+    def _activate(self, values: Floats) -> Floats:
+        """Apply the activation or the gradient to x."""
+        if self.gradient:
+            return self._apply_gradient(values if self.is_split else rounded(values, self.result).astype(np.float32))
+        flat = values.reshape(-1, values.shape[-1])
+        if self.activation == "relu":
+            self.aux[...] = np.packbits(flat >= 0, axis=1, bitorder="little")
+            return super()._activate(values)
+        self.aux[...] = rounded(flat, self.result)
+        return gelu(values, "" if self.result == "f32" else self.kernel, is_split=self.is_split)
+
+    def _apply_gradient(self, values: Floats) -> Floats:
+        if self.gradient == "relu":
+            mask = np.unpackbits(self.aux, axis=1, count=values.shape[-1], bitorder="little")
+            found = np.where(mask.reshape(values.shape) == 1, values, np.float32(0))
+        else:
+            found = values * gelu_gradient(self.aux.astype(np.float32)).reshape(values.shape)
+        if self.bias_gradient is not None:
+            self.bias_gradient[...] = rounded(row_sums(found.reshape(-1, values.shape[-1])), self.result)
+        return found
+
+
+@exact_floats
+def gelu_gradient(x: Floats) -> Floats:
+    """Return the derivative of the tanh form of GELU in float32."""
+    ones = np.ones_like(x)
+    with np.errstate(all="ignore"):
+        curve = tanh(ROOT * x * fma(CUBE * x, x, ones))
+        slope = fma(-curve, curve, ones) * fma(SLOPE * x, x, np.full_like(x, ROOT))
+        return fma(HALF, x * slope, HALF * (ones + curve))
+
+
+@exact_floats
+def row_sums(columns: Floats) -> Floats:
+    """Return the sum of the columns of D, in the order of cublasLt's epilogue kernels."""
+    blocks = min(BLOCKS, -(-len(columns) // LANES))
+    turns = _in_turns(columns, blocks * LANES)
+    lanes = _add(turns).reshape(blocks, LANES, columns.shape[1])
+    return _add(_add(lanes.swapaxes(0, 1)))
+
+
+@exact_floats
+def depth_sums(steps: Floats) -> Floats:
+    """Return the sums of A or B along k, which is the first axis, in the order of BGRADA and BGRADB."""
+    lanes = next((count for depth, count in DEPTHS.items() if len(steps) <= depth), 128)
+    sums = _add(_in_turns(steps, lanes))
+    while len(sums) > 1:
+        sums = sums[: len(sums) // 2] + sums[len(sums) // 2 :]
+    total: Floats = sums[0]
+    return total
+
+
+def _in_turns(rows: Floats, lanes: int) -> Floats:
+    """Return the rows [turn, lane, element], padded with zeros."""
+    padded = np.pad(rows, ((0, -len(rows) % lanes), (0, 0)))
+    return padded.reshape(-1, lanes, rows.shape[1])
+
+
+def _add(parts: Floats) -> Floats:
+    with np.errstate(all="ignore"):
+        total: Floats = parts[0]
+        for part in parts[1:]:
+            total = total + part
+    return total
+
+
+def rounded(values: Floats, result: str) -> NDArray[Any]:
+    """Return float32 numbers in the result's type, with one NaN."""
+    codes = np.where(np.isnan(values), np.uint32(CANONICAL_NANS["f32"]), values.view(np.uint32))
+    return convert("f32", codes, result).view(natural_dtype(FORMATS[result]))
