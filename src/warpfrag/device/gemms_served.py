@@ -1,4 +1,4 @@
-"""The GEMMs of a program's cuBLAS calls, computed like `wf.predict`, and the reasons why a GPU's bits may differ.
+"""GEMMs from a program's cuBLAS calls, computed as in `wf.predict`, and the reasons why a GPU's bits may differ.
 
 cuBLAS is column-major: its D is our D transposed, its A is our B, and its m is our n.
 """
@@ -51,7 +51,7 @@ WORKSPACE_MIB, LT_WORKSPACE_MIB = 32, 1
 """The workspaces with which the library's choices were measured: those of PyTorch."""
 FIELDS = struct.Struct("<10Q12q2d16i40s")
 MAX_CHAINED = 1 << 27
-"""The number of terms up to which a float32 GEMM is computed as FMAs, which takes up to 10 s."""
+"""The maximum number of terms of a float32 GEMM that is computed with FMAs, which takes up to 10 s."""
 Matrix = NDArray[Any]
 
 
@@ -279,7 +279,7 @@ class ServedGemm:
         return "tf32" if name == "f32" and is_tf32 else None
 
     def in_float32(self, a: Matrix, b: Matrix, epilogue: Finishing) -> Matrix:
-        """Return D of float32 without TF32: a chain of FMAs, k ascending.
+        """Return D for float32 without TF32: a chain of FMAs with ascending k.
 
         All measured kernels have this order within each part of K. How cuBLAS splits K is not known.
         """

@@ -127,7 +127,7 @@ def library_epilogue(known: PredictedOrder, epilogue: LibraryEpilogue) -> tuple[
     reasons = own.uncertain
     if order.in_place and (own.alpha != 1 or own.activation):
         known = replace(known, order=replace(order, in_place=False))
-        reasons.append("sums of parts in place were not measured with alpha or an activation")
+        reasons.append("in-place sums of parts were not measured with alpha or an activation")
     return replace(known, is_guess=known.is_guess or bool(reasons), kernel="; ".join([kernel, *reasons])), own
 
 
