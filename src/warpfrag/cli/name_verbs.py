@@ -132,9 +132,9 @@ def _with_type(name: str, found: list[Instruction]) -> list[Instruction]:
 
 
 def _found(instruction: Instruction) -> FoundInstruction:
-    form, is_sparse = instruction.form, instruction.pattern is not None
-    facts = form.op, str(form.shape), form.kind, form.a, form.b, form.c, form.d
-    return FoundInstruction(instruction.name, *facts, is_sparse, instruction.targets)
+    form = instruction.form
+    facts = form.op, str(form.shape), form.kind, form.a, form.b, form.c, form.d, form.is_sparse
+    return FoundInstruction(instruction.name, *facts, instruction.targets)
 
 
 class InstructionNames(NamedTuple):

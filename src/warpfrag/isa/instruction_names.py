@@ -34,20 +34,16 @@ def spell(form: Form) -> str:
     if isinstance(form, TensorForm):
         return form.name
     row = OPS[form.op]
-    unsaid = row.implied if all(getattr(form, name) == entry for name, entry in row.implied.items()) else {}
+    unsaid = {*row.implied} if all(getattr(form, name) == entry for name, entry in row.implied.items()) else set()
+    if form.scale_vec and families_of(form)[0].scale_vec_optional:
+        unsaid.add("scale_vec")
     written = [form.op]
     for name in row.qualifiers:
         if name in FIXED:
             written.append(name)
-        elif name not in unsaid and _is_written(form, name):
-            written += QUALIFIERS[name].write(getattr(form, name))
+        elif name not in unsaid and (entry := getattr(form, name)):
+            written += QUALIFIERS[name].write(entry)
     return ".".join(written)
-
-
-def _is_written(form: Form, name: str) -> bool:
-    if name == "scale_vec" and form.scale_vec:
-        return not families_of(form)[0].scale_vec_optional
-    return bool(getattr(form, name))
 
 
 def tokens(text: str) -> list[str]:
