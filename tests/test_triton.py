@@ -494,6 +494,35 @@ def test_tests_for_a_gpu_run_unchanged(tmp_path):
     assert "warpfrag: 4 Triton launches on sm_80; nothing was checked (--check all" in done.stdout
 
 
+JUDGED_TEST = """
+import numpy as np, pytest, triton, triton.language as tl
+
+@triton.jit
+def fill(out, BLOCK: tl.constexpr):
+    tl.store(out + tl.arange(0, BLOCK), 1)
+
+@pytest.fixture
+def reasons():
+    launches = triton.runtime.driver.active.session.launches
+    fill[(1,)](np.zeros(32, np.int32), BLOCK=32)
+    return launches[-1].run.inexact
+
+def test_with_the_fixture(reasons, triton_session):
+    assert "the exactness of the result was not judged" not in reasons
+
+def test_without_the_fixture(reasons):
+    assert reasons[0] == "the exactness of the result was not judged"
+"""
+
+
+def test_launches_are_judged_for_tests_that_can_see_it(tmp_path):
+    (tmp_path / "test_judged.py").write_text(JUDGED_TEST, encoding="utf-8")
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "warpfrag.pytest_plugin", str(tmp_path)]
+    own = os.environ | {"WARPFRAG_LEVEL": "auto"}
+    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path, env=own)
+    assert "2 passed" in done.stdout, done.stdout + done.stderr
+
+
 def test_a_finding_of_a_check_fails_the_test(tmp_path):
     pytest.importorskip("torch", reason="needs the extra torch")
     unmasked = PLUGIN_TEST.replace("tl.load(x + i, i < n)", "tl.load(x + i)")

@@ -3,7 +3,8 @@
 While pytest runs, warpfrag runs every launch of a Triton kernel, compiled for `--triton-arch`, and tensors for device
 "cuda" are created in host memory. The plugin starts before conftest.py is imported. With `--check`, a test whose
 launches have findings fails, and the findings are printed. A launch that takes longer than `--launch-seconds` fails
-with the line that it was running. The fixture `triton_session` has the launches of one test:
+with the line that it was running. The fixture `triton_session` has the launches of one test; only in tests that use it
+are launches judged to be exact (`run.exact`), which takes time:
 
     def test_add(triton_session):
         ...
@@ -105,7 +106,7 @@ def pytest_load_initial_conftests(early_config: pytest.Config) -> None:
         early_config.stash[GPU] = gpu(checks=checks).__enter__()  # for the rest of the process
         os.environ |= preloading()  # programs that the tests start have the same GPU
         return
-    options: SessionOptions = {"arch": chosen.triton_arch, "seconds": chosen.launch_seconds}
+    options: SessionOptions = {"arch": chosen.triton_arch, "seconds": chosen.launch_seconds, "judge": False}
     options["checks"] = "all" if "all" in checks else checks  # type: ignore[typeddict-item] # read_checks knows them
     with suppress(ImportError):
         import torch  # noqa: F401 (the session redirects devices only if PyTorch is loaded)
@@ -135,6 +136,7 @@ def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object
     from warpfrag.triton import emulate
 
     summary = item.config.stash[SUMMARY]
+    summary.options["judge"] = "triton_session" in getattr(item, "fixturenames", ())
     with emulate(**summary.options) as session:
         item.stash[SESSION], item.stash[REPORTED] = session, 0
         done = yield

@@ -109,6 +109,22 @@ def test_inlined_lines_are_quoted_with_the_call(folder, monkeypatch, capsys):
     assert capsys.readouterr().err.endswith("\n    swapped.cu:9: out[i] = tile[63 - i];\n")
 
 
+def test_explain_finds_a_statement_by_its_first_line(folder, monkeypatch, capsys):
+    """nvcc 13.0 gives the instructions of an asm statement the line of its operands, nvcc 13.4 the first."""
+    body = """    float x[2] = {};
+    asm volatile("fma.rn.f32 %0, %1, %1, %1;"
+                 : "+f"(x[0]) : "f"(x[1]));
+    out[0] = x[0];"""
+    text = f"__global__ void one(float *out) {{\n{body}\n}}\n"
+    (folder / "one.cu").write_text(text, encoding="utf-8")
+    monkeypatch.chdir(folder)
+    arguments = ["--grid", "1", "--block", "1", "--arg", "out:f32:1"]
+    assert main(["ptx", "explain", "one.cu:3", *arguments]) == 0
+    assert {"one.cu:3", "one.cu:4"} & set(capsys.readouterr().out.split())
+    assert main(["ptx", "explain", "one.cu:2", *arguments]) == 2
+    assert "has no instruction at one.cu:2; the nearest lines with instructions are" in capsys.readouterr().err
+
+
 def test_a_copy_of_a_compiled_file_has_its_own_lines(folder):
     """The PTX is kept by content, so a hit may have been compiled under another name, whose text has changed since."""
     first, second = folder / "first.cu", folder / "second.cu"

@@ -29,7 +29,7 @@ from warpfrag.cli.support.verbs import Answer, Param, facts_of, integer, verb
 from warpfrag.errors import InvalidOperand, location_text, quote
 from warpfrag.files import write_atomically
 from warpfrag.machine.interpreter.kernel_findings import KernelFinding
-from warpfrag.machine.ir.program import Parameter, excerpt
+from warpfrag.machine.ir.program import DecodedInstruction, Parameter, SourceLine, excerpt, file_name
 from warpfrag.machine.launch.exploration import Exploration
 from warpfrag.machine.launch.run import Counts, InexactLine
 from warpfrag.tensorcore.evidence import Evidence
@@ -287,7 +287,7 @@ def ptx(
     variables = dict(read_symbol(text, module) for text in launch.symbol)
     settings = launch.settings(kernel, arrays)
     if action == "explain":
-        lines = _ptx_lines(kernel, Path(file).name, line) if file.endswith(".cu") else [line]
+        lines = _ptx_lines(kernel, file, line) if file.endswith(".cu") else [line]
         return _explain(kernel, settings, lines, checks, output)
     run = _run(kernel, settings, checks)
     if action == "profile":
@@ -474,16 +474,21 @@ def _file_and_line(file: str) -> tuple[str, int]:
 def _ptx_lines(kernel: Kernel, file: str, line: int) -> list[int]:
     """Return the PTX lines of a CUDA line: its tensor-core instructions, or else its accesses, or else its first line.
 
-    There are several if the compiler unrolled a loop or inlined a function more than once.
+    There are several if the compiler unrolled a loop or inlined a function more than once. The instructions of a
+    statement may be at a later line than its first parenthesis.
     """
-    from warpfrag.machine.debugger.stepping import Breakpoint
-
-    sources = kernel.module.sources
-    point = Breakpoint(source=line, file=file)
-    found = [inst for inst in kernel.program.instructions if point.names(inst, sources.get(inst.line))]
+    lines: dict[int, list[DecodedInstruction]] = {}
+    for inst in kernel.program.instructions:
+        for call in kernel.sources[inst.line].calls if inst.line in kernel.sources else ():
+            if file_name(call.file) == file_name(file):
+                lines.setdefault(call.line, []).append(inst)
+    last, text = line, SourceLine(file, line).text
+    while last not in lines and text.count("(") > text.count(")"):
+        last += 1
+        text += SourceLine(file, last).text or ")" * len(text)  # after the end of the file
+    found = lines.get(last)
     if not found:
-        known = {source.outermost.line for source in sources.values() if source.outermost.file.endswith(file)}
-        near = sorted(sorted(known, key=lambda number: abs(number - line))[:4])
+        near = sorted(sorted(lines, key=lambda number: abs(number - line))[:4])
         raise InvalidOperand(
             f"{kernel.readable_name} has no instruction at {file}:{line}; the nearest lines with instructions are "
             f"{', '.join(map(str, near)) or 'unknown'}"

@@ -111,15 +111,13 @@ class InstructionDescriptor:
                     raise InvalidOperand(f"a descriptor of kind {self.kind} has no {field.name}, got {quote(entry)}")
                 continue
             self._raw(field.name, known[field.name])
-        if not is_whole(self.other) or self.other & ~self._unused():
+        unused = ((1 << WORD_BITS) - 1) ^ sum(field.mask for field in known.values())
+        if not is_whole(self.other) or self.other & ~unused:
             raise InvalidOperand(f"other may only contain bits that belong to no field, got {quote(self.other)}")
 
     def __repr__(self) -> str:
         """Show the constructor call, without default values."""
         return repr_of_fields(self)
-
-    def _unused(self) -> int:
-        return ((1 << WORD_BITS) - 1) ^ sum(field.mask for field in fields_of(self.kind).values())
 
     def _raw(self, name: str, field: Field) -> int:
         """Return the encoded number of a field; raise InvalidOperand if its value cannot be encoded."""

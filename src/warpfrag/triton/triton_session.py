@@ -6,6 +6,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Literal, Self, TypedDict, Unpack
 
 import numpy as np
@@ -81,10 +82,11 @@ class Session:
     An autotuned kernel uses the first configuration that remains after pruning and fits the GPU. `config` chooses
     another: its index in the decorator, a `triton.Config`, or some of its values ({"BLOCK_M": 64, "num_warps": 8}),
     which select the first configuration that has them all; {kernel: config} chooses per kernel. `checks`, `engine`,
-    `seed` and `level` are those of `ptx.Kernel.launch`; machine code is Triton's own cubin. `seconds` limits the time
-    of each launch. If PyTorch is loaded, tensors for device "cuda" are created in host memory and report "cuda", so
-    that tests written for a GPU need no change; `redirect=False` turns that off. `inductor` makes torch.compile
-    generate Triton kernels, which run here too. Sessions may be nested; the innermost runs the kernels.
+    `seed` and `level` are those of `ptx.Kernel.launch`; machine code is Triton's own cubin. `seconds` limits the
+    time of each launch. With `judge=False`, which is faster, no launch is judged to be exact. If PyTorch is loaded,
+    tensors for device "cuda" are created in host memory and report "cuda", so that tests written for a GPU need no
+    change; `redirect=False` turns that off. `inductor` makes torch.compile generate Triton kernels, which run here
+    too. Sessions may be nested; the innermost runs the kernels.
     """
 
     def __init__(
@@ -99,11 +101,12 @@ class Session:
         redirect: bool = True,
         inductor: bool = False,
         seconds: float | None = None,
+        judge: bool = True,
     ) -> None:
         """Check the architecture; nothing changes before the context is entered."""
         arch = gpus().get(arch, arch)
         self.arch, self.config, self.checks, self.engine, self.seed = arch, config, checks, engine, seed
-        self.level = level
+        self.level, self.judge = level, judge
         chosen = chosen_level(level)
         self.executes_cubin = chosen == "sass" or (chosen == "auto" and arch in MEASURED_ARCHS)
         self.launches: list[Launch] = []
@@ -163,8 +166,10 @@ class Session:
         before = {address: memory.copy() for address, memory in entry.storages.items()} if is_kept else {}
         self._kept += size if is_kept else 0
         blocks = (grid[0] * metadata.num_ctas, *grid[1:])
-        options = LaunchOptions(cooperative=getattr(metadata, "launch_cooperative_grid", False), seconds=self.seconds)
+        cooperative = getattr(metadata, "launch_cooperative_grid", False)
+        options = LaunchOptions(cooperative=cooperative, seconds=self.seconds, judge=self.judge)
         values, _owners = entry.values()
+        named = partial(triton_driver.name_arguments, names=entry.names)
         try:
             run = loaded.kernel.launch(
                 blocks, block, values, shared=metadata.shared, arch=self.arch, checks=self.checks, engine=self.engine,
@@ -172,15 +177,8 @@ class Session:
             )  # fmt: skip
         except PtxError as error:
             self.failed += 1
-            raise PtxError(error.line, triton_driver.name_arguments(error.reason, entry.names), error.source) from None
-        findings = [
-            replace(
-                found,
-                text=triton_driver.name_arguments(found.text, entry.names),
-                array=triton_driver.name_arguments(found.array, entry.names),
-            )
-            for found in run.findings
-        ]
+            raise PtxError(error.line, named(error.reason), error.source) from None
+        findings = [replace(found, text=named(found.text), array=named(found.array)) for found in run.findings]
         run = replace(run, findings=findings)
         launch = Launch(
             loaded.kernel.name, grid, block, metadata.shared, arguments, loaded.ptx, run, loaded, entry, before,
@@ -257,6 +255,7 @@ class SessionOptions(TypedDict, total=False):
     seed: int | None
     level: Literal["auto", "sass", "ptx"]
     seconds: float | None
+    judge: bool
 
 
 def run(kernel: object, **options: Unpack[SessionOptions]) -> Launcher:

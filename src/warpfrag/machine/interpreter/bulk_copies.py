@@ -224,7 +224,7 @@ def run_tensor_copy(
     masks = copies.numbers(rest.pop(0)) if action.is_multicast else [None] * copies.count
     for lane in range(copies.count):
         fields = read_map(copies, maps[lane], lane)
-        start = tuple(_signed(axis[lane]) for axis in coordinates)
+        start = tuple(axis[lane] - 2 * SIGNED_32 * (axis[lane] >= SIGNED_32) for axis in coordinates)
         offsets = tuple(axis[lane] & 0xFFFF for axis in moves)
         check_copy(fields, action, start, boxes[lane], lane)
         if barrier is None:
@@ -236,10 +236,6 @@ def run_tensor_copy(
         offsets_of_units = fields.shared_units(boxes[lane] & 0xFFFFFF) - (boxes[lane] & 0xFFFFFF)
         copies.deliver(home, at + offsets_of_units, data, lane, cell, masks[lane])
     state.progress += 1
-
-
-def _signed(number: int) -> int:
-    return number - 2 * SIGNED_32 if number >= SIGNED_32 else number
 
 
 def read_map(copies: LaneCopies, address: int, lane: int) -> TensorMapFields:

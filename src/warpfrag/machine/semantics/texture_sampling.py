@@ -174,7 +174,7 @@ def sample(texture: Texture, layers: Codes, axes: list[Codes]) -> NDArray[np.uin
     """tex at float coordinates: return texels [lanes, 4]."""
     layer = _layer(texture, layers)
     if texture.filter == "linear":
-        return _results(_filtered(texture, layer, _around(texture, axes)))
+        return _results(_mean(_corners(texture, layer, _around(texture, axes))))
     return _results(_converted(texture, _texels(texture, layer, _nearest(texture, axes))))
 
 
@@ -216,11 +216,6 @@ class Corner(NamedTuple):
     weight: Integers  # [lanes, 1]
     is_read: NDArray[np.bool_]  # a weight may be rounded to 0
     texel: NDArray[Any]  # [lanes, channels]
-
-
-def _filtered(texture: Texture, layer: Integers, places: list[AxisPlace]) -> NDArray[np.uint32]:
-    """Return the mean of the texels around coordinates."""
-    return _mean(_corners(texture, layer, places))
 
 
 def _mean(slices: list[list[Corner]]) -> NDArray[np.uint32]:
