@@ -41,11 +41,15 @@ class AuxiliaryEpilogue(LibraryEpilogue):
     aux: Any = None
     """The buffer, a column of D in each row: bytes of bits, or numbers."""
     bias_gradient: NDArray[Any] | None = None
+    is_fused: bool = False
+    """True if the kernel that computes x also applies the gradient."""
 
     def _activate(self, values: Floats) -> Floats:
         """Apply the activation or the gradient to x."""
         if self.gradient:
-            return self._apply_gradient(values if self.is_split else rounded(values, self.result).astype(np.float32))
+            return self._apply_gradient(
+                values if self.is_split or self.is_fused else rounded(values, self.result).astype(np.float32)
+            )
         flat = values.reshape(-1, values.shape[-1])
         if self.activation == "relu":
             self.aux[...] = np.packbits(flat >= 0, axis=1, bitorder="little")

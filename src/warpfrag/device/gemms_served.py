@@ -248,8 +248,9 @@ class ServedGemm:
             return LibraryEpilogue(*own, in_place=is_in_place)
         gradient = self.bias_gradient(call.m) if call.epilogue & BGRAD else None
         name = GRADIENTS.get(call.epilogue, "")
+        is_fused = call.epilogue == DGELU and result == "f16"
         return AuxiliaryEpilogue(
-            *own, in_place=is_in_place, gradient=name, aux=self.auxiliary(), bias_gradient=gradient
+            *own, in_place=is_in_place, gradient=name, aux=self.auxiliary(), bias_gradient=gradient, is_fused=is_fused
         )
 
     def check_auxiliary(self, name: str, kernel: str) -> None:
