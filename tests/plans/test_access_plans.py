@@ -297,7 +297,7 @@ def test_a_search_finds_pitches_and_swizzles_without_conflicts():
         (lambda: loads(F16.a, 128), "expected a wf.Memory, which describes the matrix in shared memory; got 128"),
         (lambda: loads(wf.get("ldmatrix.m8n8.x4.b16").d, Memory()), "not a single matrix .* it has matrix, row, col"),
         (lambda: loads(F16.a, Memory("row", 32))[0].load(np.zeros(8, np.uint8)), "the memory has 8 bytes"),
-        (lambda: loads(F16.a, Memory("row", 32))[0].load(np.zeros(8)), "shared as uint8"),
+        (lambda: loads(F16.a, Memory("row", 32))[0].load(np.zeros(8)), "shared to be uint8"),
         (lambda: stores(F16.d, Memory("row", 32))[0].store(TWO, np.zeros(512, np.uint8)), "registers of one operand"),
         (lambda: loads(F16.a, Memory("row", 32))[0].emit("c"), "lang: expected one of cuda, ptx, got 'c'"),
         (lambda: loads(F16.a, Memory("row", 32))[0].emit(name="1"), "name: expected a function name, .* got '1'"),

@@ -381,7 +381,7 @@ REFUSED = [
     ({"immediates": Immediates(scale_d=2)}, "scale_d must be True or False, got 2"),
     ({"shared": np.zeros(64, np.uint8)}, "neither A nor B is one"),
     ({"b": wf.Descriptor(stride=1024, swizzle=128), "shared": np.zeros(64, np.uint8)}, "reaches byte"),
-    ({"b": 0, "shared": np.zeros(64, np.uint16)}, "shared as uint8"),
+    ({"b": 0, "shared": np.zeros(64, np.uint16)}, "shared to be uint8"),
     ({"immediates": Immediates(selector=1)}, "is dense: it takes no selector"),
     ({"metadata": np.zeros((4, 32), np.uint32)}, "takes no metadata"),
     ({"scales": (np.zeros((4, 32), np.uint32),) * 2}, "takes no scales"),

@@ -68,7 +68,7 @@ Bias = Annotated[str, Param("FILE", help="The bias of a linear layer, .npy.")]
 
 
 class GemmResult(NamedTuple):
-    """A GEMM.
+    """The result of a GEMM.
 
     instruction: canonical name
     shape: M, N and K

@@ -62,7 +62,7 @@ Natural = Annotated[int, Param("N", integer(0))]
 
 
 class LaunchSettings(NamedTuple):
-    """A launch.
+    """The settings of a launch.
 
     Options:
         entry (NAME): The kernel, or a part of its C++ name; needed only if there are several.

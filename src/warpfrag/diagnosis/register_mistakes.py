@@ -248,7 +248,7 @@ def _wrong_immediates(operand: Metadata | Scale, right: dict[str, int]) -> Itera
 
 
 def _chosen(words: Words, *, operand: Metadata | Scale, wrong: dict[str, int], right: dict[str, int]) -> Words:
-    """Return registers from which the right immediates select the values that the wrong ones select now."""
+    """Return registers that simulate wrong immediates: the right ones select the values that the wrong ones would."""
     return chosen_words(operand, chosen_codes(operand, words, wrong), right)
 
 

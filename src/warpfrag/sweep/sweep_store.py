@@ -150,7 +150,7 @@ class StoreReader:
             return None
 
     def _chunk_problem(self, number: int, block: tuple[int, int], *, verify: bool) -> str:
-        """Return the problem with a chunk, or an empty string; with `verify`, the checksum is compared too."""
+        """Return the problem with a chunk, or an empty string; with `verify`, compare the checksum too."""
         case, file = self.plan.cases[number], self.chunk_file(number, block)
         rows, columns = self.chunk_shape(case)
         size = rows * columns * natural_dtype(FORMATS[case.form.d]).itemsize + CRC_BYTES

@@ -384,7 +384,7 @@ class KernelLowering:
         if address is not None:
             return Immediate(address + ref.offset)
         hint = self.variables.hint(ref.text)
-        raise PtxError(statement.line, f"expected a name that is declared, got {quote(ref.text)}{hint}")
+        raise PtxError(statement.line, f"expected a declared name, got {quote(ref.text)}{hint}")
 
     def sum_of(self, register: Register, offset: int, statement: syntax.Statement) -> Register:
         """Replace an operand of the form register + constant with the result of an add, as ptxas does."""
