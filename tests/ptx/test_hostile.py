@@ -144,7 +144,7 @@ REFUSED = [
     ("", ".global .u32 x; .global .u32 x;", "line 4: duplicate declaration of 'x'"),
     ("", ".global .b8 x[4611686018427387904];", "line 4: expected at most 1073741824 bytes of global memory"),
     (".local .b8 x[524288];", "", "line 11: expected at most 524288 bytes of local memory, got 524352 with 'x'"),
-    (".reg .b32 %s<4>; mov.u32 %s4, 1;", "", "line 11: expected a name that is declared, got '%s4'"),
+    (".reg .b32 %s<4>; mov.u32 %s4, 1;", "", "line 11: expected a declared name, got '%s4'"),
     (".reg .b32 %r<4>;", "", "line 11: duplicate declaration of '%r'"),
     ("{ .param .b32 x; call f, (x - 4); }", ".func f (.param .b32 x) { ret; }", "line 11: expected operands of 4 bytes"),
     ("call f, (%r1);", ".func f (.param .align 4 .b8 x[24]) { ret; }", "line 11: expected operands of 24 bytes"),

@@ -203,7 +203,7 @@ def test_what_is_no_ptx_is_refused_with_its_line(text, message):
 @pytest.mark.parametrize(
     ("body", "message"),
     [
-        ("add.s32 %r1, %r2, %r3;", "line 5: expected a name that is declared, got '%r1'"),
+        ("add.s32 %r1, %r2, %r3;", "line 5: expected a declared name, got '%r1'"),
         (".reg .b32 %r<4>; add.s32 %r1, %r2;", "expected a result and 2 sources for add.s32"),
         (".reg .b32 %r<4>; @%r1 ret;", "expected a predicate after @, got %r1"),
         ("bra NOWHERE;", "expected a label, got 'NOWHERE'"),

@@ -370,7 +370,7 @@ def _as_argument(matrix: NDArray[Any], arrays: Arrays) -> NDArray[Any]:
 def _stored_d(
     instruction: str, written: list[NDArray[Any]], intended: dict[str, NDArray[Any]], arch: str
 ) -> list[Finding]:
-    """Return the mistakes that explain the array that the kernel stored as D; rounding is not one."""
+    """Return the mistakes that explain the array that the kernel stored as D; rounding is not a mistake."""
     from warpfrag.diagnosis.diagnose import diagnose as find_mistakes
 
     A, B = intended.values()

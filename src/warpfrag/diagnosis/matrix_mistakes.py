@@ -50,7 +50,7 @@ def other_order(shape: tuple[int, ...]) -> NDArray[np.intp]:
 
 
 def recoded(operand: Operand, change: Callable[[NDArray[Any]], NDArray[Any]]) -> Callable[[Words], Words]:
-    """Return the function that changes registers like `change` changes the codes of their matrix."""
+    """Return a function that changes registers as `change` changes the codes of their matrix."""
     return partial(_recode, operand=operand, change=change)
 
 

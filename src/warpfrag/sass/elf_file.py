@@ -125,7 +125,7 @@ class ElfFile:
         """Return the bytes of a section, which are empty for a section without contents."""
         if section.type == SHT_NOBITS:
             if section.size > MAX_NOBITS:
-                raise self.error(f"section {quote(section.name)} has {section.size} bytes of memory")
+                raise self.error(f"section {quote(section.name)} reserves {section.size} bytes, which is too many")
             return b""
         return self._bytes(section.offset, section.size, f"section {quote(section.name)}")
 

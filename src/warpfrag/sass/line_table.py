@@ -66,7 +66,7 @@ class _Reader:
     def text(self) -> str:
         end = self.data.find(b"\0", self.position, self.end)
         if end < 0:
-            raise self.error(f"a file name at byte {self.position} has no end")
+            raise self.error(f"a file name at byte {self.position} is not terminated")
         text = self.data[self.position : end].decode("utf-8", "backslashreplace")
         self.position = end + 1
         return text

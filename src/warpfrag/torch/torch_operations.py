@@ -123,7 +123,7 @@ order of additions is not modelled. (einsum, matmul, addbmm and others consist o
 
 
 def _plain_products() -> dict[Any, str]:
-    """Return every overload, in this PyTorch, of the operations that are not emulated."""
+    """Return every overload, in this version of PyTorch, of the operations that are not emulated."""
     packets = [getattr(torch.ops.aten, name, None) for name in NOT_EMULATED]
     return {
         getattr(packet, overload): packet.__name__

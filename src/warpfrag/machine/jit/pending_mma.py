@@ -37,7 +37,7 @@ class MmaInstructions:
     """
 
     def __init__(self, program: Program, runs: dict[int, list[DecodedInstruction]]) -> None:
-        """Index a program's products, given the instructions of each by the first, which issues it."""
+        """Index a program's products; `runs` has the instructions of each, keyed by the first, which issues it."""
         self.accumulators = {
             at: frozenset(indices_of(operand for inst in instructions for operand in inst.results))
             for at, instructions in runs.items()

@@ -53,7 +53,7 @@ def i2f(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
 
 
 def f2i(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
-    """F2I: convert a float to an integer and clamp it; NaN gives 0 with .NTZ, else the top bit, without sign bits."""
+    """F2I: convert a float to an integer and clamp it; NaN gives 0 with .NTZ, else only the top bit."""
     source, target = words.first(FLOATS, "F32"), words.first(INTEGERS, "S32")
     mode = INTEGRAL.get(words.first(tuple(INTEGRAL)), "rni")
     from_type, to_type = TYPES[source.lower()], TYPES[target.lower()]

@@ -78,7 +78,7 @@ class RelayoutWriter:
             yield [place, *self._known[key]]
 
     def _permuted(self, plan: Relayout) -> Iterator[list[Any]]:
-        """Yield each coordinate that a permutation keeps in its lane, with the remaining plan and the permutation."""
+        """Yield each coordinate whose permutation keeps elements in their lanes, with the remaining plan."""
         for axis in AXES if not plan.is_free and list(plan.source.layout.outs) == list(AXES) else ():
             try:
                 permuted = relayout(plan.source, plan.target, permute=axis)
