@@ -39,7 +39,7 @@ def pytest_report_header():
 
 
 def pytest_terminal_summary(terminalreporter):
-    """Print how many kernels the assembler accepted."""
+    """Print the number of kernels that the assembler accepted."""
     counts = Counter()
     for report in terminalreporter.getreports("passed"):
         counts.update({name: n for name, n in report.user_properties if name.startswith("assembler: ")})
@@ -49,7 +49,7 @@ def pytest_terminal_summary(terminalreporter):
 
 @pytest.fixture(autouse=True)
 def ptx_level(request, monkeypatch):
-    """Execute PTX, as without a ptxas; tests/sass and tests/device need one, and execute machine code."""
+    """Execute PTX, as without ptxas; tests/sass and tests/device need ptxas and execute machine code."""
     if {"sass", "device"} & set(request.path.relative_to(request.config.rootpath).parts):
         monkeypatch.delenv("WARPFRAG_LEVEL", raising=False)
     else:

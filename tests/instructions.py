@@ -1,4 +1,4 @@
-"""The instructions that tests run over: all of them, but of wgmma's widths only some, for a width is only a size."""
+"""The instructions that tests run over: all, but only some widths of wgmma, because the width is only a size."""
 
 from __future__ import annotations
 
@@ -18,22 +18,22 @@ WIDTHS = (8, 24, 64, 256)  # one tile, no power of two, a usual one, the largest
 
 @cache
 def found() -> tuple[wf.Instruction, ...]:
-    """Every instruction there is, looked for once."""
+    """Return every instruction, found once."""
     return tuple(wf.find())
 
 
 def every() -> list[wf.Instruction]:
-    """Every instruction, of a warpgroup's only those of some widths."""
+    """Return every instruction, but only some widths of warpgroup instructions."""
     return [one for one in found() if not one.form.is_warpgroup or one.shape.n in WIDTHS]
 
 
 def everything() -> list[wf.Instruction]:
-    """Every instruction there is."""
+    """Return every instruction."""
     return list(found())
 
 
 def listed() -> list[wf.Instruction]:
-    """What a list shows that has one line for all widths of a warpgroup's instruction: the usual width.
+    """Return the instructions of a list with one line for all widths of a warpgroup instruction: the usual width.
 
     Loads and stores of tensor memory have one line for all repeats, and a spelling of tcgen05.mma one for all products.
     """
@@ -48,7 +48,7 @@ def listed() -> list[wf.Instruction]:
 
 
 def _unusual(one: wf.Instruction) -> tuple[bool, bool, bool]:
-    """What is shown first has m 128, n 64 and sums of f32, if it can."""
+    """Return a sort key: m 128, n 64 and f32 sums come first."""
     return one.shape.m != 128, one.shape.n != 64, one.form.d != "f32"
 
 
@@ -58,7 +58,7 @@ def of_a_warp() -> list[wf.Instruction]:
 
 
 def each_of(things: Iterable[Any]) -> Callable[[Callable[[Any], None]], Callable[[str], None]]:
-    """Run a test on each of many instructions, or of what is named like one: one test for an operation and a shape.
+    """Run a test on each of many instructions or objects named like one: one test per operation and shape.
 
     A test for each would take longer to collect and to report than to run. A failure names the thing.
     """

@@ -1,4 +1,4 @@
-"""Arrays from a seed: the raw numbers of PCG64, whose stream numpy never changes, scaled by exact arithmetic alone.
+"""Arrays from a seed: the raw numbers of PCG64, whose stream NumPy never changes, scaled with exact arithmetic.
 
 A kind is a rule, a size where the rule has one, and a type, as "below:100:i32". bf16 is kept as its codes.
 """

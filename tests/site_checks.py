@@ -23,7 +23,7 @@ class Quiet(SimpleHTTPRequestHandler):
     """A server of files that prints nothing."""
 
     def log_message(self, *_):
-        """Keep quiet."""
+        """Print nothing."""
 
 
 @contextmanager

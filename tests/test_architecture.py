@@ -1,4 +1,4 @@
-"""The architecture: imports that point down and never in a circle, names, and the public surface."""
+"""The architecture: imports that point down without cycles, names, and the public surface."""
 
 from __future__ import annotations
 

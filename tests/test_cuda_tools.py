@@ -1,4 +1,4 @@
-"""The programs of the CUDA toolkit: where they are searched for, in which order, and what is said if one is missing."""
+"""The programs of the CUDA toolkit: the search order, and the message if one is missing."""
 
 from __future__ import annotations
 

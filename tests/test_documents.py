@@ -1,4 +1,4 @@
-"""The five sections of NVIDIA's documents that warpfrag covers first, each as a test of its own.
+"""The five sections of NVIDIA's documents that warpfrag covers first, each as a separate test.
 
 Each class is named after its section and restates what the section says: the formulas, the registers and their
 types, and the order of elements inside a register. The formulas are written out here again, on purpose: a reader

@@ -1,4 +1,4 @@
-"""The whole Python surface with wrong types, shapes and values: only WarpfragErrors may come out.
+"""The whole Python surface with wrong types, shapes and values: only WarpfragErrors may be raised.
 
 Every call starts from arguments that are right. Each is replaced by each of the hostile ones, then two at a time by
 chance; whatever then happens must be an answer or a refusal of ours, and never a TypeError or a fault from deep inside.
@@ -50,7 +50,7 @@ HOSTILE: list[Any] = [
 
 @cache
 def surface() -> dict[str, tuple[Callable[..., Any], dict[str, Any]]]:
-    """Every public callable, with arguments that are right."""
+    """Return every public callable, with valid arguments."""
     mma, sp, mx, ld = wf.get(F16), wf.get(SP), wf.get(MX), wf.get(LD)
     A, B = np.eye(16, dtype=np.float16), np.ones((16, 8), np.float16)
     a, b = mma.a.pack(A), mma.b.pack(B)
@@ -447,7 +447,7 @@ def test_only_our_errors_come_out(name: str):
 
 
 def message(call: Callable[..., Any], given: dict[str, Any]) -> str:
-    """What a call says against its arguments; nothing if it takes them."""
+    """Return the error message of a call, or nothing if it accepts its arguments."""
     try:
         call(**given)
     except wf.WarpfragError as error:

@@ -99,7 +99,7 @@ def test_the_tools_are_pinned():
 
 
 def tracked_files(root: Path) -> list[Path]:
-    """What git tracks or would track; without git, everything that make did not make."""
+    """Return the files that git tracks or would track; without git, everything that make did not create."""
     command = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
     try:
         listing = subprocess.run(command, cwd=root, capture_output=True, check=True).stdout
@@ -110,7 +110,7 @@ def tracked_files(root: Path) -> list[Path]:
 
 
 def tracked_lines(root: Path) -> Iterator[tuple[str, str]]:
-    """Every line of every text file, with where it is."""
+    """Return every line of every text file, with its location."""
     for path in tracked_files(root):
         content = path.read_bytes()
         if b"\0" in content:

@@ -1,4 +1,4 @@
-"""Triton's kernels without a GPU: launches, sessions, arguments, and tests written for a GPU."""
+"""Triton kernels without a GPU: launches, sessions, arguments, and tests written for a GPU."""
 
 from __future__ import annotations
 
@@ -160,7 +160,7 @@ def skip_other_gluon(name: str) -> None:
 
 
 def has_roles(launch: warpfrag.triton.Launch) -> bool:
-    """Specialized warps: there are more of them, they give registers away, and some share barriers."""
+    """Specialised warps: there are more of them, they release registers, and some share barriers."""
     counts = launch.run.counts.opcodes
     roles = [name for name in counts if name.startswith(("setmaxnreg.inc", "setmaxnreg.dec"))]
     return launch.block > 128 and len(roles) == 2 and any(name.startswith("mbarrier.arrive") for name in counts)
@@ -168,7 +168,7 @@ def has_roles(launch: warpfrag.triton.Launch) -> bool:
 
 @pytest.mark.parametrize("name", [name for name in HOPPER_CASES if name.endswith("_specialized")])
 def test_specialized_warps_are_ordered(name):
-    """With a box of 64 rows Triton gives both warpgroups the whole tile: both store it, which nothing orders.
+    """With a box of 64 rows, Triton passes the whole tile to both warpgroups: both store it, which nothing orders.
 
     Before version 3.8, Triton initialises some mbarriers twice.
     """

@@ -1,4 +1,4 @@
-"""What a type checker sees of warpfrag: `make types` reads tests/typed_program.py with no Any allowed in it."""
+"""warpfrag as a type checker sees it: `make types` checks tests/typed_program.py, in which no Any is allowed."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ OPTIONAL = {"torch", "triton"}  # modules that need extras
 
 
 def members(kind):
-    """What a public class shows: its own, and what it has from other classes of ours."""
+    """Return the members that a public class shows: its own, and those of our base classes."""
     ours = [part for part in kind.__mro__ if part.__module__.startswith("warpfrag")]
     names = {name for part in ours for name in (*vars(part), *vars(part).get("__annotations__", ()))}
     return {name for name in names if not name.startswith("_")}

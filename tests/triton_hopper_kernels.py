@@ -1,4 +1,4 @@
-"""Kernels of Triton for Hopper: persistent products and attention by tensor descriptors, warps specialised or not.
+"""Triton kernels for Hopper: persistent products and attention with descriptors, with and without specialised warps.
 
 The kernels follow Triton's tutorials on persistent matmul and attention. `warp_specialize=True` makes three warpgroups
 of 128 threads of them: one loads by TMA, two multiply. Gluon, Triton's language of explicit layouts, says the roles
@@ -135,7 +135,7 @@ def gluon_kernel(a, b, c, K, STAGES: gl.constexpr):
 
 
 def operands(rng: np.random.Generator, M: int, N: int, K: int) -> tuple[list[np.ndarray], np.ndarray]:
-    """A, B, which is stored by columns, an empty C, and what C should be."""
+    """Return A, B (stored by columns), an empty C, and the expected C."""
     A, B = floats(rng, M, K, dtype=np.float16), floats(rng, N, K, dtype=np.float16)
     expected = wf.gemm(A, np.ascontiguousarray(B.T), instruction=WGMMA)
     return [A, B, np.zeros((M, N), np.float16)], np.asarray(expected).astype(np.float16)

@@ -1,4 +1,4 @@
-"""Kernels of Triton of the kinds that people write, each with arguments and what it should leave, as numpy says it.
+"""Common Triton kernels, each with arguments and the expected results from NumPy.
 
 `CASES` is read by the tests, and by whoever compares them with a GPU. Sizes are small and seldom multiples of blocks.
 """
@@ -95,7 +95,7 @@ def dropout_kernel(x, out, n, p, seed, BLOCK: tl.constexpr):
 
 @case
 def dropout(rng):
-    """What is kept is Philox's choice: the second half says which."""
+    """Philox chooses the elements to keep: the second half shows which."""
     x = np.ones(300, np.float32)
     return Case(dropout_kernel, (3,), (x, np.zeros(600, np.float32), 300, 0.5, 123), {}, {"BLOCK": 128})
 

@@ -1,4 +1,4 @@
-"""Kernels of Triton that become tcgen05 on sm_100a: products by TMA, and with block scales, with and without it.
+"""Triton kernels that become tcgen05 on sm_100a: products with TMA, and with block scales, with and without it.
 
 Each case has the product as `gemm` computes it with the arithmetic of sm_100, code by code.
 """
@@ -31,7 +31,7 @@ KINDS = {
 
 
 def by_gemm(A: np.ndarray, B: np.ndarray) -> np.ndarray:
-    """What tcgen05 gives on sm_100; of tf32 the low bits do not count."""
+    """Return the result of tcgen05 on sm_100; the low bits of tf32 are ignored."""
     kind, name = KINDS[A.dtype]
     t = wf.get(
         f"tcgen05.mma.cta_group::1.kind::{kind}", m=128, n=64, a=name, b=name, d="s32" if kind == "i8" else "f32"
@@ -67,7 +67,7 @@ def by_tma(rng, *, special, size=(256, 64, 128), tile=(128, 64, 64), **meta):
 
 
 def described(array: np.ndarray) -> object:
-    """An array as Triton's descriptors take one: with the strides of a tensor."""
+    """Return an array as Triton's descriptors take it: with the strides of a tensor."""
     import torch
 
     return torch.from_numpy(array)

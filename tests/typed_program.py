@@ -1,4 +1,4 @@
-"""A user's program that touches every public object, for mypy: no expression in it may be of type Any."""
+"""A user's program that uses every public object, for mypy: no expression in it may have type Any."""
 
 from __future__ import annotations
 
@@ -303,14 +303,14 @@ def whole_products() -> None:
 
 
 class Tensor:
-    """What a type checker sees of a tensor of PyTorch."""
+    """A PyTorch tensor, as a type checker sees it."""
 
     def detach(self) -> Tensor:
         return self
 
 
 class Chunks:
-    """And of an array of Dask."""
+    """A Dask array, as a type checker sees it."""
 
     chunks = ((1,), (1,))
 

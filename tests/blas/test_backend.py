@@ -1,4 +1,4 @@
-"""Backends and kinds of arrays, as far as a machine without a GPU shows them."""
+"""Backends and array types, as far as they can be tested without a GPU."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ A, B = np.ones((3, 5), np.float16), np.ones((5, 4), np.float16)
 
 @pytest.fixture
 def no_gpu(monkeypatch):
-    """As on a machine without CuPy."""
+    """Simulate a machine without CuPy."""
 
     def absent():
         msg = "CuPy is not installed: pip install '.[gpu]'"
@@ -44,7 +44,7 @@ def test_a_backend_that_is_not_there_says_what_is_missing(backend, no_gpu):
 
 
 def test_what_cupy_lacks_is_said_where_it_is_asked_for():
-    """In a process of its own, with CuPy hidden: the error is warpfrag's, and comes before any work."""
+    """Run in a separate process, with CuPy hidden: warpfrag raises the error, before any work."""
     code = (
         "import sys; sys.modules['cupy'] = None\n"
         "import numpy as np, warpfrag as wf\n"
@@ -89,7 +89,7 @@ def test_auto_takes_the_cores_where_there_is_no_gpu_and_says_why(no_gpu, monkeyp
 
 @pytest.mark.parametrize(("fails", "takes"), [((), "native"), (("native",), "cuda"), (("native", "cuda"), "cpu")])
 def test_auto_takes_the_fastest_that_is_there(fails, takes, monkeypatch):
-    """The tensor cores themselves, else a GPU that emulates, else the cores; small work never leaves the host."""
+    """Prefer the tensor cores, then a GPU that emulates, then the CPU; small work never leaves the host."""
 
     def choice(name):
         def choose(*_):
@@ -153,7 +153,7 @@ def test_what_the_native_kernel_does_not_run_is_refused_and_auto_says_why(own, i
 
 
 class Tensor:
-    """As much of a tensor of a GPU as its kind shows."""
+    """The attributes of a GPU tensor that identify its type."""
 
     device, layout, dtype = "cuda:0", "strided", "torch.float16"
 
@@ -194,7 +194,7 @@ def test_arrays_of_several_kinds_are_refused():
     ],
 )
 def test_codes_that_are_in_a_gpu_stay_there(name, codes, raw, monkeypatch):
-    """Those of fewer bits than a byte after one look at the largest."""
+    """Codes narrower than a byte are checked once for the largest."""
     monkeypatch.setattr(array_types, "device_bits", lambda array, _: array.view(f"uint{8 * array.itemsize}"))
     kind = ArrayKind("cupy", "cuda:0")
     found = Matrix("A", codes, kind).codes(wf.FORMATS[name], raw=raw)
@@ -218,7 +218,7 @@ def test_codes_that_are_in_a_gpu_stay_there(name, codes, raw, monkeypatch):
     ],
 )
 def test_tensors_in_tensors_out(dtype, instruction):
-    """PyTorch's tensors of the host: the same numbers as NumPy's arrays give, as a tensor."""
+    """CPU tensors of PyTorch: the same numbers as with NumPy arrays, returned as a tensor."""
     torch = pytest.importorskip("torch")
     random = torch.Generator().manual_seed(3)
     a, b = (torch.randint(-7, 8, shape, generator=random).to(getattr(torch, dtype)) for shape in ((6, 40), (40, 9)))

@@ -1,4 +1,4 @@
-"""One transformer block of bfloat16 on an H200: every product, given its operands, is predicted to the last bit."""
+"""One bfloat16 transformer block on an H200: every product, given its operands, is predicted to the last bit."""
 
 from __future__ import annotations
 

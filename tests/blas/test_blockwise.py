@@ -1,4 +1,4 @@
-"""Products of Dask arrays have the codes of one product, however anything is cut; what is wrong is refused at once."""
+"""Dask products have the same codes for any chunks; invalid arguments are rejected immediately."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ CHUNKS |= {
 
 
 def in_chunks(given: dict, way: int) -> dict:
-    """Operands as Dask arrays, in one of three ways to cut them."""
+    """Return operands as Dask arrays, with one of three chunkings."""
 
     def cut(name: str, one: object) -> object:
         if isinstance(one, Scaled):
@@ -210,7 +210,7 @@ BLOCKS_THAT_LIE = {
 
 @pytest.mark.parametrize("lie", BLOCKS_THAT_LIE)
 def test_blocks_that_are_not_what_their_array_says_are_refused(lie: str):
-    """Their bits would be taken for other numbers."""
+    """Their bits would be read as other numbers."""
     dtype, change, message = BLOCKS_THAT_LIE[lie]
     A, B = (da.ones(shape, dtype=dtype, chunks=(4, 5)) for shape in ((8, 10), (10, 10)))
     name = F16 if dtype is np.float16 else "mma.m16n8k16.f32.bf16.bf16.f32"
@@ -241,7 +241,7 @@ def test_dask_is_imported_only_for_its_arrays():
 
 @pytest.mark.slow
 def test_a_cluster_gives_the_same_codes_though_a_worker_is_killed():
-    """Two workers, each a process; one is killed while blocks are done, running and waiting."""
+    """Two worker processes; one is killed while some blocks are done, some running and some waiting."""
     distributed = pytest.importorskip("distributed", reason="needs the extra dask")
     release = "warpfrag may go on"
 

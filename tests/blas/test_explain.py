@@ -1,4 +1,4 @@
-"""Why two results differ, one output of a long product step by step, and where a layer changes bits."""
+"""Why two results differ, one output of a long product step by step, and the m at which a layer changes bits."""
 
 from __future__ import annotations
 

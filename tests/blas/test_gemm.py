@@ -1,4 +1,4 @@
-"""Whole products: the chain of instructions, edges, threads, refusals."""
+"""Whole products: the chain of instructions, edges, threads, errors."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ SAMPLE = [
 
 
 def random_codes(mma: wf.Instruction, role: str, shape: tuple[int, int], rng: np.random.Generator) -> np.ndarray:
-    """Codes of small finite values, so that chains do not end in NaN at once."""
+    """Return codes of small finite values, so that chains do not overflow to NaN early."""
     row = getattr(mma, role).format
     if not row.is_float:
         return rng.integers(0, row.codes, shape, dtype=np.uint64)

@@ -1,4 +1,4 @@
-"""Orders of additions: what each one adds, products in an order, and which order gives an observed product."""
+"""Orders of additions: the terms of each, products in an order, and the order that reproduces an observed product."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def test_promoted_chains_are_added_inside_each_part():
 
 @pytest.mark.parametrize(("depth", "rest"), [(100, 4), (96, 0), (20, 20)])
 def test_the_residue_comes_first_and_alone(depth: int, rest: int):
-    """The first K % 32 elements are filled up with zeros; the rest follows in whole tiles, from C on."""
+    """The first K % 32 elements are padded with zeros; whole tiles follow, starting from C."""
     A, B, C = random((4, depth), 5), random((depth, 6), 6), random((4, 6), 7, np.float32)
     filled = -(-rest // 16) * 16 - rest
     A_filled = np.concatenate([A[:, :rest], np.zeros((4, filled)), A[:, rest:]], axis=1)
@@ -124,7 +124,7 @@ def test_segments_differ_by_at_most_a_unit_and_are_added_as_a_tree():
 
 
 def test_units_may_be_shorter_than_an_instruction():
-    """CUTLASS cuts K at vectors of 16 bytes; each part begins with its own residue."""
+    """CUTLASS splits K at 16-byte vectors; each part begins with its own residue."""
     A, B = random((4, 100), 19), random((100, 6), 20)
     parts = [wf.gemm(A[:, part], B[part], instruction=F16, order=wf.Order(residue=32)) for part in
              (slice(40), slice(40, 80), slice(80, 100))]  # fmt: skip
@@ -155,7 +155,7 @@ def test_a_promoted_residue_counts_as_a_whole_tile():
     ],
 )
 def test_chains_that_are_summed_together_are_what_each_is_alone(name: str, arch: str):
-    """Short ones are filled up with zeros at their ends, which must change nothing: neither -0 nor NaN."""
+    """Short chains are padded with zeros, which must change nothing, neither -0 nor NaN."""
     rule = plan(wf.get(name).form, arch).rule
     k, format_of = rule.k, wf.FORMATS[rule.a]
     draw = np.random.default_rng(1)
@@ -283,7 +283,7 @@ def test_other_orders_and_odd_batches_are_refused():
 
 @pytest.mark.parametrize("name", ORDERS)
 def test_products_of_cublas_are_explained(name: str):
-    """Cut from products of torch.matmul, torch._scaled_mm and torch._int_mm on an H200."""
+    """Parts of torch.matmul, torch._scaled_mm and torch._int_mm products from an H200."""
     kind, result = DTYPES[name.partition(" ")[0]]
     A, B, D = (CAPTURED[f"{name}/{role}"] for role in "ABD")
     assert wf.find_order(A.view(kind), B.view(kind), D.view(result)) == ORDERS[name]

@@ -1,4 +1,4 @@
-"""Predictions of PyTorch on an H200: the table, predictions against captured outputs, guesses, refusals."""
+"""Predictions of PyTorch on an H200: the table, predictions compared with captured outputs, guesses, errors."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def predicted(case: Case) -> Prediction:
 
 
 def test_predictions_are_what_the_gpu_gave():
-    """Some outputs of every captured product that is not too deep, every code."""
+    """Compare every code of some outputs of every captured product that is not too deep."""
     assert len(SOME) > 100
     for name in SOME:
         found = predicted(CASES[name])
@@ -47,7 +47,7 @@ def test_predictions_are_what_the_gpu_gave():
 
 
 def test_parts_that_are_added_in_place():
-    """Products of tf32 whose parts CUTLASS 2 adds to D one by one, the bias first: 8 rows and 16 columns of each."""
+    """tf32 products whose parts CUTLASS 2 adds to D one by one, the bias first: 8 rows and 16 columns of each."""
     captured = np.load(Path(__file__).parents[1] / "data" / "in_place_h200.npz")
     calls = set()
     for number, text in enumerate(captured["cases"]):

@@ -61,7 +61,7 @@ def pytest_collection_modifyitems(items):
 
 
 def missing(reason):
-    """Skip, unless this machine has promised a browser."""
+    """Skip, or fail if a browser is required."""
     if os.environ.get("WARPFRAG_REQUIRE_BROWSER") == "1":
         pytest.fail(f"WARPFRAG_REQUIRE_BROWSER is set, but {reason}")
     pytest.skip(f"the explorer is not tested in a browser: {reason}")
@@ -100,7 +100,7 @@ def data(page_file):
 
 @dataclass
 class Explorer:
-    """The page in a tab, and everything it complained about or asked for."""
+    """The page in a tab, with its errors and requests."""
 
     tab: object
     address: str
@@ -131,7 +131,7 @@ class Explorer:
 
 
 def open_tab(browser, page_file, **settings):
-    """A tab with the page in it; every request but the one for the file itself is noted and refused."""
+    """Open a tab with the page; every request except the one for the file itself is recorded and blocked."""
     context = browser.new_context(**({"viewport": {"width": 1440, "height": 1000}} | settings))
     context.grant_permissions(["clipboard-read", "clipboard-write"])
     context.set_default_timeout(60_000)  # on a busy machine too
@@ -155,7 +155,7 @@ def open_tab(browser, page_file, **settings):
 
 
 def check(opened):
-    """Fail if the page complained or asked for anything."""
+    """Fail if the page reported an error or made a request."""
     complaints, requests = opened.complaints[:], opened.requests[:]
     opened.complaints.clear()
     opened.requests.clear()
@@ -164,7 +164,7 @@ def check(opened):
 
 
 def lent(tab):
-    """A tab that many tests share, as if it were new: all other state of the page is in its address."""
+    """Yield a shared tab in its initial state: all other state of the page is in its address."""
     tab.tab.mouse.move(0, 0)
     if tab.tab.url.startswith(tab.address):
         tab.tab.evaluate(FORGET)
@@ -190,7 +190,7 @@ def shared_phone(browser, page_file):
 
 @pytest.fixture
 def explorer(shared_tab):
-    """The page; a test fails if it complained or asked for anything while the test ran."""
+    """The page; a test fails if the page reports an error or makes a request while the test runs."""
     yield from lent(shared_tab)
 
 
@@ -202,7 +202,7 @@ def phone(shared_phone):
 
 @pytest.fixture
 def fresh(browser, page_file):
-    """The page in a tab of its own, for tests of how it opens."""
+    """The page in a new tab, for tests of how it opens."""
     opened = open_tab(browser, page_file)
     yield opened
     opened.tab.context.close()

@@ -1,4 +1,4 @@
-"""Boxes and edges of the page, measured in the browser, so that tests compare no pixels."""
+"""Boxes and edges of the page, measured in the browser, so that tests do not compare pixels."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The address holds the state: a link shows the same thing, and nonsense in a link does no harm."""
+"""The address holds the state: a link shows the same view, and an invalid link does no harm."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Names from elsewhere: the search finds what Python says they mean, and the page shows them to be copied."""
+"""Names from other tools: the search finds the instructions that Python finds, and the page shows names to copy."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ PASTED = {
 
 
 def python_means(text):
-    """The instructions of a warp that a text names, by Python."""
+    """Return the warp instructions that a text names, according to Python."""
     found = meaning(text)
     names = [spell(form) for form in (*found.forms, *found.among)]
     return [name for name in names if not name.startswith("wgmma")]
@@ -65,7 +65,7 @@ def test_every_name_finds_its_instruction(explorer):
 
 
 def names_of(instruction):
-    """The names of an instruction by which it can be asked for, one for each notation."""
+    """Return one searchable name of an instruction per notation."""
     names = wf.aliases(instruction)
     single = [code for code in names["sass"].values() if " " not in code]
     return [name for name in (names["cute"], names["nvvm"], names["mlir"], *single[:1]) if name]

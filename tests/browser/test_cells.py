@@ -1,4 +1,4 @@
-"""The page and the Python tables say the same about every cell."""
+"""The page and the Python tables agree about every cell."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def grids(instruction):
 
 @cache
 def held(layout):
-    """Every place of every element, by the Python tables."""
+    """Return every place of every element, from the Python tables."""
     found = {}
     for place in layout.places():
         found.setdefault(tuple(layout.at(**place._asdict())), []).append(place)
@@ -79,7 +79,7 @@ SAID = """() => ["lane", "register", "bits", "slot"].map((name) => `#details [da
 
 
 def check_what_is_said(explorer, operand, part, leading, row, col):
-    """Pointing at a cell says what the tables say of it, and every place that holds it."""
+    """Pointing at a cell shows the same facts as the tables, and every place that holds the element."""
     places = holders(operand, leading, row, col)
     _, _, slot = places[0]
     explorer.cell(operand.role, row, col, part).hover()
@@ -93,7 +93,7 @@ def check_what_is_said(explorer, operand, part, leading, row, col):
 
 
 def smallest_cover():
-    """Instructions that together have every known layout of every operand."""
+    """Return instructions that together have every known layout of every operand."""
     left = {
         operand.spec.layout: name.name
         for name in reversed(of_a_warp())
@@ -142,7 +142,7 @@ def test_every_cell_of_every_layout_is_that_of_the_tables(explorer):
 
 
 def test_the_corner_shows_c_too(explorer):
-    """Of m8n8k4, C may be f16 where D is f32: then they have other registers."""
+    """For m8n8k4, C may be f16 if D is f32; then they have different registers."""
     mma = wf.get("mma.sync.aligned.m8n8k4.row.col.f32.f16.f16.f16")
     tab = explorer.show(i=mma.name)
     tab.locator('[data-set="corner"][data-value="c"]').first.click()

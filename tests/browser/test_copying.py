@@ -86,7 +86,7 @@ def test_the_figure_of_a_relayout_marks_what_moves(explorer):
 
 @pytest.mark.parametrize("view", ["matrix", "warp", "table"])
 def test_the_figure_has_colours_that_every_reader_of_svg_knows(explorer, view):
-    """The small cells of s8 are see-through, which a browser computes as a colour that SVG 1.1 does not know."""
+    """The small s8 cells are transparent, which a browser computes as a colour that SVG 1.1 does not have."""
     explorer.show(i=NAME, view=view, at="a.9.3")
     drawing = ET.fromstring(copied(explorer, "svg"))  # noqa: S314 (our own text)
     attributes = [element.attrib for element in drawing.iter()]

@@ -1,4 +1,4 @@
-"""Finding instructions: by words, by choosing, and when nothing is found."""
+"""Finding instructions by words and by filters, and searches without results."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ MMA = "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32"
     ],
 )
 def test_what_people_type_and_paste_is_found_first(explorer, typed, name):
-    """In capitals, with blanks for dots, without .sync.aligned, inside a line of code: Enter takes what was meant."""
+    """Upper case, spaces for dots, without .sync.aligned, inside a line of code: Enter opens the right instruction."""
     explorer.show(i=name, q=typed)
 
     assert names(explorer)[0] == name
@@ -109,7 +109,7 @@ def test_nothing_found_is_said_and_can_be_cleared(explorer):
 
 
 def test_the_list_answers_at_once(explorer):
-    """Whoever clicks right after typing must not hit a line of the list before."""
+    """A click right after typing must not hit an entry of the previous list."""
     first = explorer.show().evaluate("""() => {
         const query = document.querySelector("#query");
         query.value = "ldmatrix x2 trans";
@@ -121,7 +121,7 @@ def test_the_list_answers_at_once(explorer):
 
 
 def test_the_list_stands_at_the_instruction_at_once(explorer):
-    """Also far down a list that is written piece by piece: Tab leads to it, and it can be seen."""
+    """Also far down a list that is written in pieces: Tab reaches the entry, and it is visible."""
     name = of_a_warp()[400].name
     explorer.show(i=name, q="mma m16n8k16 bf16")
     current, written, box, around = explorer.tab.evaluate("""() => {
@@ -191,7 +191,7 @@ def test_evidence_and_sources_are_those_of_the_instruction(explorer):
 
 
 def test_the_list_follows_a_link(explorer):
-    """Also back, and to the other side of a relayout: what is shown can be seen in the list."""
+    """Also after going back, and for the other side of a relayout: the shown instruction is visible in the list."""
     first, last = of_a_warp()[0].name, of_a_warp()[-1].name
     explorer.show(i=first)
     assert names(explorer)

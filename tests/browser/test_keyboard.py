@@ -1,4 +1,4 @@
-"""Everything can be done from the keyboard, and what is lit is said."""
+"""Everything can be done with the keyboard, and highlighted elements are announced."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def test_enter_picks_and_escape_lets_go(explorer):
 
 
 def test_tab_goes_from_region_to_region(explorer):
-    """Each grid, the list and the lanes are one stop each, so that Tab does not walk over thousands of cells."""
+    """Each grid, the list and the lanes are one tab stop each, so that Tab does not visit thousands of cells."""
     tab = explorer.show()
     tab.locator("#query").focus()
     stops = []

@@ -1,4 +1,4 @@
-"""Readable in light and dark, on a laptop, on a large screen and on a phone: nothing hidden, cut, covered or moved."""
+"""The page in light and dark, on a laptop, a large screen and a phone: nothing is hidden, clipped or covered."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ PLACES = "() => [...document.querySelectorAll('#lanes button, #registers li')].m
 
 @pytest.mark.parametrize("size", SCREENS)
 def test_the_first_screen(size, explorer, phone):
-    """One test of all that can be seen, because to open every family and to measure it takes its time."""
+    """One test for everything visible, because opening and measuring every family takes long."""
     viewport = SCREENS[size]
     opened = explorer if viewport else phone
     usual = opened.tab.viewport_size
@@ -86,7 +86,7 @@ def what_is_out_of_sight_is_cut_between_columns_and_said(size, found):
 
 
 def a_stands_at_the_left_and_cells_use_the_room(size, found):
-    """Also where the metadata below A is wider than A."""
+    """Also if the metadata below A is wider than A."""
     a = {family: found[family]["grids"][0]["cell"] for family in PRODUCTS}
     lefts = [cell["left"] for cell in a.values()]
 
@@ -103,7 +103,7 @@ def boxes_of_a_and_b_speak_the_same_language(found):
 
 @pytest.mark.parametrize("family", ["dense", "boxes", "sparse", "wgmma"])
 def test_a_laptop_shows_a_whole_product_with_b_above_d(explorer, family):
-    """1440 x 900: no operand is cut, in either direction, and no third of the figure is empty."""
+    """1440 x 900: no operand is clipped in either direction, and no third of the figure is empty."""
     before = explorer.tab.viewport_size
     explorer.tab.set_viewport_size(SCREENS["laptop"])
     tab = explorer.show(i=FAMILIES.get(family, "wgmma.mma_async.sync.aligned.m64n64k16.f32.f16.f16"))
@@ -174,7 +174,7 @@ def test_rings_leave_the_words_free(explorer):
 
 
 def test_what_is_pointed_at_moves_nothing(explorer):
-    """Also not where a register has eight elements, nor where the products of an output were listed before."""
+    """Even if a register has eight elements, or the products of an output were listed before."""
     for family, at in [("scaled", ""), ("dense", "d.9.3"), ("longest", "a.1.2")]:
         tab = explorer.show(i=FAMILIES[family], lane=5, at=at)
         before = tab.evaluate(PLACES)
@@ -241,7 +241,7 @@ def test_a_large_screen_does_not_scroll_as_a_whole_and_keeps_the_finder_open(exp
 
 
 def test_a_phone_does_not_scroll_sideways(phone):
-    """Nor do the tables and formulas below the figure; and fingers meet what they aim at."""
+    """Nor do the tables and formulas below the figure; touch targets are large enough."""
     for family, view in product(["dense", "b1", "sparse", "quad", "ldmatrix"], ["matrix", "warp", "table"]):
         tab = phone.show(i=FAMILIES[family], view=view)
         assert tab.evaluate("document.documentElement.scrollWidth <= innerWidth"), (family, view)

@@ -1,4 +1,4 @@
-"""The page opens from disk, complains about nothing and asks nobody for anything."""
+"""The page opens from disk without errors and without requests."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def test_the_page_opens_from_disk(fresh):
 
 
 def test_the_policy_stops_what_is_not_the_page(fresh):
-    """The watch that all these tests rely on sees a request, a foreign script and a foreign style."""
+    """The monitor that all these tests rely on sees a request, a foreign script and a foreign style."""
     tab = fresh.show()
 
     assert fresh.complaints == []
@@ -48,7 +48,7 @@ def test_the_policy_stops_what_is_not_the_page(fresh):
 
 @pytest.mark.parametrize("view", ["warp", "table", "relayout", "memory"])
 def test_every_kind_of_instruction_opens_in_every_view(explorer, view):
-    """In the view of matrices test_cells opens every layout."""
+    """test_cells opens every layout in the matrix view."""
     kinds = [
         "mma.sync.aligned.m8n8k4.col.row.f32.f16.f16.f16",
         "mma.sync.aligned.m16n8k16.row.col.f64.f64.f64.f64",

@@ -1,4 +1,4 @@
-"""The relayout view: two fragments side by side, what moves between them, and the plan that Python makes."""
+"""The relayout view: two fragments side by side, the moves between them, and the plan that Python makes."""
 
 from __future__ import annotations
 

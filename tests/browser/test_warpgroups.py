@@ -94,7 +94,7 @@ def test_each_warp_shows_its_rows(explorer, width, warp):
 
 
 def test_a_way_leads_to_every_operand(explorer):
-    """To those in registers, and to B, which lies in shared memory."""
+    """For operands in registers, and for B, which is in shared memory."""
     tab = explorer.show(i=SPARSE.format(32), warp=1)
     ways = tab.locator("#view .figure-bar button")
     assert ways.all_inner_texts() == ["A", "E", "D", "B"]
@@ -125,7 +125,7 @@ def test_a_phone_has_room(phone, view):
 
 
 def test_what_is_shown_is_copied(explorer):
-    """The registers of the warp that is shown, and the bytes of the descriptor that is shown."""
+    """The registers of the shown warp, and the bytes of the shown descriptor."""
     tab = explorer.show(i=NAME.format(8), warp=2)
     tab.click('[data-copy="csv"]')
     lines = tab.evaluate("() => navigator.clipboard.readText()").splitlines()

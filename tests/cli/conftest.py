@@ -1,4 +1,4 @@
-"""What the tests of the command line share: a way to run it in this process."""
+"""Helpers for the command-line tests: run the command in this process."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from warpfrag.cli import main
 
 
 class Answer(NamedTuple):
-    """What one run of the command said."""
+    """The output and exit status of one run."""
 
     code: int
     out: str
@@ -29,7 +29,7 @@ class Answer(NamedTuple):
 
 @pytest.fixture
 def run(capsys, monkeypatch):
-    """Run `warpfrag` with words, and with text or bytes on its stdin."""
+    """Run `warpfrag` with arguments, and with text or bytes on stdin."""
 
     def run_words(*words: object, stdin: str | bytes = "") -> Answer:
         content = stdin.encode() if isinstance(stdin, str) else stdin
@@ -42,7 +42,7 @@ def run(capsys, monkeypatch):
 
 @pytest.fixture
 def refused(run):
-    """Run `warpfrag` with words it must refuse; the sentence it says."""
+    """Run `warpfrag` with arguments that it must reject, and return its error message."""
 
     def run_words(*words: object, stdin: str | bytes = "") -> str:
         answer = run(*words, stdin=stdin)

@@ -1,4 +1,4 @@
-"""`warpfrag aliases`: names from elsewhere, in text and JSON."""
+"""`warpfrag aliases`: names from other tools, in text and JSON."""
 
 from __future__ import annotations
 

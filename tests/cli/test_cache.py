@@ -1,4 +1,4 @@
-"""`warpfrag cache`: where compiled code lies, how large it grows, and that it can be removed."""
+"""`warpfrag cache`: the location, the size and the removal of compiled code."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ OBJECT, OTHER = "0123456789abcdef" * 2 + ".o", "fedcba9876543210" * 2 + ".o"
 
 @pytest.fixture
 def places(tmp_path, monkeypatch):
-    """One folder of each kind, with files, and with others that are not compiled code."""
+    """Return one folder of each kind, with compiled code and other files."""
     folders = [
         cache.CodeFolder("wheel", tmp_path / "native", ("libwarpfrag.so",)),
         cache.CodeFolder("ptx", tmp_path / "ptx", (f"{'[0-9a-f]' * disk_cache.DIGITS}.o",)),
@@ -72,7 +72,7 @@ def test_what_cannot_be_removed_is_named(run, places, monkeypatch):
 
 
 def listed(**environment):
-    """What the command says in a process of its own."""
+    """Return the output of the command in a separate process."""
     command = [sys.executable, "-m", "warpfrag", "cache", "--json"]
     inherited = {name: value for name, value in os.environ.items() if name != "PYTHONWARNDEFAULTENCODING"}
     settings = {**inherited, **environment}
@@ -81,7 +81,7 @@ def listed(**environment):
 
 
 def test_the_folders_are_those_that_code_is_written_to(tmp_path):
-    """A folder that WARPFRAG_CACHE_DIR names comes first; without one, a read-only installation has the user's."""
+    """WARPFRAG_CACHE_DIR comes first; without it, a read-only installation uses the user's folder."""
     folders, errors = listed(WARPFRAG_CACHE_DIR=str(tmp_path))
     assert errors == ""
     assert folders[0] == ("wheel", library.FOLDER)

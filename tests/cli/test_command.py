@@ -1,4 +1,4 @@
-"""The command as a whole: help, errors, exit codes, encodings, pipes, and what it imports."""
+"""The command as a whole: help, errors, exit codes, encodings, pipes and imports."""
 
 from __future__ import annotations
 
@@ -44,14 +44,14 @@ LOOKUPS = [
 
 
 def call(words, **settings):
-    """The command in a process of its own."""
+    """Run the command in a separate process."""
     return subprocess.run(
         [sys.executable, "-m", "warpfrag", *words], capture_output=True, encoding="utf-8", check=False, **settings
     )
 
 
 def test_a_lookup_imports_neither_numpy_nor_ml_dtypes_nor_numba():
-    """One process for all: what was imported stays so, and the first line after which it is there is named."""
+    """All lines run in one process; the first line after which a module is imported is reported."""
     code = (
         "import json, sys; from warpfrag.cli import main\n"
         "for words in json.loads(sys.argv[1]):\n"
@@ -108,7 +108,7 @@ def test_every_verb_has_help_with_an_example(run, verb):
 
 @pytest.fixture
 def files(tmp_path, monkeypatch):
-    """The files that the examples name, in the folder where they run."""
+    """Return the files that the examples name, in the folder in which they run."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "matrix.txt").write_text("1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16\n" * 16, encoding="utf-8")
     (tmp_path / "sparse.txt").write_text("1 0 0 2 " * 8 * 16, encoding="utf-8")

@@ -1,4 +1,4 @@
-"""The command `warpfrag diagnose`: what it says, and its exit status."""
+"""The output and exit status of `warpfrag diagnose`."""
 
 from __future__ import annotations
 

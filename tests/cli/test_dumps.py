@@ -242,7 +242,7 @@ def test_words_and_values_are_not_mixed():
     ids=lambda text: text[:12],
 )
 def test_no_text_takes_longer_than_its_length(text):
-    """Each of these, or a shorter one like it, once took minutes; a pattern that tries twice would hang here."""
+    """Each of these, or a shorter one like it, once took minutes; a pattern that backtracks would hang here."""
     with pytest.raises(InvalidOperand) as caught:
         parse(text, 4)
 

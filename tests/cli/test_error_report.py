@@ -1,4 +1,4 @@
-"""The command `warpfrag error-report`: its table, its figure, and what it refuses."""
+"""`warpfrag error-report`: its table, its figure and its errors."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ F16 = "mma.m16n8k16.f32.f16.f16.f32"
 
 @pytest.fixture
 def operands(tmp_path, monkeypatch):
-    """A and B, in files too."""
+    """Return A and B, also written to files."""
     monkeypatch.chdir(tmp_path)
     random = np.random.default_rng(3)
     A, B = (random.standard_normal(shape).astype(np.float16) for shape in ((4, 50), (50, 5)))

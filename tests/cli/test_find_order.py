@@ -1,4 +1,4 @@
-"""The command `warpfrag find-order`: what it says, and its exit status."""
+"""The output and exit status of `warpfrag find-order`."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ BF16 = "mma.m16n8k16.f32.bf16.bf16.f32"
 
 @pytest.fixture
 def operands(tmp_path, monkeypatch):
-    """A and B, in files too."""
+    """Return A and B, also written to files."""
     monkeypatch.chdir(tmp_path)
     random = np.random.default_rng(3)
     A, B = random.standard_normal((9, 700)), random.standard_normal((700, 11))

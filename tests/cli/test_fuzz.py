@@ -1,4 +1,4 @@
-"""Every verb with random and hostile words, files and streams: it ends with 0, 1 or 2, and says so in one sentence.
+"""Every verb with random and hostile arguments, files and streams: it exits with 0, 1 or 2 and a one-sentence message.
 
 The words are drawn from a seed, and the options are those that the verbs declare: a new option is tried by itself. To
 look further: `WARPFRAG_FUZZ=1000 .venv/bin/pytest tests/cli/test_fuzz.py` makes a thousand times as many.
@@ -75,7 +75,7 @@ HOSTILE = [
 
 
 def hostile_files(folder: Path) -> list[str]:
-    """Files of every kind, good and bad, and names that are no files."""
+    """Return files of every kind, valid and invalid, and names that are not files."""
     mma = wf.get(NAMES[0])
     np.save(folder / "a.npy", np.eye(16))
     np.save(folder / "b.npy", np.ones((16, 8)))
@@ -123,7 +123,7 @@ def hostile_files(folder: Path) -> list[str]:
 
 @pytest.fixture
 def files(tmp_path, monkeypatch):
-    """A folder with hostile files, where nothing reaches a GPU, a scheduler or compiled code, or takes long."""
+    """Return a folder with hostile files, where nothing reaches a GPU, a scheduler or compiled code, or takes long."""
     monkeypatch.chdir(tmp_path)
 
     def no_gpu(_device):
@@ -150,7 +150,7 @@ def files(tmp_path, monkeypatch):
 
 
 class Words:
-    """Random words for one verb, from its declaration."""
+    """Random arguments for one verb, from its declaration."""
 
     def __init__(self, verb: str, files: list[str], seed: int) -> None:
         self.random = random.Random(f"{verb} {seed}")
@@ -181,7 +181,7 @@ class Words:
         return [option, *(self.value(param) for _ in range(param.nargs))]
 
     def asks_for_json(self, line: list[str]) -> bool:
-        """Whether --json is an option of the line, and not the value of another."""
+        """Return True if --json is an option of the command line, not the value of another option."""
         valued = {name for param in self.params if not getattr(param, "is_flag", False) for name in param.opts}
         return any(word == "--json" and before not in valued for before, word in pairwise(line))
 
@@ -298,7 +298,7 @@ FAILING = [CLOSED, BROKEN, WRONG_WAY] + [FULL] * (sys.platform == "linux")  # on
 
 
 def stream(kind: str) -> io.TextIOWrapper | None:
-    """A stream that fails at the first byte; None is what Python makes of one that was closed before it started."""
+    """A stream that fails at the first byte; Python replaces one that was closed before the start by None."""
     if kind == CLOSED:
         return None
     if kind == FULL:

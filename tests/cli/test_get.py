@@ -1,4 +1,4 @@
-"""`warpfrag get`: above all, that the formulas it prints are those of the layout."""
+"""`warpfrag get`: the printed formulas are those of the layout."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ SCALED = "mma.m16n8k64.kind::mxf4.block_scale.f32.e2m1.e2m1.f32.ue8m0"
 
 
 def evaluate(formula, **values):
-    """A formula as C and Python read it, with whole division."""
+    """Evaluate a formula as C and Python do, with integer division."""
     return eval(formula.replace("/", "//"), {"__builtins__": {}}, values)  # noqa: S307 (our own formulas)
 
 

@@ -1,4 +1,4 @@
-"""`warpfrag pack` and `warpfrag unpack`: matrices in, registers out, and back."""
+"""`warpfrag pack` and `warpfrag unpack`: matrices to registers, and back."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ OPERANDS = [
 
 
 def some_codes(operand):
-    """Random codes, without NaNs, whose payload a value does not keep."""
+    """Return random codes without NaNs, because a value does not keep their payload."""
     number_format = operand.format
     rng = np.random.default_rng(3)
     codes = rng.integers(0, number_format.codes, operand.shape, dtype=np.uint64)

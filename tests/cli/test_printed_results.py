@@ -1,4 +1,4 @@
-"""`warpfrag diagnose` with what people have: decimals, matrices as text, transposed results, hostile files."""
+"""`warpfrag diagnose` with realistic inputs: decimals, matrices as text, transposed results, hostile files."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ TRANS = "blocks: B: each 8 x 8 block transposed: ldmatrix .trans missing, or not
 
 @pytest.fixture
 def wrong(tmp_path, monkeypatch):
-    """D of a kernel that forgot ldmatrix .trans; A and B are in files."""
+    """Return D of a kernel that lacks ldmatrix .trans; A and B are in files."""
     monkeypatch.chdir(tmp_path)
     mma = wf.get(NAME)
     random = np.random.default_rng(0)
@@ -287,7 +287,7 @@ def wrong_row(A, B):
 
 
 def wrong_factor(A, B):
-    """B that is loaded from row t, not 2 * t."""
+    """B that is loaded from row t, not from row 2 * t."""
     row = np.arange(16)
     return A, B[row // 8 * 8 + row % 8 // 2 + row % 2]
 

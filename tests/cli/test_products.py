@@ -1,4 +1,4 @@
-"""`warpfrag products`: a product computed from the bits it points at is the product."""
+"""`warpfrag products`: the product computed from the listed bits is the product."""
 
 from __future__ import annotations
 

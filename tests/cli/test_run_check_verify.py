@@ -128,7 +128,7 @@ def test_the_last_step_of_a_trace_is_the_result(name: str, capsys: pytest.Captur
 
 
 def test_a_trace_shows_what_was_cut_off(tmp_path, capsys: pytest.CaptureFixture[str]):
-    """1 - 1 + 2^-26 on sm_90: the last product lies below the 25 bits that are kept."""
+    """1 - 1 + 2^-26 on sm_90: the last product is below the 25 bits that are kept."""
     A, B = np.zeros((16, 16), np.uint16), np.zeros((16, 8), np.uint16)
     A[0, :3], B[:3, 0] = [0x3C00, 0xBC00, 0x0800], [0x3C00, 0x3C00, 0x0800]
     np.save(tmp_path / "A.npy", A.view(np.float16))

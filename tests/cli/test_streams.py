@@ -1,4 +1,4 @@
-"""Exit statuses and streams: closed, full, broken or hostile ones get a sentence and a status, never a traceback."""
+"""Exit statuses and streams: closed, full, broken or hostile streams cause a message, never a traceback."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ SHORT = f"{shlex.quote(sys.executable)} -c {shlex.quote(ANOTHER_PAGE)}"
 
 
 def shell(command, warpfrag=WARPFRAG, **settings):
-    """A command of the shell; `warpfrag` in it is this one."""
+    """Run a shell command in which `warpfrag` is this installation."""
     line = command.replace("warpfrag", warpfrag, 1)
     return subprocess.run(["sh", "-c", line], capture_output=True, encoding="utf-8", check=False, **settings)
 
@@ -272,7 +272,7 @@ def test_short_names_that_a_shell_offers_mean_an_instruction_each(start):
 
 @pytest.mark.parametrize(("shell", "at"), [("zsh", "3"), ("fish", "nvf")])
 def test_other_shells_complete_too(shell, at):
-    """Each asks in its own way; what to put into its startup file is in docs/reference/cli.md."""
+    """Each shell requests completions in its own way; docs/reference/cli.md has the lines for its startup file."""
 
     def ask(instruction, **more):
         environment = {**os.environ, "_WARPFRAG_COMPLETE": f"{shell}_{instruction}", **more}

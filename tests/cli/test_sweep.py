@@ -1,4 +1,4 @@
-"""The command `warpfrag sweep`: what it writes beside the store."""
+"""The files that `warpfrag sweep` writes beside the store."""
 
 from __future__ import annotations
 

@@ -84,7 +84,7 @@ def test_json_of_a_load_has_a_record_for_each_place(run):
 
 
 def test_scale_factors_are_found_by_columns_of_b_not_by_padded_ones(run):
-    """Of a pair with m 128 the second half of B's columns begins at lane 64, whatever n is."""
+    """For a pair with m 128, the second half of B's columns begins at lane 64 for every n."""
     holders = run("where", SCALED, "scale_b", 0, 20, "--json").json["holders"]
     columns = {record["col"] for record in run("table", SCALED, "scale_b", "--json").json["elements"]}
 

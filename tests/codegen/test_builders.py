@@ -1,4 +1,4 @@
-"""The builders: declarations, statements and braces come out as PTX and CUDA C++ want them, and in order."""
+"""The builders: declarations, statements and braces are valid PTX and CUDA C++, and in order."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Text that `emit` writes: names, targets, versions, errors. oracle/test_assembler.py assembles it."""
+"""The text that `emit` writes: names, targets, versions, errors. oracle/test_assembler.py assembles it."""
 
 from __future__ import annotations
 

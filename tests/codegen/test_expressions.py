@@ -1,4 +1,4 @@
-"""Formulas: what is written for a linear map computes it, whichever way it is read."""
+"""Formulas: the text for a linear map computes the map, in every language."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ IMAGES = st.dictionaries(st.sampled_from(["lane", "i", "warp"]), st.lists(st.int
 
 
 def expected(images, indices):
-    """Straight from the definition: the images of the bits that are 1, joined by xor."""
+    """Return the result by definition: the images of the bits that are 1, joined by xor."""
     return reduce(xor, [step for s, steps in images.items() for b, step in enumerate(steps) if indices[s] >> b & 1], 0)
 
 

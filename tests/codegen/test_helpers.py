@@ -1,4 +1,4 @@
-"""Load and store helpers do what the layout says: emitted C++ compiled for the host."""
+"""Load and store helpers follow the layout: emitted C++ compiled for the host."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ OPERANDS = every_operand()
 
 
 def orders(operand):
-    """Strides in row major and in column major order, with gaps between the lines and between matrices."""
+    """Return row-major and column-major strides, with gaps between lines and between matrices."""
     *outer, rows, cols = extents(operand)
     for gap in (0, 3):
         matrix = (rows + gap) * (cols + gap)
@@ -48,7 +48,7 @@ def codes_of(operand, random):
 
 
 def memory_of(operand, codes, steps):
-    """The matrix in memory, bit by bit, in the midst of ones."""
+    """Return the matrix in memory, bit by bit, surrounded by ones."""
     bits = element_bits(operand)
     sizes = extents(operand)
     last = sum((size - 1) * step for size, step in zip(sizes, steps, strict=True))
@@ -61,7 +61,7 @@ def memory_of(operand, codes, steps):
 
 
 def expected_words(operand, codes):
-    """Registers by the layout, place by place: for each lane the registers as whole numbers."""
+    """Return the registers by the layout, place by place: for each lane, the registers as integers."""
     dims, sizes = dimensions(operand), extents(operand)
     lanes = []
     for thread in np.ndindex(operand.threads):

@@ -1,4 +1,4 @@
-"""ldmatrix and stmatrix helpers: moved byte by byte, as the instruction's own layout says, and compared with pack."""
+"""ldmatrix and stmatrix helpers: moved byte by byte by the instruction's own layout, and compared with pack."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def every_copy():
 
 
 def line_of(copy, codes, lane):
-    """The 16 bytes at the address that a lane gives, evaluated from the emitted formulas, as one number."""
+    """Return the 16 bytes at the address that a lane passes, evaluated from the emitted formulas, as one number."""
     row, col = (evaluate(formula, {"lane": lane}) for formula in copy.formulas.values())
     count = 128 // copy.memory_bits
     assert (col if copy.order == "row" else row) % count == 0  # lines are aligned
@@ -40,7 +40,7 @@ def line_of(copy, codes, lane):
 
 @cache
 def read_by(matrix_move):
-    """Every place that a matrix move fills: the lane that gives the line of its element, and its index in the line."""
+    """Return every place that a matrix move fills: the lane that passes its line, and its index in the line."""
     layout, line_dim = moved(matrix_move).layout, matrix_move.addresses.dims[1]
     found = []
     for place in layout.places():

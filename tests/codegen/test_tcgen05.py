@@ -1,4 +1,4 @@
-"""Code of tcgen05: the assembler takes it, and its constants are those of the descriptors."""
+"""tcgen05 code: the assembler accepts it, and its constants are those of the descriptors."""
 
 import pytest
 

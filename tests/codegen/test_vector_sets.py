@@ -1,4 +1,4 @@
-"""Test vectors: every mistake in a layout is caught, for every instruction, and files hold what the set holds."""
+"""Test vectors: every layout mistake is caught for every instruction, and files contain the same arrays as the set."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ def run(vector_set, group, words, call):
 
 
 def padded(words):
-    """Noise after shared memory, for wrong descriptors that read beyond it."""
+    """Append random bytes to shared memory, for wrong descriptors that read beyond it."""
     shared = [role for role in ("a", "b", "shared") if role in words and words[role].ndim < 4]
     return {
         role: np.pad(array, [(0, 0)] * (array.ndim - 1) + [(0, 1 << 14)], constant_values=0xA5A5A5A5)
@@ -201,7 +201,7 @@ def test_every_result_is_what_execute_gives():
     [MMA, "mma.m16n8k8.f32.tf32.tf32.f32", "mma.m16n8k32.f32.e4m3.e5m2.f32", "mma.m16n8k16.f16.f16.f16.f16"],
 )
 def test_rounding_shows_simpler_arithmetic(name):
-    """One exact sum and a chain of f32 additions both give other codes."""
+    """One exact sum and a chain of f32 additions both give different codes."""
     vector_set = wf.test_vectors(name)
     mma, group = vector_set.instruction, vector_set["rounding"]
     a, b, c = (mma.operands[role].unpack(group.words[role]).astype(np.float64) for role in "abc")

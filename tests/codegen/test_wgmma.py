@@ -1,4 +1,4 @@
-"""wgmma in emitted code: staging fills shared memory as its descriptor reads it, and statements are as the ISA says."""
+"""wgmma in emitted code: staging fills shared memory as its descriptor reads it, and statements follow the ISA."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ from warpfrag.errors import MissingExtra
 
 
 def is_found(tool: str) -> bool:
-    """Return True if a program of CUDA is installed."""
+    """Return True if a CUDA program is installed."""
     try:
         find_tool(tool)
     except MissingExtra:

@@ -1,4 +1,4 @@
-"""The driver API through ctypes, as a program in a process of its own: `run(source)` executes a program's text."""
+"""The driver API through ctypes, in a separate process: `run(source)` executes a program's text."""
 
 from __future__ import annotations
 

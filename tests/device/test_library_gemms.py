@@ -85,7 +85,7 @@ def floats(*shape: int, seed: int) -> np.ndarray:
 
 
 def operands(sort: Sort, name: str, m: int, n: int, k: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return the stored matrices: A is M x K, or K x M if it is transposed; B likewise."""
+    """Return the stored matrices: A is M x K, or K x M if it is transposed; B is stored in the same way."""
     shapes = (k, m) if sort.layout[0] == "t" else (m, k), (n, k) if sort.layout[1] == "t" else (k, n)
     if sort.type == "s8":
         return tuple(

@@ -35,7 +35,7 @@ EXPECTED = {  # the error of the launch, and the category of the finding or a pa
 
 @pytest.fixture(scope="module")
 def launches(tmp_path_factory):
-    """The launches of a program that calls every kernel, each in a context of its own, by kernel."""
+    """Return the launches of a program that calls every kernel, each in a separate context, by kernel."""
     folder = tmp_path_factory.mktemp("mistakes")
     command = [find_tool("nvcc").path, "-arch=sm_90", "-lineinfo", "-cubin", SOURCE, "-o", folder / "mistakes.cubin"]
     subprocess.run(command, check=True, capture_output=True)

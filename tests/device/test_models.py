@@ -32,7 +32,7 @@ def cuda_torch() -> None:
 
 
 def run(*arguments: str | Path) -> str:
-    """Run a Python program on the virtual GPU; return what it printed."""
+    """Run a Python program on the virtual GPU, and return its output."""
     environment = {**os.environ, "TORCHINDUCTOR_COMPILE_THREADS": "1"}
     done = subprocess.run(
         [sys.executable, "-m", "warpfrag", "gpu", "--fast", "--", PYTHON, *arguments],

@@ -1,4 +1,4 @@
-"""Processes of the virtual GPU: kills, forks, several programs; nothing hangs and nothing is left."""
+"""Processes of the virtual GPU: kills, forks, several programs; nothing hangs, and no process remains."""
 
 from __future__ import annotations
 

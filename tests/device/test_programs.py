@@ -1,4 +1,4 @@
-"""Unmodified programs on the virtual GPU: of nvcc, cuda-bindings, numba-cuda and Triton, and the verb `gpu`."""
+"""Unmodified programs on the virtual GPU, built with nvcc, cuda-bindings, numba-cuda and Triton, and the verb `gpu`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Diagnose: each mistake, planted, is named among the first; what is right is called right."""
+"""Diagnose: each planted mistake is among the first findings, and a correct result is reported as correct."""
 
 from __future__ import annotations
 
@@ -44,12 +44,12 @@ FAMILIES = {
 
 @cache
 def different(operand):
-    """The mistakes with an operand without synonyms."""
+    """Return the mistakes with an operand, without synonyms."""
     return tuple(distinct(operand, suspects(operand)))
 
 
 class Planted:
-    """A product with random operands, in which mistakes can be made."""
+    """A product with random operands, in which mistakes can be planted."""
 
     def __init__(self, name: str, arch: str, seed: int = 7) -> None:
         form = wf.get(name).form
@@ -78,21 +78,21 @@ class Planted:
         self.right = self.case.right(self.words)
 
     def every(self):
-        """All mistakes that can be made with it."""
+        """Return all mistakes that can be planted."""
         operands = self.mma.operands
         found = [one for role in (*self.words, "d") for one in different(operands[role])]
         found += [one for role in self.words for one in other_choices(operands[role], Immediates())]
         return [*found, *misreadings(self.mma.form, self.arch)]
 
     def named(self, *starts):
-        """The mistakes whose names begin so."""
+        """Return the mistakes whose names start with this text."""
         return tuple(
             next(one for one in self.every() if f"{one.operand}: {one.text}".lower().startswith(name.lower()))
             for name in starts
         )
 
     def make(self, made):
-        """D's codes if this mistake is made; None where it does not show."""
+        """Return D's codes with this mistake, or None if it has no effect."""
         codes = self.case.outcome(self.words, made)
         return None if codes is None or np.array_equal(codes, self.right) else codes
 

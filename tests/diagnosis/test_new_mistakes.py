@@ -1,4 +1,4 @@
-"""Mistakes with indices, strides, offsets, accumulators, the order of k and rounding: named in every family."""
+"""Mistakes with indices, strides, offsets, accumulators, the order of k and rounding are found in every family."""
 
 from __future__ import annotations
 

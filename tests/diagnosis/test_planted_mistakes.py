@@ -1,4 +1,4 @@
-"""Mistakes planted by hand, in registers and in names of instructions, are named by diagnose among the first three.
+"""Mistakes planted by hand, in registers and in instruction names, are among the first three findings.
 
 Nothing here reads the list of mistakes that diagnose searches: each is made as a kernel would make it.
 """
@@ -79,7 +79,7 @@ ARITHMETIC = [
 
 
 class Product:
-    """A product with random operands: its matrices, and registers in which mistakes can be made."""
+    """A product with random operands: its matrices, and registers in which mistakes can be planted."""
 
     def __init__(self, name: str) -> None:
         self.arch = next((arch for part, arch in ARCHS.items() if part in name), "sm_90")
@@ -104,7 +104,7 @@ class Product:
                 self.more[role] = random.integers(low, high, (32, 4)).astype(np.uint8).view(np.uint32)[:, 0]
 
     def run(self, mma=None, arch=None, c=None, **changed):
-        """D's registers, with some registers changed, or another instruction run."""
+        """Return D's registers, with some registers changed or another instruction executed."""
         words = {**self.words, **self.more, **changed}
         if c is not None:
             words["c"] = c
@@ -116,7 +116,7 @@ class Product:
         return diagnose(self.mma, observed, **self.given, **self.more, arch=self.arch)
 
     def check(self, planted):
-        """Every (kind, operand, registers of D) is found by kind and operand; what makes no difference is left out."""
+        """Check that every (kind, operand, registers of D) is found; changes without effect are omitted."""
         right = self.run()
         seen = set()
         for number, (kind, operand, d) in enumerate(planted):
@@ -134,7 +134,7 @@ def product(name):
 
 
 def swap_registers(operand, words):
-    """The first with the next that is not its copy."""
+    """Swap the first register with the next one that is not its copy."""
     elements = [operand.layout.at(lane=0, reg=reg) for reg in range(operand.regs)]
     other = next(reg for reg, element in enumerate(elements) if element != elements[0])
     order = [{0: other, other: 0}.get(reg, reg) for reg in range(operand.regs)]
@@ -142,7 +142,7 @@ def swap_registers(operand, words):
 
 
 def of_matrix(change):
-    """A change of the matrix, as one of its registers."""
+    """Return a change of the matrix as a change of its registers."""
 
     def changed(operand, words):
         codes = operand.unpack(words, raw=True)
@@ -157,7 +157,7 @@ def turn_blocks(codes):
 
 
 def by_lane(operand, words):
-    """Every lane holds elements that follow each other in memory; of D, what it holds is taken for such."""
+    """Every lane holds consecutive elements of memory; for D, the registers are read as such."""
     codes = operand.unpack(words, raw=True).reshape(-1)
     elements = [operand.layout.at(**place._asdict()) for place in operand.layout.places()]
     order = np.array([row * operand.shape[-1] + col for row, col in elements])
@@ -202,7 +202,7 @@ def test_registers_lanes_and_matrices_in_another_order(kind):
 
 
 def changed(product, role, change):
-    """D's registers if those of an operand are changed."""
+    """Return D's registers after a change of an operand's registers."""
     operand = product.mma.operands[role]
     if role == "d":
         return change(operand, product.run())
@@ -210,7 +210,7 @@ def changed(product, role, change):
 
 
 def pick(kind, some):
-    """The first change that can be made with an operand, and shows."""
+    """Return the first change of an operand that is possible and has an effect."""
 
     def change(operand, words):
         if (kind == "registers" and operand.regs == 1) or (kind == "blocks" and any(n % 8 for n in operand.shape)):
@@ -268,7 +268,7 @@ def test_d_read_with_another_layout():
 
 
 def trans(words):
-    """Return the words of ldmatrix with a wrong .trans or without a needed one: each word turned."""
+    """Return the words of ldmatrix with a wrong .trans, or without a required one: each word is transposed."""
     return np.concatenate([wf.execute("movmatrix.m8n8.trans.b16", words[:, [at]]) for at in range(words.shape[1])], 1)
 
 

@@ -1,4 +1,4 @@
-"""Mistakes: each is one change of registers, named, and different from all others."""
+"""Mistakes: each is one named change of registers, different from all others."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Mistakes of wgmma, planted by hand as a kernel makes them, are named by diagnose among the first three."""
+"""wgmma mistakes, planted by hand as kernels make them, are among the first three findings."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ NOISE = 4096  # random bytes of a kernel's other data, before and after a tile
 
 
 class Product:
-    """Random operands: registers, and a larger tile of B in a memory full of other data, of which a part is read."""
+    """Random operands: registers, and a larger tile of B, partly read, in memory full of other data."""
 
     def __init__(self, name: str) -> None:
         self.mma = mma = wf.get(name)
@@ -71,7 +71,7 @@ class Product:
         )
 
     def check(self, kind, operand, d, *, text="", staged=False, **more):
-        """One of the first three findings is of this kind; and where the mistake has but one text, it says so."""
+        """Check that one of the first three findings has this kind, and the text if the mistake has only one."""
         observed = self.mma.d.unpack(d) if staged else d
         a = self.tiles["a"] if staged else self.values["a"]
         found = diagnose(self.mma, observed, a, self.tiles["b"], self.values["c"], **{**self.more, **more})
@@ -89,7 +89,7 @@ def changed(tile, **fields):
 
 
 def wrong_tiles(tile):
-    """Wrong descriptors, as kernels have them, and how each mistake is called."""
+    """Return common wrong descriptors, and the name of each mistake."""
     right = tile.descriptor
     words = {0: "no swizzle", 32: "swizzle 32", 64: "swizzle 64", 128: "swizzle 128"}
     yield "leading and stride byte offset swapped", changed(tile, leading=right.stride, stride=right.leading)

@@ -1,4 +1,4 @@
-"""The scripts of docs/ are modules to these tests."""
+"""Make the scripts in docs/ importable."""
 
 from __future__ import annotations
 

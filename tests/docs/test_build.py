@@ -1,4 +1,4 @@
-"""The documentation builds, and a warning is an error.
+"""The documentation builds, and warnings are errors.
 
 Sphinx is the extra `docs`. Without it this test is skipped, unless WARPFRAG_REQUIRE_DOCS is set: then it fails.
 """
@@ -78,14 +78,14 @@ def missing_names(site):
 
 
 def missing_parameters(site):
-    """The parameters of products that the reference does not have: overloads, for type checkers, leave them out."""
+    """Return the parameters of products that the reference lacks: overloads for type checkers omit them."""
     page = (site / "reference" / "python.html").read_text(encoding="utf-8")
     entry = page[page.index('id="warpfrag.gemm"') :].partition("<dd>")[0]
     return [name for name in inspect.signature(wf.gemm).parameters if f'class="pre">{name}</span>' not in entry]
 
 
 def broken_links(site):
-    """Links inside the site that lead nowhere."""
+    """Return links inside the site that are broken."""
     broken = []
     for page in site.rglob("*.html"):
         links = re.findall(r'(?:href|src)="(?!\w+:)([^"#?]+)[^"]*"', page.read_text(encoding="utf-8"))
@@ -94,7 +94,7 @@ def broken_links(site):
 
 
 def in_a_browser(site):
-    """The complaints of a browser; none if this machine has no browser and has not promised one."""
+    """Return the errors that a browser reports; none if there is no browser and none is required."""
     if site_checks.browser_path() is None or find_spec("playwright") is None:
         assert os.environ.get("WARPFRAG_REQUIRE_BROWSER") != "1", "there is no browser, or no playwright"
         return []
@@ -116,7 +116,7 @@ def every_instruction_is_on_one_family_page(folder):
 
 @pytest.mark.slow
 def test_the_documentation_builds(tmp_path):
-    """One test, because every process that runs a part of it would build the site again."""
+    """One test, because every process that runs a part of it would rebuild the site."""
     site = build(tmp_path)
 
     assert missing_pages(site) == []

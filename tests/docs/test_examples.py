@@ -1,4 +1,4 @@
-"""Every command and every line of Python on every page is run, and shows what the page shows."""
+"""Every command and every line of Python on every page runs, with the output that the page shows."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def test_every_verb_is_shown():
 
 
 def test_the_tour_runs_and_writes_what_it_says(tmp_path, monkeypatch, capsys):
-    """It stops by itself where something does not hold."""
+    """It stops if something does not hold."""
     monkeypatch.chdir(tmp_path)
     runpy.run_path(str(ROOT / "examples" / "tour.py"), run_name="__main__")
     wrote = re.findall(r"^ +wrote (\S+):", capsys.readouterr().out, re.MULTILINE)
@@ -89,7 +89,7 @@ def test_the_tour_runs_and_writes_what_it_says(tmp_path, monkeypatch, capsys):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_no_example_hides_in_another_language(name):
-    """A block marked bash or pycon would be read by people and run by nobody."""
+    """A block marked bash or pycon would be shown but never run."""
     text = (ROOT / name).read_text(encoding="utf-8")
     opening = [words.strip() for words in FENCE.findall(text)][::2]
 

@@ -1,4 +1,4 @@
-"""What pages say about the package is written by a command; this runs the command again and compares."""
+"""The generated parts of pages are up to date: run the command again and compare."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Pages name this version, and their links and file names lead somewhere."""
+"""Pages name this version, and their links and file names exist."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Answers in JSON are as docs/reference/schema.json says, for every query."""
+"""JSON answers follow docs/reference/schema.json, for every query."""
 
 from __future__ import annotations
 
@@ -149,7 +149,7 @@ def schema_errors(answer, query):
 
 @pytest.fixture
 def ask(capsys, tmp_path, monkeypatch):
-    """Run a command with --json in a folder with some files; what it printed."""
+    """Run a command with --json in a folder with some files, and return its output."""
     monkeypatch.chdir(tmp_path)
     np.savetxt("ones.txt", np.ones((16, 16)), fmt="%d")
     (tmp_path / "dump.txt").write_text("7fc00000 7f800000 3f800000 0\n" * 32, encoding="utf-8")

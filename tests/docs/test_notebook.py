@@ -12,7 +12,7 @@ NOTEBOOK = Path(__file__).parents[2] / "docs" / "notebook" / "tour.ipynb"
 
 
 def run_cell(source, namespace):
-    """Execute a cell; the value of the expression that it ends with, if it does."""
+    """Execute a cell; return the value of its last expression, if it has one."""
     tree = ast.parse(source)
     last = tree.body.pop() if tree.body and isinstance(tree.body[-1], ast.Expr) else None
     exec(compile(tree, NOTEBOOK.name, "exec"), namespace)  # noqa: S102 (our own notebook)
@@ -38,7 +38,7 @@ def test_the_notebook_runs_from_top_to_bottom(notebook, tmp_path, monkeypatch):
 
 
 def test_the_notebook_keeps_no_outputs(notebook):
-    """A stored output may no longer be true."""
+    """A stored output may be outdated."""
     code = [cell for cell in notebook["cells"] if cell["cell_type"] == "code"]
 
     assert code

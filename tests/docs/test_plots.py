@@ -1,4 +1,4 @@
-"""The plots of the how-to pages are those that the code draws today."""
+"""The plots of the how-to pages are up to date."""
 
 from __future__ import annotations
 

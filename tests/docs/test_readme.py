@@ -1,4 +1,4 @@
-"""README's commands run as they stand, from an empty folder: they need no file but those of the package."""
+"""README's commands run unchanged from an empty folder: they need no files except the package's."""
 
 from __future__ import annotations
 

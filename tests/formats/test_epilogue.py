@@ -1,4 +1,4 @@
-"""Epilogues: alpha, beta, C and bias as a kernel applies them, in exact arithmetic rounded where it says."""
+"""Epilogues: alpha, beta, C and bias as a kernel applies them, in exact arithmetic with the same roundings."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ def test_what_is_no_epilogue_is_refused(epilogue: dict, message: str):
 
 @pytest.mark.parametrize("beta", [0, 0.0, -0.0, np.float32(0)])
 def test_with_beta_zero_c_is_not_read(beta):
-    """As in cuBLAS, where C may hold anything then."""
+    """As in cuBLAS, C may then contain anything."""
     A, B, C, bias = operands()
     C[0, 0], C[1, 1], A[2] = np.nan, np.inf, 0
     B[:] = -np.abs(B)  # the third row is of negative zeros, which an addition of zero would turn

@@ -1,4 +1,4 @@
-"""Formats: every code of the small formats, both twins, against numpy and ml_dtypes."""
+"""Formats: every code of the small formats, in both implementations, compared with NumPy and ml_dtypes."""
 
 from __future__ import annotations
 
@@ -174,7 +174,7 @@ def test_what_does_not_fit_is_refused_by_both_twins(name: str, value: float, mes
 
 @pytest.mark.parametrize("name", ["f16", "bf16", "tf32", "f32", "e4m3", "e5m2", "e3m2", "e2m3", "e2m1", "ue4m3"])
 def test_just_above_the_largest_value_is_refused_by_both_twins(name: str):
-    """Nearer to the largest value than to the next one: it must not be taken for it unless rounding is asked for."""
+    """Nearer to the largest value than to the next one: it must not be accepted unless rounding is requested."""
     row = wf.FORMATS[name]
     ulp = 2.0 ** (math.frexp(row.max)[1] - 1 - row.fraction)
     for value in (row.max + ulp / 8, math.nextafter(row.max, math.inf)):
@@ -270,7 +270,7 @@ def test_what_is_no_number_or_no_code_is_refused(value: Any):
 
 
 def test_tf32_is_rounded_when_asked_and_kept_when_not():
-    """A float32 holds tf32 in its upper bits: without rounding all bits are kept, with it the nearest is taken."""
+    """A float32 holds tf32 in its upper bits: without rounding all bits are kept, else the nearest tf32 is taken."""
     mma = wf.get("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32")
     matrix = np.random.default_rng(3).normal(size=(16, 8)).astype(np.float32)
     matrix[0, :4] = np.inf, -0.0, 3e38, 1e-42
@@ -293,7 +293,7 @@ def test_tf32_is_rounded_when_asked_and_kept_when_not():
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_a_nan_that_signals_is_a_nan_like_any_other(dtype):
-    """Wherever a number is converted: no warning comes of it."""
+    """Converting a number never causes a warning."""
     bits = {np.float32: np.uint32(0x7F800001), np.float64: np.uint64(0x7FF0000000000001)}[dtype]
     nan = bits.view(dtype)
     assert np.isnan(wf.wmma.float_to_tf32(nan))

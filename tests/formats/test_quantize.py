@@ -1,4 +1,4 @@
-"""Quantizing and pruning, against the definitions of the formats in exact arithmetic."""
+"""Quantizing and pruning, compared with the definitions of the formats in exact arithmetic."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ FLOATS = ["e4m3", "e5m2", "e3m2", "e2m3", "e2m1"]
 
 @cache
 def magnitudes(name: str) -> list[tuple[Fraction, int]]:
-    """Every finite magnitude of a format with its code, from the definition of the format and not from `quantize`."""
+    """Return every finite magnitude of a format with its code, from the definition, not from `quantize`."""
     row = wf.FORMATS[name]
     if not row.is_float:
         return [(Fraction(code), code) for code in range(int(row.max) + 1)]

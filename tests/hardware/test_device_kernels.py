@@ -1,4 +1,4 @@
-"""The GPU's kernels without a GPU: nvcc compiles them, and the PTX machine runs them on arrays of numpy.
+"""The GPU kernels without a GPU: nvcc compiles them, and the PTX machine runs them on NumPy arrays.
 
 So every kernel, its preparation and its launch are held to the reference in CI too, for a rule of each kind. What only
 a GPU can show, how fast they are and that the hardware agrees, `python -m tools.products` shows.
@@ -36,7 +36,7 @@ RULES = {
 
 
 class Gpu:
-    """One of several; the current one is that of the innermost `with`."""
+    """One of several GPUs; the current one is that of the innermost `with`."""
 
     compute_capability = "90"
     attributes = MappingProxyType({"MaxSharedMemoryPerBlockOptin": 232448, "MaxSharedMemoryPerMultiprocessor": 233472})
@@ -91,7 +91,7 @@ class Function:
 
 @pytest.fixture
 def on_the_machine(tmp_path, monkeypatch):
-    """The backend with the PTX machine for a GPU."""
+    """Return the backend with the PTX machine instead of a GPU."""
     remembered = (cuda.kernel_of, tensor_core._kernel_of, device_kernel._sums)
     for one in remembered:
         one.cache_clear()
@@ -124,7 +124,7 @@ def test_a_rule_on_the_device_gives_the_reference(which, on_the_machine):
 
 
 def test_the_first_kernel_says_what_it_does_and_equal_rules_are_one_text(monkeypatch, capsys):
-    """A compiler that only records. CuPy keeps what it compiles by text and options: equal ones are compiled once."""
+    """A compiler that only records. CuPy caches compiled code by text and options: equal sources are compiled once."""
     asked = []
 
     def compiled(*, code, options, backend):
@@ -153,7 +153,7 @@ def test_the_first_kernel_says_what_it_does_and_equal_rules_are_one_text(monkeyp
 
 @pytest.mark.slow
 def test_k_and_the_outputs_are_cut_where_they_do_not_fit_the_room(on_the_machine, monkeypatch):
-    """The same codes, from more launches."""
+    """The same codes from more launches."""
     name, arch = RULES["chain"]  # whose kernel is the smallest
     rule = plan(wf.get(name).form, arch).rule
     kernel = cuda.KERNELS[type(rule)](rule)
@@ -174,7 +174,7 @@ def test_k_and_the_outputs_are_cut_where_they_do_not_fit_the_room(on_the_machine
 
 
 class OnGpu(np.ndarray):
-    """An array of NumPy's that says it is CuPy's, on the second GPU."""
+    """A NumPy array that claims to be a CuPy array on the second GPU."""
 
     device = SimpleNamespace(id=1)
 
@@ -185,7 +185,7 @@ OnGpu.__module__ = "cupy"
 @pytest.mark.slow
 @pytest.mark.parametrize("backend", ["cuda", "native"])
 def test_a_product_runs_on_the_gpu_that_has_its_operands(backend, on_the_machine, monkeypatch):
-    """Kernels, and what is copied for them, are made for each GPU by itself."""
+    """Kernels and their data are created for each GPU separately."""
     name = "mma.m16n8k8.f32.f16.f16.f32"
     launched, made, launch = set(), set(), device_kernel.DeviceKernel.launch
 
@@ -220,7 +220,7 @@ def test_a_product_of_no_rows_launches_nothing(on_the_machine):
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["mma.m16n8k16.f32.f16.f16.f32", "mma.m16n8k32.s32.s8.s8.s32"])
 def test_the_real_instruction_along_k(name, on_the_machine):
-    """Registers are filled, chained and read as the layouts say."""
+    """Registers are filled, chained and read according to the layouts."""
     resolved = resolve_instruction(name, "sm_90")
     rule = resolved.rule
     given = operands(np.random.default_rng(5), rule, (3, 40, 37, 2), "near 1")

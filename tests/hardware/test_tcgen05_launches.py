@@ -1,4 +1,4 @@
-"""tcgen05 on a GPU, with the PTX machine in its place: verify and captures."""
+"""tcgen05 on a GPU, replaced by the PTX machine: verify and captures."""
 
 import warnings
 
@@ -20,7 +20,7 @@ SCALED = f"{MMA}.cta_group::1.kind::mxf4.block_scale.m128n16k64.f32.e2m1.e2m1.ue
 
 
 class Pretended:
-    """A B200 that computes as the PTX machine does, but for one bit where a test asks for it."""
+    """A B200 that computes like the PTX machine, except for one bit that a test requests."""
 
     wrong_on = ""
 
@@ -57,7 +57,7 @@ def gpu(monkeypatch):
 
 @pytest.mark.slow
 def test_products_are_compared_and_captured(gpu, tmp_path):
-    """The kernel that runs is the emitted one; what has no model is captured all the same."""
+    """The emitted kernel runs; results without a model are captured too."""
     path = tmp_path / "b200.npz"
     report = verify([F16, I8, SPARSE, SCALED], cases=1, capture=path)
     assert [line.instruction for line in report.lines] == [F16, I8, SPARSE, SCALED]

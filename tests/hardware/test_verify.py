@@ -1,4 +1,4 @@
-"""Comparing with hardware, with a worker that plays the GPU: what it finds, records and survives."""
+"""Comparing with hardware, with a worker that simulates the GPU: its findings, captures and failures."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ ABOUT = {"device": "a pretended GPU", "arch": "sm_90", "target": "sm_90a", "driv
 
 
 class Pretended:
-    """Answers as an H200 would, except where a test tells it to be wrong."""
+    """A worker that answers like an H200, except for errors that a test requests."""
 
     traps_on = ""
     wrong_on = ""

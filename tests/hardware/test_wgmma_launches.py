@@ -1,4 +1,4 @@
-"""wgmma for the GPU: which kernels run on which operands, and how a launch is made of them."""
+"""wgmma on the GPU: the kernels, their operands and their launches."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What instructions are called elsewhere: every name leads to its instruction, and back.
+"""Names in other tools: every name leads to its instruction, and back.
 
 The lists in tests/data are what CUTLASS, LLVM and public kernels have; our tables do not read them.
 """
@@ -100,7 +100,7 @@ def test_an_atom_that_leaves_its_types_open_lists_what_fits():
 
 
 def test_intrinsics_are_those_of_llvm():
-    """All of LLVM's are ours but for those that no assembler takes any more; ours are all LLVM's."""
+    """All LLVM intrinsics are known, except those that no assembler accepts any more; all known names are LLVM's."""
     ours = {entry.name: entry.form for entries in named("nvvm").values() for entry in entries}
     gone = [name for name in INTRINSICS if name not in ours]
 
@@ -117,7 +117,7 @@ def test_intrinsics_are_those_of_llvm():
 
 
 def test_an_intrinsic_says_what_its_instruction_says():
-    """Independent of the rows: the words of an intrinsic are words of its instruction, and the shape is the same."""
+    """Independent of the rows: the words of an intrinsic are words of its instruction, and the shapes are equal."""
     spelled = {"kind": "kind::f8f6f4", "stride": "", "mma": "", "block": "block_scale", "scale": "", "metadata": ""}
     for name in set(INTRINSICS) & {entry.name for entries in named("nvvm").values() for entry in entries}:
         said = wf.get(name).name.lower().replace("::", ".").replace("_", ".").split(".")

@@ -1,4 +1,4 @@
-"""The tables: every row is there, has a source, and a broken one is refused when it is read."""
+"""The tables: every row is complete and has a source, and an invalid row is rejected when it is read."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ FOLDER = Path(tables.__file__).with_suffix("")
 
 
 def sourced(entry: object) -> bool:
-    """Whether an entry of a table says where it comes from, or each of its parts does."""
+    """Return True if a table entry, or each of its parts, names its source."""
     if isinstance(entry, dict):
         parts = [part for part in entry.values() if isinstance(part, dict | list)]
         return "source" in entry or (bool(parts) and all(map(sourced, parts)))

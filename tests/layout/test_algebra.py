@@ -1,4 +1,4 @@
-"""The algebra of layouts, held against enumeration: products, quotients, sublayouts, other names and other groups."""
+"""The layout algebra compared with enumeration: products, quotients, sublayouts, renamed and regrouped axes."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ SWIZZLED = Layout.parse({"row": 4, "col": 4}, lane="r1+c1 r2+c2 c1 c2")
 
 @st.composite
 def small_layouts(draw: st.DrawFn, rename: Mapping[str, str] | None = None) -> Layout:
-    """A layout with few places, so that products can be enumerated; some with axes of other names."""
+    """Return a layout with few places, so that products can be enumerated; some have other axis names."""
     outs = {name: (2,) * draw(st.integers(0, 1)) for name in ("row", "col")}
     outs["col"] += draw(st.sampled_from([(), (), (3,), (3, 2)]))
     layout: Layout = draw(random_layouts(outs, copies=1))
@@ -39,7 +39,7 @@ def table(layout: Layout) -> dict[tuple[int, ...], tuple[int, ...]]:
 
 
 def stacked(low: Mapping[str, int], high: Mapping[str, int], extents: Mapping[str, int]) -> dict[str, int]:
-    """Indices whose low parts are some and whose high parts are others."""
+    """Return indices composed of low parts and high parts."""
     return {name: low.get(name, 0) + extents.get(name, 1) * high.get(name, 0) for name in dict.fromkeys([*low, *high])}
 
 
@@ -214,7 +214,7 @@ def test_a_layout_is_its_tile_times_the_tiles():
 
 
 def test_fifteen_is_three_times_five():
-    """A digit that is no bit can be cut where it passes through whole."""
+    """A digit that is not a bit can be cut if it is mapped unchanged."""
     line = Layout.identity(col=15)
     assert line.divide_left(Layout.identity(col=3)) == Layout.identity(col=5)
     assert line.divide_right(Layout.identity(col=3)) == Layout.identity(col=5)

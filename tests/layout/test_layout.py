@@ -1,4 +1,4 @@
-"""The linear map: reading, rank, both directions, its algebra, refusals. Oracles enumerate places one by one."""
+"""The linear map: reading, rank, both directions, its algebra, errors. Oracles enumerate places one by one."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def digits(axes: tuple[Axis, ...], indices: tuple[int, ...]) -> list[int]:
 
 
 def element(layout: Layout, place: tuple[int, ...]) -> tuple[int, ...]:
-    """What `at` should give: digit by digit, from the definition."""
+    """Return the expected result of `at`, digit by digit, from the definition."""
     total = [
         layout.origin >> digit & 1 for axis in [layout.out_axes] for digit in range(sum(len(a.radices) for a in axis))
     ]
@@ -260,7 +260,7 @@ def test_layouts_are_equal_where_they_do_the_same(layout: Layout):
 
 
 def test_the_same_columns_of_other_digits_are_another_layout():
-    """2 times 3 read as 3 times 2, and the other way: both exchange the digits, and are no more equal than that."""
+    """2 times 3 read as 3 times 2, and vice versa: both exchange the digits, and are equal only in that respect."""
     two_three, three_two = (2, 3), (3, 2)
     one = Layout((Axis("reg", two_three),), (Axis("col", three_two),), (2, 1))
     other = Layout((Axis("reg", three_two),), (Axis("col", two_three),), (2, 1))
@@ -269,7 +269,7 @@ def test_the_same_columns_of_other_digits_are_another_layout():
 
 
 def test_a_size_that_is_no_power_of_two_is_cropped():
-    """wgmma's accumulator with N = 24: twelve registers, of which the upper digit counts three blocks of columns."""
+    """wgmma's accumulator with N = 24: twelve registers, whose upper digit counts three blocks of columns."""
     layout = Layout.parse({"row": 64, "col": 24}, warp="r16 r32", lane="c2 c4 r1 r2 r4", reg="c1 r8 c8 c16")
     assert layout.ins == {"warp": 4, "lane": 32, "reg": 12, "slot": 1}
     for warp, lane, reg in product(range(4), range(32), range(12)):

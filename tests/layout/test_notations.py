@@ -1,4 +1,4 @@
-"""Layouts to and from the notations of other tools; what the texts mean to others is in oracle/test_notations.py."""
+"""Layouts to and from the notations of other tools; oracle/test_notations.py checks their meaning in those tools."""
 
 from __future__ import annotations
 
@@ -229,7 +229,7 @@ def test_layouts_with_warps_keep_them():
 
 
 def written(layout, notation):
-    """The layout in a notation; None where that cannot express it."""
+    """Return the layout in a notation, or None if the notation cannot express it."""
     try:
         return layout.to(notation)
     except wf.errors.InvalidOperand:

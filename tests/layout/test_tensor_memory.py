@@ -1,4 +1,4 @@
-"""Layouts of tensor memory as CuTe and Triton write them: read back, refused where they cannot be, and identified."""
+"""Tensor-memory layouts in CuTe and Triton notation: read back, rejected if impossible, and identified."""
 
 from pathlib import Path
 

@@ -84,7 +84,7 @@ def kernel(instruction: Instruction) -> str:
 
 
 def find_nvdisasm() -> Path:
-    """A disassembler that knows every target; a skip where there is none."""
+    """Return a disassembler that knows every target; skip if there is none."""
     for program in programs("nvdisasm"):
         said = subprocess.run([str(program), "--version"], capture_output=True, check=False, text=True).stdout
         release = re.search(r"release (\d+)\.(\d+)", said)
@@ -121,7 +121,7 @@ def _summary(opcodes: list[str]) -> str:
 
 
 def pattern(form: Form, code: str) -> str:
-    """The code with places for the words of the form: the fewest rows say the most."""
+    """Return the code with placeholders for the words of the form, so that few rows cover many forms."""
     upper = {role: getattr(form, role).upper() for role in "dab"}
     if form.is_product:
         code = code.replace(".SAT", "{.SAT}") if form.satfinite else code

@@ -122,7 +122,7 @@ def spelling(name: str) -> Spelling:
 
 @dataclass(frozen=True)
 class Rule:
-    """Registers and elements of one lane, and where element i of lane (g, t) lies."""
+    """The registers and elements of one lane, and the position of element i of lane (g, t)."""
 
     regs: int
     elements: int
@@ -361,7 +361,7 @@ def metadata_selectors(name: str) -> tuple[int, ...]:
 
 
 def metadata_chunks(name: str) -> int:
-    """2.3: how many 4-bit fields one row of A has."""
+    """2.3: the number of 4-bit fields in one row of A."""
     words = spelling(name)
     return words.k // CHUNK[words.pack_of("a")]
 

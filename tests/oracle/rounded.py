@@ -1,4 +1,4 @@
-"""Floats by exact fractions: what IEEE 754 says, without numpy and without the tables of warpfrag."""
+"""Floats by exact fractions, as IEEE 754 defines them, without NumPy and without warpfrag's tables."""
 
 from fractions import Fraction
 

@@ -1,4 +1,4 @@
-"""Any text of an instruction as a statement that an assembler can judge, and many of them judged at once."""
+"""Instruction texts as statements that an assembler can judge, many at once."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def _warpgroup(text: str, instruction: Instruction) -> str:
 
 
 def judge(statements: Sequence[str], ptxas: Path, target: str, version: tuple[int, int], folder: Path) -> list[bool]:
-    """Return the statements that an assembler takes: it names all lines that it rejects in one pass."""
+    """Return the statements that an assembler accepts: it names all rejected lines in one pass."""
     left = dict(enumerate(statements))
     module = folder / "judged.ptx"
     while left:

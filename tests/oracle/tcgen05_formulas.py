@@ -1,4 +1,4 @@
-"""Tensor memory stated a second time: lanes and columns by division and remainder, as the manual's figures count them.
+"""Tensor memory, stated a second time: lanes and columns by division and remainder, as in the manual's figures.
 
 No row of our tables is read here.
 """
@@ -47,7 +47,7 @@ def loaded(shape, thread, reg, split):
 
 
 def metadata(kind, lane, k):
-    """(lane, column, bit) of what is said of logical column k by the row whose D lies in a lane; without a selector."""
+    """Return (lane, column, bit) of the metadata for logical column k of the row in a lane; without a selector."""
     if kind == "f16":
         return 16 * (lane // 16) + 8 * (k // 16) + lane % 8, 0, 16 * (lane // 8 % 2) + k % 16
     if kind == "tf32":
@@ -58,7 +58,7 @@ def metadata(kind, lane, k):
 
 
 def copied(shape, row):
-    """The lanes that a row of the source of tcgen05.cp goes to."""
+    """Return the lanes to which tcgen05.cp copies a source row."""
     if shape.startswith("128"):
         return [row]
     if shape == "4x256b":

@@ -1,4 +1,4 @@
-"""NVIDIA's assembler as the judge: it takes every emitted kernel where the instruction is legal, and nothing else."""
+"""NVIDIA's assembler accepts every emitted kernel on targets where the instruction is legal, and on no others."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ CHUNK = 60
 
 @cache
 def representatives():
-    """The first of each set of targets that take the same instructions."""
+    """Return the first of each set of targets that accept the same instructions."""
     found = {}
     for name in targets():
         found.setdefault(tuple(one.name for one in find() if name in one.targets), name)
@@ -40,7 +40,7 @@ def representatives():
 
 
 def distinct(instructions, written):
-    """One instruction for each text that is written for them, whatever the names of the instructions."""
+    """Return one instruction for each distinct emitted text, regardless of instruction names."""
     found = {}
     for one in instructions:
         text = re.sub(r"//.*", "", written(one)).replace(f"{one.name} ", "@ ")
@@ -49,7 +49,7 @@ def distinct(instructions, written):
 
 
 def new_texts(target, order, written):
-    """Instructions of a target with texts that no target before it in that order has."""
+    """Return the instructions of a target with texts that no earlier target has."""
 
     def movers(one, name):
         return operand_copies(one, (name,)) if one.form.is_product and not one.form.is_warpgroup else {}
@@ -64,7 +64,7 @@ def new_texts(target, order, written):
 
 
 def instructions_to_assemble():
-    """Every instruction; unless everything is asked for, one of each family of wgmma, widths in turn."""
+    """Return every instruction; unless everything is requested, one per wgmma family, with alternating widths."""
     if EVERYTHING:
         return find()
     families = {}
@@ -76,12 +76,12 @@ def instructions_to_assemble():
 
 
 def legal(target):
-    """Those of them that a target takes."""
+    """Return the instructions that a target accepts."""
     return [one for one in instructions_to_assemble() if target in one.targets]
 
 
 def numbered(kernels):
-    """The lines of some texts, and for each line number whose it is."""
+    """Return the lines of some texts, and the owner of each line number."""
     lines, owners = [], {}
     for owner, text in kernels:
         own = "\n".join(text).split("\n")
@@ -245,7 +245,7 @@ def test_the_assembler_advises_what_the_comments_say(tmp_path):
 
 @pytest.mark.parametrize(("right", "wrong"), [("m16n8k16.row.col", "m16n8k16.col.row"), ("m16n8k16", "m16n8k32")])
 def test_a_wrong_module_is_noticed(tmp_path, right, wrong):
-    """By an assembler that makes no machine code too."""
+    """Also by an assembler that generates no machine code."""
     ptxas, _ = find_ptxas("sm_80")
     module, source = tmp_path / "wrong.ptx", tmp_path / "wrong.cu"
     for path, lang in ((module, "ptx"), (source, "cuda")):

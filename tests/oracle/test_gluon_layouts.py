@@ -70,7 +70,7 @@ def test_multiplicands(builder, m):
 
 @pytest.mark.parametrize("m", [128, 256])
 def test_a_pair_of_blocks(builder, m):
-    """Gluon says the half of one block; the other has the same lanes and columns."""
+    """Gluon describes one block of the pair; the other has the same lanes and columns."""
     for n in WIDTHS[1:]:
         gluon = linear(builder, TensorMemoryLayout((m // 2, n), 1, [[1, 0]], two_ctas=True), (m, n))
         layout = product("f16", m, n, blocks=2).d.layout

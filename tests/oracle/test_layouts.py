@@ -1,4 +1,4 @@
-"""Layouts against what the documents and the hardware say, element by element.
+"""Layouts compared with the documents and the hardware, element by element.
 
 Three witnesses, none of them warpfrag's tables: the formulas of the PTX ISA (ptx_formulas.py), the wmma
 fragments an H200 gave (data/wmma_layout_sm90.npz), and what its ldmatrix, stmatrix and movmatrix did
@@ -62,7 +62,7 @@ def grid(operand: Any) -> Ints:
 
 
 def differences(got: Ints, expected: Ints) -> list[str]:
-    """The first few places where two grids differ, in words."""
+    """Describe the first few places where two grids differ."""
     if got.shape != expected.shape:
         return [f"shape {got.shape}, expected {expected.shape}"]
     return [
@@ -76,7 +76,7 @@ def differences(got: Ints, expected: Ints) -> list[str]:
 
 
 def test_oracle_files_are_complete() -> None:
-    """The spellings, the wmma maps and the mover captures are all there, none of them empty."""
+    """The spellings, the wmma maps and the mover captures are complete and not empty."""
     assert (len(NAMES), len(MMA), len(SPARSE), len(SCALED), len(WMMA_MMA)) == (688, 420, 197, 110, 154)
     assert len(set(NAMES)) == 688
     assert len(WMMA_FILE) == 88
@@ -96,7 +96,7 @@ def test_oracle_rows_follow_the_general_rule(key: tuple[str, str]) -> None:
 
 @each_of(MMA)
 def test_oracle_covers_each_element_once(name: str) -> None:
-    """The formulas give every element of every mma operand exactly one place."""
+    """The formulas assign every element of every mma operand exactly one place."""
     for operand in "abcd":
         places = ptx.mma_grid(name, operand)
         shape = ptx.mma_shape(name, operand)
@@ -123,7 +123,7 @@ def test_oracle_spans_hold_their_stored_columns(key: tuple[str, str]) -> None:
 
 
 def test_find_gives_exactly_the_known_instructions() -> None:
-    """`find()` lists what the table and section 4 list, each once: the tests below miss no instruction."""
+    """`find()` lists the instructions of the table and section 4, each once: the tests below miss no instruction."""
     names = (*NAMES, *(mover.name for mover in MOVERS), *ptx.UNKNOWN_MOVERS, ptx.MOVMATRIX)
     expected = {wf.get(name) for name in names}
     found = of_a_warp()  # wgmma: tests/tensorcore/test_wgmma.py
@@ -134,7 +134,7 @@ def test_find_gives_exactly_the_known_instructions() -> None:
 
 @each_of(MMA)
 def test_mma_layout_is_the_documents(name: str) -> None:
-    """Every lane, register and slot of A, B, C and D holds the element the formula says (1.2, 1.3, 2.2)."""
+    """Every lane, register and slot of A, B, C and D holds the element that the formula gives (1.2, 1.3, 2.2)."""
     for operand in "abcd":
         assert differences(grid(getattr(wf.get(name), operand)), ptx.mma_grid(name, operand)) == [], operand
 
@@ -222,7 +222,7 @@ def test_spot_values_of_lane_22(tail: str) -> None:
 
 @each_of(SPARSE)
 def test_sparse_spans(name: str) -> None:
-    """`span` gives the row and the logical column range of the ISA's A table for every register (2.2)."""
+    """`span` returns the row and the logical column range of the ISA's A table for every register (2.2)."""
     a = wf.get(name).a
     got = [tuple(a.span(lane=lane, reg=reg)) for lane in range(32) for reg in range(a.regs)]
     assert got == [ptx.sparse_span(name, lane, reg) for lane in range(32) for reg in range(a.regs)]
@@ -230,7 +230,7 @@ def test_sparse_spans(name: str) -> None:
 
 @each_of(SPARSE)
 def test_metadata_places(name: str) -> None:
-    """Every selector, row and chunk: `where` gives the lane and lowest bit of 2.4, `at` leads back."""
+    """Every selector, row and chunk: `where` returns the lane and lowest bit of 2.4, and `at` inverts it."""
     instruction = wf.get(name)
     chunks = ptx.metadata_chunks(name)
     assert tuple(instruction.selectors) == ptx.metadata_selectors(name)
@@ -250,7 +250,7 @@ def test_metadata_places(name: str) -> None:
 
 @each_of(SPARSE)
 def test_metadata_words(name: str) -> None:
-    """`pack` puts each 4-bit field where 2.4 says, batch axes included, and `unpack` reads it back."""
+    """`pack` puts each 4-bit field at the position of 2.4, including batch axes, and `unpack` reads it back."""
     metadata = wf.get(name).metadata
     chunks = ptx.metadata_chunks(name)
     fields = (4, 14) if ptx.spelling(name).pack_of("a") == "tf32" else (4, 8, 9, 12, 13, 14)
@@ -401,7 +401,7 @@ def test_every_measured_map_belongs_to_a_wmma_mma() -> None:
 
 @each_of(sorted(WMMA_FILE))
 def test_wmma_copies_and_the_one_the_hardware_reads(key: str) -> None:
-    """`where` lists every copy, sorted: the first, lowest register is what the hardware reads (3.1)."""
+    """`where` lists every copy, sorted: the hardware reads the first, in the lowest register (3.1)."""
     op, layout, shape, kind = key.split(".")
     operand = getattr(wf.get(f"wmma.load.{op}.sync.aligned.{layout}.{shape}.global.{kind}"), op)
     holders: dict[tuple[int, int], list[tuple[int, int, int]]] = {}
@@ -417,7 +417,7 @@ def test_wmma_copies_and_the_one_the_hardware_reads(key: str) -> None:
 
 @pytest.mark.parametrize("target", ["sm_80", "sm_89", "sm_100a", "sm_120a"])
 def test_wmma_layouts_nobody_measured_are_refused(target: str) -> None:
-    """wmma is legal on these targets, but its map is nobody's to know: NotModelled, not sm_90's map."""
+    """wmma is legal on these targets, but its map is unknown: NotModelled, not sm_90's map."""
     instruction = wf.get("wmma.mma.sync.aligned.row.col.m16n16k16.f32.f32", arch=target)
     for operand in "abcd":
         with pytest.raises(wf.errors.NotModelled):
@@ -428,7 +428,7 @@ def test_wmma_layouts_nobody_measured_are_refused(target: str) -> None:
 
 
 def mover_operand(name: str) -> Any:
-    """The register operand: what ldmatrix writes, what stmatrix reads."""
+    """Return the register operand: the one that ldmatrix writes or stmatrix reads."""
     instruction = wf.get(name)
     return instruction.a if name.startswith("stmatrix") else instruction.d
 
@@ -450,7 +450,7 @@ def test_mover_registers(mover: ptx.Mover) -> None:
 
 @pytest.mark.parametrize("mover", MOVERS, ids=lambda mover: mover.name)
 def test_mover_addresses(mover: ptx.Mover) -> None:
-    """The lane that gives the address of each row of each matrix (4.2), or, for m16n8, of a column's line."""
+    """The lane that passes the address of each row of each matrix (4.2) or, for m16n8, of a column's line."""
     addresses = wf.get(mover.name).addresses
     for lane in range(mover.matrices * mover.address_rows):
         place = addresses.at(lane=lane)
@@ -460,7 +460,7 @@ def test_mover_addresses(mover: ptx.Mover) -> None:
 
 @pytest.mark.parametrize("name", ptx.UNKNOWN_MOVERS)
 def test_ldmatrix_s8_s4_is_legal_but_unknown(name: str) -> None:
-    """Nobody has stated which element of an .s8.s4 load goes where: the layout is refused."""
+    """The positions of the elements of an .s8.s4 load are not documented: the layout is rejected."""
     instruction = wf.get(name)
     with pytest.raises(wf.errors.NotModelled):
         _ = instruction.d.layout
@@ -489,7 +489,7 @@ def captured_name(op: str, form: str) -> str:
 
 
 def row_addresses(name: str) -> dict[tuple[int, int], int]:
-    """(matrix, row) -> the row of shared memory whose address its lane gave in the capture."""
+    """Return (matrix, row) -> the row of shared memory whose address its lane passed in the capture."""
     addresses = wf.get(name).addresses
     lanes = 8 * int(name.split(".x")[1][0])
     return {tuple(addresses.at(lane=lane)): int(MOVER_FILE["rows"][lane]) for lane in range(lanes)}
@@ -497,7 +497,7 @@ def row_addresses(name: str) -> dict[tuple[int, int], int]:
 
 @pytest.mark.parametrize("form", CAPTURED)
 def test_ldmatrix_gives_the_captured_registers(form: str) -> None:
-    """From the layout and the address lanes alone: the registers an H200 loaded from a memory of indices."""
+    """From the layout and the address lanes alone: the registers that an H200 loaded from a memory of indices."""
     name = captured_name("ldmatrix", form)
     operand = wf.get(name).d
     rows = row_addresses(name)
@@ -512,7 +512,7 @@ def test_ldmatrix_gives_the_captured_registers(form: str) -> None:
 
 @pytest.mark.parametrize("form", CAPTURED)
 def test_stmatrix_gives_the_captured_memory(form: str) -> None:
-    """From the layout and the address lanes alone: the shared memory an H200 left, untouched places included."""
+    """From the layout and the address lanes alone: the shared memory that an H200 left, unchanged bytes included."""
     name = captured_name("stmatrix", form)
     operand = wf.get(name).a
     rows = row_addresses(name)
@@ -527,7 +527,7 @@ def test_stmatrix_gives_the_captured_memory(form: str) -> None:
 
 
 def test_movmatrix_gives_the_captured_registers() -> None:
-    """Reading the source by its layout and writing the result by its own gives what an H200 gave."""
+    """Reading the source by its layout and writing the result by its own layout gives an H200's result."""
     instruction = wf.get(ptx.MOVMATRIX)
     matrix = np.zeros((8, 8), np.uint32)
     got = np.zeros(32, np.uint32)

@@ -1,4 +1,4 @@
-"""Legality against the assembler: data/ptxas_accepts.csv says what ptxas takes on each target.
+"""Legality compared with the assembler: data/ptxas_accepts.csv lists the spellings that ptxas accepts on each target.
 
 What the table cannot say is here too: refusals of spellings no assembler takes, the movers (section 4.1 of
 the fact sheet), the selectors that trap on hardware, and the other spellings `get` takes for one instruction.
@@ -50,7 +50,7 @@ TRAPPING = tuple(f"{op}.sync.aligned.m16n8k32.row.col.f32.f16.f16.f32" for op in
 
 
 def refusal(name: str, **choices: object) -> wf.errors.IllegalInstruction | None:
-    """The error `get` raises, or None where it accepts."""
+    """Return the error that `get` raises, or None if it accepts the spelling."""
     try:
         wf.get(name, **choices)
     except wf.errors.IllegalInstruction as error:
@@ -60,12 +60,12 @@ def refusal(name: str, **choices: object) -> wf.errors.IllegalInstruction | None
 
 @cache
 def is_legal(name: str) -> bool:
-    """Return True if `get` takes this spelling on some target."""
+    """Return True if `get` accepts this spelling on some target."""
     return refusal(name) is None
 
 
 def selectors_of(name: str, cell: str) -> tuple[int, ...]:
-    """The selectors a cell grants, less those that trap; `yes` (block-scaled, not probed) is 0 by 2.1."""
+    """Return the selectors that a cell lists, without those that trap; `yes` (block-scaled, not probed) is 0 by 2.1."""
     if cell == "yes":
         return (0,)
     granted = tuple(int(word) for word in cell.split())
@@ -76,7 +76,7 @@ def selectors_of(name: str, cell: str) -> tuple[int, ...]:
 
 
 def test_table_is_complete() -> None:
-    """All 688 spellings and 10 targets are there, with the number of accepted cells each column has."""
+    """All 688 spellings and 10 targets are present, with the number of accepted cells in each column."""
     assert len(TABLE) == 688
     assert {*COLUMNS, *ALIASES} == set(targets())
     assert len(SPARSE) == 197
@@ -90,7 +90,7 @@ def test_table_is_complete() -> None:
 
 @each_of(NAMES)
 def test_accepted_exactly_where_the_table_says(name: str) -> None:
-    """One spelling, ten targets: `get`, `targets` and the refusal's words agree with the assembler."""
+    """One spelling, ten targets: `get`, `targets` and the error message agree with the assembler."""
     instruction = wf.get(name)
     for target, cell in TABLE[name].items():
         error = refusal(name, arch=target)
@@ -104,7 +104,7 @@ def test_accepted_exactly_where_the_table_says(name: str) -> None:
 
 @pytest.mark.parametrize("target", ALIASES)
 def test_alias_targets(target: str) -> None:
-    """The other target names accept what their column accepts; sm_12xf lack the five sparse mxf4 forms."""
+    """The other target names accept the same as their column; sm_12xf lack the five sparse mxf4 forms."""
     lacking = [name for name in SPARSE if re.search(r"kind::mxf4(nvf4)?\.", name)]
     assert len(lacking) == 5
     if target not in {"sm_120f", "sm_121f"}:
@@ -133,7 +133,7 @@ def test_find_by_target_and_type() -> None:
 
 @each_of(SPARSE)
 def test_selectors_exactly_as_the_table_says(name: str) -> None:
-    """Each selector is taken where the cell lists it; the trapping ones of m16n8k32 f32.f16 nowhere."""
+    """Each selector is accepted if the cell lists it; the trapping ones of m16n8k32 f32.f16 never are."""
     for target, cell in TABLE[name].items():
         if not cell:
             continue
@@ -147,7 +147,7 @@ def test_selectors_exactly_as_the_table_says(name: str) -> None:
 @pytest.mark.parametrize("selector", [2, 3])
 @pytest.mark.parametrize("name", TRAPPING)
 def test_trapping_selectors_are_refused(name: str, selector: int) -> None:
-    """ptxas takes selectors 2 and 3 here, but the hardware traps: not legal anywhere, target named or not."""
+    """ptxas accepts selectors 2 and 3 here, but the hardware traps: illegal everywhere, with or without a target."""
     assert TABLE[name]["sm_90a"] == "0 1 2 3"
     for target in (None, *(column for column in COLUMNS if TABLE[name][column]), *ALIASES):
         error = refusal(name, arch=target, selector=selector)
@@ -160,7 +160,7 @@ def test_trapping_selectors_are_refused(name: str, selector: int) -> None:
     "target", ["sm_99", "sm_9", "sm_900", "", "gfx90a", "sm-90", "\N{FULLWIDTH DIGIT NINE}0", 90, ["90"]]
 )
 def test_unknown_targets_are_refused(target: object) -> None:
-    """A target nobody knows is the same error everywhere, which names it and the targets; what is near is a target."""
+    """An unknown target causes the same error everywhere, which names it and the targets; suggestions are targets."""
     name = "mma.m16n8k16.f32.f16.f16.f32"
     tile = [[0] * 4] * 32
     for question in (
@@ -181,7 +181,7 @@ def test_unknown_targets_are_refused(target: object) -> None:
 
 @pytest.mark.parametrize("written", ["90a", "sm90a", "SM90A", "SM_90a", "compute_90a", " sm_90a "])
 def test_a_target_may_be_written_as_people_do(written: str) -> None:
-    """One function reads the names of targets and architectures, for every question."""
+    """One function reads the names of targets and architectures, for every query."""
     name = "wmma.mma.row.col.m16n16k16.f32.f32"
     assert wf.get(name, arch=written) is wf.get(name, arch="sm_90a")
     assert wf.find(arch=written) == wf.find(arch="sm_90a")
@@ -199,7 +199,7 @@ RETIRED = {"sm_101a", "sm_101f"}  # no assembler of PTX 9.4 knows them
 
 
 def mover_targets() -> dict[str, set[str]]:
-    """Every form of 4.1 and the targets that take it."""
+    """Return every form of 4.1 and the targets that accept it."""
     legal = {}
     for mover in ptx.movers():
         if ".m8n8." in mover.name:
@@ -417,14 +417,14 @@ REFUSED: dict[str, tuple[str, ...]] = {
 
 
 def test_refused_spellings_are_not_in_the_table() -> None:
-    """The list is long, and no spelling in it is one the assembler takes."""
+    """The list is long, and the assembler accepts none of its spellings."""
     assert len(REFUSED) >= 140
     assert not set(REFUSED) & set(NAMES)
 
 
 @pytest.mark.parametrize("name", REFUSED)
 def test_refused_by_name(name: str) -> None:
-    """IllegalInstruction, everywhere; the reason names the word that is wrong, and what is near is legal."""
+    """IllegalInstruction everywhere; the reason names the wrong word, and the suggestions are legal."""
     error = refusal(name)
     assert error is not None, f"{name} was accepted"
     assert isinstance(error, wf.WarpfragError)
@@ -454,7 +454,7 @@ OUT_OF_SCOPE = {
 
 @pytest.mark.parametrize("name", OUT_OF_SCOPE)
 def test_what_is_out_of_scope_is_said_and_nothing_is_called_near(name: str) -> None:
-    """The instructions of other units are known by name; no wmma is offered for them."""
+    """The instructions of other units are recognised by name; no wmma is suggested for them."""
     error = refusal(name)
     assert error is not None
     assert error.reason.startswith("out of scope: ")
@@ -511,7 +511,7 @@ OPERANDS = " {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%10,%11,%12,%13};"
 
 
 def test_name_is_canonical() -> None:
-    """`get` of an instruction, or of its own name, is that instruction; equal spellings hash alike."""
+    """`get` of an instruction, or of its name, is that instruction; equal spellings have equal hashes."""
     for name in NAMES:
         instruction = wf.get(name)
         assert wf.get(instruction) is instruction
@@ -543,7 +543,7 @@ def test_what_people_paste(write: Callable[[str], str]) -> None:
 
 
 def test_short_form_without_row_col() -> None:
-    """`.row.col` may be dropped where it is the only layout; m8n8k4.f16 has four, so there it may not."""
+    """`.row.col` may be omitted if it is the only layout; m8n8k4.f16 has four, so there it may not."""
     for name in NAMES:
         short = re.sub(r"\.(row|col)\.(row|col)", "", name)
         if name.startswith("wmma.") or short == name:
@@ -563,7 +563,7 @@ SPACES = {"global": ("", ".shared", ".shared::cta"), "shared": ("", ".shared::ct
 @pytest.mark.slow
 @each_of(name for name in (*NAMES, *MOVER_TARGETS) if re.search(r"\.(global|shared)\.", name))
 def test_a_state_space_stays_in_the_name(name: str) -> None:
-    """Another space, or none, is another name of the family: legal in the same places, with the same operands."""
+    """Another space, or none, is another name of the family: legal on the same targets, with the same operands."""
     listed = wf.get(name)
     usual = listed.form.space
     assert listed.name == name

@@ -1,4 +1,4 @@
-"""The disassembler as the judge: what instructions become is what the table says."""
+"""Machine code compared with the disassembler: the table lists the instructions that it prints."""
 
 from __future__ import annotations
 

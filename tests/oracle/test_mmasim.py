@@ -66,7 +66,7 @@ def assert_same(ours: np.ndarray[Any, Any], theirs: np.ndarray[Any, Any], d: str
 
 
 def run_ours(twin: str, arch: str, name: str, operands: dict[str, np.ndarray[Any, Any]]) -> np.ndarray[Any, Any]:
-    """One tile by one of the twins."""
+    """Run one tile with one of the implementations."""
     tiles = {operand: codes[None] for operand, codes in operands.items()}
     result: np.ndarray[Any, Any] = cases.TWINS[twin](our_plan(arch, name).rule, **tiles)[0]
     return result
@@ -80,7 +80,7 @@ def test_there_is_something_to_compare() -> None:
 
 @pytest.mark.parametrize(("arch", "name"), NAMES)
 def test_captured_results(arch: str, name: str) -> None:
-    """The backends give the captured codes, every output; the reference one row of them."""
+    """The backends return the captured codes for every output, and the reference for one row."""
     facts = capture.parse(name)
     for kind in capture.CLASSES:
         operands = {operand: CAPTURED[key] for operand, (key, _codes) in capture.inputs(facts, kind).items()}
@@ -94,7 +94,7 @@ def test_captured_results(arch: str, name: str) -> None:
 
 
 def test_captured_inputs_are_those_drawn() -> None:
-    """The stored inputs are what the script draws, so the capture can be repeated."""
+    """The stored inputs are those that the script generates, so the capture can be repeated."""
     for _arch, name in NAMES[::20]:
         for kind in capture.CLASSES:
             for key, codes in capture.inputs(capture.parse(name), kind).values():
@@ -161,7 +161,7 @@ def test_installed_tcgen05() -> None:
 
 
 def test_what_mmasim_leaves_out_is_ours_to_say() -> None:
-    """fp8 on sm_90 and sm_100 is not one machine instruction: mmasim refuses it, the plan expands it."""
+    """fp8 on sm_90 and sm_100 is not one machine instruction: mmasim rejects it, the plan expands it."""
     name = "m16n8k32.f32.e4m3.e4m3.f32"
     assert ("sm_90", name) not in NAMES
     assert not our_plan("sm_90", name).native

@@ -1,4 +1,4 @@
-"""Layouts in other notations against those who made them: CUTLASS's own traits, Triton's own layouts, and definitions.
+"""Layouts in other notations compared with their sources: CUTLASS's traits, Triton's layouts, and definitions.
 
 `data/cutlass_layouts.csv` has the thread-value layouts of the MMA traits of CUTLASS 4.7, with the instruction of the
 atom's asm statement, and those of wgmma's registers. `data/triton_layouts.json` has what Triton 3.9 makes of its `#mma`
@@ -50,7 +50,7 @@ def layouts():
 
 
 def in_registers(instruction):
-    """The operands that have a layout: not those in shared memory, nor those that nobody has measured."""
+    """Return the operands that have a layout: not those in shared memory, and not those that were not measured."""
     known = instruction.operands.items()
     return {role: one for role, one in known if one.storage != "shared" and not one.spec.unknown}
 

@@ -22,7 +22,7 @@ TYPED = {"sm_100a": 14902, "sm_103a": 14618, "sm_110a": 14902}
 
 
 def verdicts():
-    """The targets, and for each spelling those that take it."""
+    """Return the targets, and for each spelling the targets that accept it."""
     lines = gzip.decompress(VERDICTS.read_bytes()).decode().splitlines()
     targets = lines[0].split(": ")[1].split(",")
     taken = ()
@@ -34,7 +34,7 @@ def verdicts():
 
 
 def judged(text):
-    """The targets that take a text, as we judge it."""
+    """Return the targets that accept a text according to warpfrag."""
     try:
         return read_spelling(text).targets
     except ParseError:

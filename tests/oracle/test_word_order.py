@@ -1,4 +1,4 @@
-"""The order of words: what is taken in which order, as the assembler judges it.
+"""The order of words: the orders that the assembler accepts.
 
 `data/ptxas_orders.csv` holds random orders of the words of all kinds of instructions, with the verdict of ptxas 13.4,
 so that the comparison needs no assembler; `python -m oracle.test_word_order` in `tests` writes it. Where there is an
@@ -28,7 +28,7 @@ ORDERED = ({"row", "col"}, {"xor", "and", "popc"})
 
 
 def kinds(target: str) -> list[list[wf.Instruction]]:
-    """The instructions that a target is to judge, those with the same kinds of words together."""
+    """Return the instructions that a target must judge, grouped by the kinds of their words."""
     found: dict[object, list[wf.Instruction]] = {}
     for one in wf.find():
         form = one.form
@@ -70,7 +70,7 @@ def shuffled(one: wf.Instruction, chance: random.Random) -> str:
 
 
 def draw(target: str, seed: int, count: int) -> dict[str, wf.Instruction]:
-    """Different random orders, of every kind alike, each with the instruction whose operands belong to it."""
+    """Return different random orders, of all kinds equally, each with the instruction whose operands belong to it."""
     chance, every = random.Random(seed), kinds(target)
     found: dict[str, wf.Instruction] = {}
     while len(found) < count:
@@ -82,7 +82,7 @@ def draw(target: str, seed: int, count: int) -> dict[str, wf.Instruction]:
 
 
 def read(text: str) -> wf.Instruction | None:
-    """The instruction of a text that is PTX as it stands."""
+    """Return the instruction of a text that is complete PTX."""
     try:
         return wf.get(text) if not left_out(text) else None
     except wf.errors.IllegalInstruction:
@@ -116,7 +116,7 @@ def test_stored_orders_are_judged_as_ptxas_judged_them():
 
 
 def write_stored(folder: Path) -> None:
-    """Ask the assembler about some orders and keep its answers."""
+    """Query the assembler for some orders, and store its answers."""
     with STORED.open("w", encoding="utf-8", newline="") as file:
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow(["text", "taken"])
@@ -134,7 +134,7 @@ ORDERED_SPARSE = "mma.sp::ordered_metadata.sync.aligned"
 
 
 def public_spellings() -> dict[str, str]:
-    """A spelling, and the canonical name of what it means."""
+    """Return a spelling and its canonical name."""
     found = {}
     for op, num in product(("ldmatrix", "stmatrix"), ("x1", "x2", "x4")):
         plain, trans = (f"{op}.sync.aligned.m8n8.{num}.{word}shared.b16" for word in ("", "trans."))
@@ -189,7 +189,7 @@ def test_spellings_of_public_kernels_assemble(tmp_path):
 @pytest.mark.slow
 @pytest.mark.parametrize("target", ["sm_70", "sm_72", "sm_75", "sm_80", "sm_90a", "sm_101a", "sm_107a", "sm_120a"])
 def test_the_first_version_is_the_first_that_the_assembler_takes(target, tmp_path):
-    """Every listed instruction, with its state spaces too, in the version we name and not in the one before."""
+    """Every listed instruction, including its state spaces, in the stated PTX version and not in the previous one."""
     ptxas, newest = find_newest_ptxas(target)
     versions = [(major, minor) for major, last in ((5, 0), (6, 5), (7, 8), (8, 8), (9, 4)) for minor in range(last + 1)]
     by_version: dict[tuple[int, int], list[wf.Instruction]] = {}

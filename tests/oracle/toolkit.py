@@ -1,4 +1,4 @@
-"""The assembler: where it is, what it knows, and what it says about a file.
+"""The assembler: its location, its capabilities, and its messages about a file.
 
 The `nvidia-cuda-nvcc` wheel has one, at least 13.4 for all instructions; `nvidia-cuda-nvcc-cu12` one for targets
 that it no longer knows; else nvcc and ptxas of the path serve. WARPFRAG_REQUIRE_ASSEMBLER=1 turns their absence from
@@ -38,7 +38,7 @@ class Complaint:
 
 @cache
 def programs(name: str) -> tuple[Path, ...]:
-    """Every program of this name: of the wheels, then of the path."""
+    """Return every program with this name: from the wheels, then on the path."""
     package = find_spec("nvidia")
     folders = [Path(place) for place in package.submodule_search_locations or ()] if package else []
     wheels = [folder / inside / "bin" / name for folder in folders for inside in ("cu13", "cuda_nvcc")]
@@ -48,14 +48,14 @@ def programs(name: str) -> tuple[Path, ...]:
 
 @cache
 def knows(ptxas: Path, target: str, version: tuple[int, int]) -> bool:
-    """Return True if this ptxas takes a target and a PTX version."""
+    """Return True if this ptxas accepts a target and a PTX version."""
     module = f".version {version[0]}.{version[1]}\n.target {target}\n.address_size 64\n"
     command = [str(ptxas), f"-arch={target}", "-o", os.devnull, "-"]
     return subprocess.run(command, input=module.encode(), capture_output=True, check=False).returncode == 0
 
 
 def find_ptxas(target: str) -> tuple[Path, tuple[int, int]]:
-    """The ptxas that knows most about a target, and the newest PTX version it takes; a skip where there is none."""
+    """Return the ptxas that knows most about a target, and the newest PTX version it accepts; skip if there is none."""
     versions = [*((9, minor) for minor in range(NEWEST[1], -1, -1)), *((8, minor) for minor in range(8, -1, -1))]
     for version in versions:
         for ptxas in programs("ptxas"):
@@ -68,7 +68,7 @@ def find_ptxas(target: str) -> tuple[Path, tuple[int, int]]:
 
 
 def find_newest_ptxas(target: str) -> tuple[Path, tuple[int, int]]:
-    """A ptxas that knows every instruction there is; a skip where there is only an older one."""
+    """Return a ptxas that knows every instruction; skip if there is only an older one."""
     ptxas, version = find_ptxas(target)
     if version < NEWEST and target not in OLD_TARGETS:
         return absent(f"ptxas knows PTX {version[0]}.{version[1]} only: install nvidia-cuda-nvcc>=13.4")
@@ -82,7 +82,7 @@ def works(nvcc: Path) -> bool:
 
 
 def find_nvcc() -> Path:
-    """A working nvcc; a skip where there is none."""
+    """Return a working nvcc; skip if there is none."""
     for nvcc in programs("nvcc"):
         if works(nvcc):
             return nvcc
@@ -90,7 +90,7 @@ def find_nvcc() -> Path:
 
 
 def absent(reason: str):
-    """Skip, or fail where the assembler is required."""
+    """Skip, or fail if the assembler is required."""
     if REQUIRED:
         pytest.fail(reason)
     pytest.skip(reason)
@@ -131,5 +131,5 @@ def compile_cuda(nvcc: Path, target: str, source: Path) -> str:
 
 
 def virtual(target: str) -> str:
-    """For a virtual architecture ptxas reads and checks, and makes no machine code: the same verdicts, far sooner."""
+    """For a virtual architecture, ptxas only parses and checks: the same verdicts, much faster."""
     return target.replace("sm_", "compute_")

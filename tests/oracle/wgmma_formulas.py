@@ -1,4 +1,4 @@
-"""wgmma once more, apart from the tables: which element a register of a warpgroup holds, and where a descriptor points.
+"""wgmma stated again, independently of the tables: the element in each register, and the address from a descriptor.
 
 Written from the PTX ISA ("Register Fragments for wgmma", "Matrix descriptor format") and measurements on an H200, as a
 person would write it down: with divisions, not with bits.
@@ -19,7 +19,7 @@ def multiplicand(warp: int, lane: int, reg: int, slot: int, bits: int) -> tuple[
 
 
 def metadata(warp: int, lane: int, bit: int, kind: str) -> tuple[int, int, int]:
-    """Selector, row and chunk of the metadata code at a bit: as mma.sp has it, for the 16 rows of each warp."""
+    """Return the selector, row and chunk of the metadata code at a bit: as for mma.sp, for the 16 rows of each warp."""
     code = bit // 4
     if kind == "16-bit or tf32":  # two rows in a word, 8 chunks in two neighbouring lanes, a selector for every two
         return lane % 4 // 2, 16 * warp + lane // 4 + 8 * (code // 4), 4 * (lane % 2) + code % 4

@@ -1,4 +1,4 @@
-"""Plans between shared memory and fragments: each moves the right bytes, at the addresses and the price it says."""
+"""Plans between shared memory and fragments: each moves the right bytes, at the stated addresses and cost."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def matrices() -> list[Operand]:
 
 
 def memories(operand: Operand) -> list[Memory]:
-    """Tight, padded and swizzled, both orders."""
+    """Contiguous, padded and swizzled memories, in both orders."""
     found = []
     for order in ("row", "col"):
         tight = max(16, operand.layout.outs["col" if order == "row" else "row"] * operand.spec.container // 8)
@@ -68,7 +68,7 @@ def sample() -> list[AccessPlan]:
 
 
 def in_memory(operand: Operand, memory: Memory) -> tuple[Any, Any, Any]:
-    """Random codes, the registers that hold them, and a memory in which they lie among random bytes."""
+    """Return random codes, the registers that hold them, and a memory that contains them among random bytes."""
     random = np.random.default_rng(3)
     container = operand.spec.container
     most = 1 << operand.format.bits
@@ -205,7 +205,7 @@ def test_accumulators_packed_to_bytes_are_stored_by_m16n8():
 
 
 def byte_plans() -> list[AccessPlan]:
-    """A plan by each mover that sm_90 has not."""
+    """Return a plan for each matrix move that sm_90 lacks."""
     found = [plan for one in packed(F16.d, FP8.a) for plan in stores(one, Memory("col", 16)) if "m16n8." in plan.name]
     found += loads(FP8.a, Memory("col", 48, 0, 64))[:1] + loads(S8.b.tiled(col=2), Memory("row", 32, 32))[:1]
     for mma in NARROW.values():
@@ -314,7 +314,7 @@ def test_what_cannot_be_loaded_is_refused(ask: Any, message: str):
 
 @cache
 def every_way() -> list[AccessPlan]:
-    """All plans of all operands, without what is the same code."""
+    """Return all plans of all operands, without duplicates of the same code."""
     found = {}
     for operand in (*matrices(), *warpgroups()):
         for memory in memories(operand):
@@ -325,7 +325,7 @@ def every_way() -> list[AccessPlan]:
 
 @pytest.mark.slow
 def test_every_way_compiles_and_assembles(tmp_path: Path):
-    """One test of two targets, because all plans together take their time."""
+    """One test for two targets, because all plans together take long."""
     for target, version, least in (("sm_90a", "8.0", 800), ("sm_100a", "8.6", 10)):
         nvcc, (ptxas, _) = find_nvcc(), find_ptxas(target)
         plans = [plan for plan in every_way() if target in plan.targets and (target == "sm_90a" or "b8" in plan.name)]
@@ -349,7 +349,7 @@ def test_kernels_that_run_ways_compile(tmp_path: Path):
 
 
 def run_ptx(text: str, thread: int) -> list[int]:
-    """The addresses that a thread of an emitted function gives, from a base of 0: its integer instructions, run."""
+    """Return the addresses that a thread of an emitted function passes, by running its integer instructions."""
     registers = {"%base": 0, "%lane": thread % 32, "%thread": thread}
     found = []
     for line in text.splitlines():

@@ -1,4 +1,4 @@
-"""Emitted relayouts and loads are whole: a compiler takes each as it is."""
+"""Emitted relayouts and loads are complete: a compiler accepts each one alone."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ F16 = "mma.m16n8k16.f32.f16.f16.f32"
 
 
 def nvcc():
-    """The compiler that is installed, if there is one."""
+    """Return the installed compiler, if there is one."""
     wheel = [Path(entry) / "nvidia" / "cu13" / "bin" / "nvcc" for entry in __import__("sys").path]
     return shutil.which("nvcc") or next((str(path) for path in wheel if path.exists()), None)
 

@@ -1,4 +1,4 @@
-"""Emitted PTX executed on the PTX machine: the registers and the memory that the plan itself gives."""
+"""Emitted PTX executed on the PTX machine: the registers and the memory are those of the plan."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def own(name: str, words: int) -> str:
 
 
 def moved(operation: str, names: list[str]) -> str:
-    """Load or store one word after the other of a thread."""
+    """Load or store a thread's words one after the other."""
     if operation == "ld":
         return "".join(f"ld.global.b32 {name}, [%own+{4 * at}];\n" for at, name in enumerate(names))
     return "".join(f"st.global.b32 [%own+{4 * at}], {name};\n" for at, name in enumerate(names))

@@ -1,4 +1,4 @@
-"""From fragment to fragment: every plan runs, every element arrives, no plan has more shuffles than it must."""
+"""Relayouts: every plan runs, every element arrives, and no plan has more shuffles than necessary."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ def test_the_fewest_shuffles_bring_every_cell_where_it_is_wanted(case: tuple[lis
 
 
 def test_brute_force_finds_no_plan_with_fewer_shuffles():
-    """Two lanes of two words, every one-to-one linear map: all ways to publish and read, one, two, three times."""
+    """Two lanes of two words, every one-to-one linear map: all combinations of one, two or three shuffles."""
     places = [(lane, word) for lane in range(2) for word in range(2)]
 
     def reachable(rounds: int) -> set[tuple[frozenset[tuple[int, int]], ...]]:
@@ -162,7 +162,7 @@ def check(plan: Relayout, seed: int = 1) -> None:
 
 
 def check_counts(plan: Relayout) -> None:
-    """The code has just the instructions that the plan counts: copies are neither transposed nor converted twice."""
+    """The code has exactly the instructions that the plan counts: copies are neither transposed nor converted twice."""
     code = plan.emit("ptx")
     code = re.sub(r"selp\.b32 %\w+, \d+, \d+, p", "", code)  # selectors of prmt: made once, of two constants
     found = {kind: len(re.findall(rf"\b{name}\.(?!u32\.u16)", code)) for kind, name in SPELT.items()}
@@ -172,7 +172,7 @@ def check_counts(plan: Relayout) -> None:
 
 @cache
 def plan_between(source: Operand, target: Operand) -> Relayout | None:
-    """The plan between two fragments, or as many of them as have the same extents."""
+    """Return the plan between two fragments, tiled to equal extents."""
     pair = tiled_alike(source, target)
     return None if pair is None else relayout(*pair)
 
@@ -221,7 +221,7 @@ def test_fp8_needs_shuffles_or_a_permuted_k():
 
 
 def test_a_permuted_k_gives_the_same_product():
-    """A with its columns in the order p times B with its rows in that order is A times B, whatever is rounded."""
+    """A with columns permuted by p, times B with rows permuted by p, is A times B, regardless of rounding."""
     plan = relayout(F8.d.tiled(col=4), F8.a, permute="col")
     random = np.random.default_rng(5)
     A, B = random.integers(-4, 5, (16, 32)).astype(np.float32), random.integers(-4, 5, (32, 8)).astype(np.float32)

@@ -1,4 +1,4 @@
-"""D of one product of tcgen05 as A of the next: values, the code on the PTX machine, and what is refused."""
+"""D of one tcgen05 product as A of the next: values, the code on the PTX machine, and errors."""
 
 import ml_dtypes
 import numpy as np
@@ -53,7 +53,7 @@ def test_a_holds_what_d_held_and_nothing_else_changes(m, blocks, d, a, n):
 
 
 def test_the_next_product_gives_what_matrices_give():
-    """Scores, made bf16, times values: attention without its softmax."""
+    """Scores converted to bf16, times values: attention without its softmax."""
     first = wf.get(f"{MMA}1.kind::f16", m=128, n=64, a="bf16", b="bf16", d="f32")
     second = wf.get(f"{MMA}1.kind::f16", m=128, n=32, a="bf16", b="bf16", d="f32")
     Q, K, V = (RANDOM.normal(size=shape).astype(ml_dtypes.bfloat16) for shape in ((128, 16), (16, 64), (64, 32)))

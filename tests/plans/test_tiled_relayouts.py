@@ -1,4 +1,4 @@
-"""Relayouts of tiled fragments: no plan is wrong, whatever n, and a wrong plan is never returned."""
+"""Relayouts of tiled fragments: no plan is wrong for any n, and a wrong plan is never returned."""
 
 from __future__ import annotations
 

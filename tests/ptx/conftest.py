@@ -17,7 +17,7 @@ def pytest_generate_tests(metafunc):
 
 @pytest.fixture(autouse=True)
 def engine(request, monkeypatch):
-    """The engine of launches that name none; None in a test marked `one_engine`, which has the user's default."""
+    """Return the engine of launches that name none; None in a test marked `one_engine`, which uses the default."""
     name = getattr(request, "param", None)
     if name is not None:
         monkeypatch.setenv("WARPFRAG_ENGINE", name)

@@ -1,4 +1,4 @@
-"""Kernels to look inside of: launches of the captured kernels, as keyword arguments of `Kernel.launch` and `debug`."""
+"""Kernels for debugger tests: launches of captured kernels, as keyword arguments of `Kernel.launch` and `debug`."""
 
 import json
 import zipfile

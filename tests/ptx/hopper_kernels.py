@@ -136,7 +136,7 @@ def bulk_multicast(name):
 
 
 def registers(name):
-    """out: 16 words for each block; what the registers of clusters say, and ranks of mapped addresses."""
+    """out: 16 words for each block; the values of the cluster registers, and ranks of mapped addresses."""
     names = [
         "clusterid.x",
         "clusterid.y",

@@ -1,4 +1,4 @@
-"""Launches of `hopper_kernels` that ran on an H200: what is run, on what, and how.
+"""Launches of `hopper_kernels` that ran on an H200: kernels, data and options.
 
 Inputs are computed, so that only digests of the results need to be kept. Maps are as the driver takes them, innermost
 axis first. A launch that is `risky` ran in a process of its own: it may end with an error.
@@ -34,7 +34,7 @@ WORDS = [
 
 
 def pattern(size, salt):
-    """So many bytes that look random."""
+    """Return `size` bytes that look random."""
     x = np.arange(-(-size // 4), dtype=np.uint64) + np.uint64(salt * 1000003)
     x = x * np.uint64(0x9E3779B97F4A7C15)
     x ^= x >> np.uint64(29)
@@ -108,7 +108,7 @@ CASES = {}
 
 
 def add(name, entry, args, grid, cluster=None, *, shared=0, block=128, risky=False):
-    """A launch; extents that are left out are 1."""
+    """Add a launch; omitted extents are 1."""
     CASES[name] = {
         "entry": entry,
         "args": args,
@@ -126,7 +126,7 @@ def tensor(m, salt=1, *, out=False, **more):
 
 
 def array(size, salt=2, *, out=False, **more):
-    """An array of so many bytes."""
+    """Return an array argument with this number of bytes."""
     return dict(array=True, size=size, salt=salt, out=out, **more)
 
 

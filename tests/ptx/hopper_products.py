@@ -1,4 +1,4 @@
-"""Products and attention in the manner of Hopper's libraries, with digests of what an H200 left.
+"""Products and attention in the style of Hopper libraries, with digests of an H200's results.
 
 `pingpong` follows CUTLASS 3 (a warpgroup loads, two take turns; blocks of a cluster share A by multicast), `fp8_scaled`
 DeepGEMM (sums of 128 products are promoted), `attention` FlashAttention 3 (P stays in registers): `own.cu`, by nvcc
@@ -53,7 +53,7 @@ def scales(count, salt):
 
 
 def descriptor(array, box):
-    """What Triton passes for a tensor descriptor: a map, its shape, its strides in elements."""
+    """Return the arguments that Triton passes for a tensor descriptor: a map, its shape, its strides in elements."""
     strides = [np.int64(stride // array.itemsize) for stride in array.strides]
     return [Tiles(array, box), *map(np.int32, array.shape), *strides]
 

@@ -1,4 +1,4 @@
-"""Hostile kernels: what people would not write, each with the least of PTX around it.
+"""Hostile kernels that no programmer would write, each with minimal PTX around it.
 
 They reach below and beyond memory, misalign, deadlock, recurse without end, call what does not fit, print and allocate
 without measure, exit where others wait, nest and repeat, and give instructions operands of every wrong kind. What each
@@ -57,7 +57,7 @@ SPACES = {".shared": "tile", ".local": "loc", ".global": "%d0", "": "%d0", ".par
 
 
 def addresses() -> list[tuple[str, str]]:
-    """Accesses of wild addresses: from a variable, and through a register, generic where no space is written."""
+    """Accesses to wild addresses: from a variable and through a register, generic if no space is written."""
     table = ".const .align 8 .b8 table[16] = {1, 2, 3}; .global .align 8 .b8 vector[16];"
     cases = []
     for number, ((name, access), (space, base), place) in enumerate(product(ACCESSES.items(), SPACES.items(), PLACES)):
@@ -241,7 +241,7 @@ ALIGNMENTS = ("0", "3", "-1", "4096", "%d0", "1.5")
 
 
 def texts() -> list[tuple[str, str]]:
-    """What a kernel does with text and with memory that it asks for."""
+    """Kernels that use text, and memory that they allocate."""
     cases = []
     for number, form in enumerate(FORMATS):
         data = ", ".join(str(byte) for byte in form.encode()) + ", 0"

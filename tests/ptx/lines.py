@@ -10,7 +10,7 @@ WIDTHS = {"d": 64, "r": 32, "h": 16}
 
 
 def run_lines(code: str, values: dict[str, int], result: str) -> tuple[int, wf.ptx.Run]:
-    """Return what PTX lines leave in a register, from values in others, and the run."""
+    """Return the register and the run of PTX lines, given values in other registers."""
     loads, data = [], np.zeros(len(values) + 1, np.uint64)
     for at, (name, value) in enumerate(values.items()):
         data[at] = value

@@ -1,4 +1,4 @@
-"""Litmus tests: two or three threads, what each does, and whether that is a race by the memory model of PTX.
+"""Litmus tests: two or three threads, their operations, and whether they race under the PTX memory model.
 
 A test is a row: its name, where the threads are, the program of each, and the verdict with its reason. The threads run
 one after the other, so each load sees what the threads before it stored: that a run went well says nothing, and the

@@ -1,4 +1,4 @@
-"""PTX that nobody would write: files of the test data with mutations, and the hostile kernels of `hostile`.
+"""PTX that no programmer would write: mutated files of the test data, and the hostile kernels of `hostile`.
 
 Each is loaded and launched in both engines, with a small limit. Only a WarpfragError may come out, and both engines
 have to end alike: with the same error, or with the same memory, findings, counts and output. A test runs a sample;
@@ -59,7 +59,7 @@ def modules() -> dict[str, str]:
 
 @cache
 def files(name: str) -> list[str]:
-    """The kernels of a module, each in a module of its own with all that it names, if that is short enough."""
+    """Return the kernels of a module, each in its own module with everything that it names, if that is short enough."""
     return [text for text in entries_alone(modules()[name]) if len(text) <= MAX_FILE]
 
 
@@ -109,7 +109,7 @@ def truncate(text: str, source: random.Random) -> str:
 
 
 def change_words(text: str, source: random.Random) -> str:
-    """Delete, double, swap or replace a word."""
+    """Delete, duplicate, swap or replace a word."""
     words = WORDS.findall(text)
     at, other = source.randrange(len(words)), source.randrange(len(words))
     kind = source.randrange(4)
@@ -125,7 +125,7 @@ def change_words(text: str, source: random.Random) -> str:
 
 
 def change_lines(text: str, source: random.Random) -> str:
-    """Delete, double, swap or move lines."""
+    """Delete, duplicate, swap or move lines."""
     lines = text.split("\n")
     at, other = source.randrange(len(lines)), source.randrange(len(lines))
     kind = source.randrange(4)
@@ -151,7 +151,7 @@ def change_type(text: str, source: random.Random) -> str:
 
 
 def change_register(text: str, source: random.Random) -> str:
-    """Put another register, a number or an address where a register is."""
+    """Replace a register with another register, a number or an address."""
     registers = re.findall(r"%[a-z]+\d+", text) or ["%r1"]
     other = source.choice(registers)
     return _replaced(r"%[a-z]+\d+", (other, f"[{other}]", f"{{{other}, {other}}}", "_", "%tid.x", "7"), text, source)
@@ -172,7 +172,7 @@ MUTATIONS = (
 
 
 def outcome(text: str, engine: str, checks: tuple[str, ...], limit: int) -> dict[str, object]:
-    """How a module ends in an engine: its error, or what all its entries left."""
+    """Return the outcome of a module in an engine: its error, or the memory that its entries left."""
     ends: dict[str, object] = {}
     try:
         module = wf.ptx.load(text if "\n" in text else f"{text}\n")
@@ -210,7 +210,7 @@ def outcome(text: str, engine: str, checks: tuple[str, ...], limit: int) -> dict
 
 
 def failure(text: str, checks: tuple[str, ...] = (), limit: int = 3000) -> str:
-    """What is wrong with how a module ends, if something is: an error that is not ours, or engines that differ."""
+    """Return the problem with an outcome, if there is one: a foreign error, or engines that differ."""
     ends = []
     for engine in ("reference", "compiled"):
         try:
@@ -231,7 +231,7 @@ def failure(text: str, checks: tuple[str, ...] = (), limit: int = 3000) -> str:
 
 
 def case(number: int, count: int) -> tuple[str, tuple[str, ...], int]:
-    """A text, its checks and its limit: so many mutated files come first, then the hostile kernels."""
+    """Return a text, its checks and its limit: the mutated files come first, then the hostile kernels."""
     if number < count:
         return mutated(number), ((), ("memory", "barriers"))[number % 2], 3000
     kernel = kernels()[number - count]
@@ -239,7 +239,7 @@ def case(number: int, count: int) -> tuple[str, tuple[str, ...], int]:
 
 
 def work(first: int, last: int, step: int, count: int) -> None:
-    """Run some cases in this process, and print a line before and behind each."""
+    """Run some cases in this process, and print a line before and after each."""
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
     cached = machine_code.object_of
     machine_code.object_of = lambda text, level, *rest: (
@@ -270,7 +270,7 @@ def _cpu_seconds() -> float:
 
 
 def main() -> int:
-    """Run all cases in some processes; a process that dies is started again behind the case that killed it."""
+    """Run all cases in several processes; a process that dies is restarted after the case that killed it."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--files", type=int, default=5000)
     parser.add_argument("--kernels", type=int, default=500)

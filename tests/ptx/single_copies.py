@@ -18,7 +18,7 @@ DUMP = 8192  # bytes of shared memory that a launch which loads gives back
 
 
 class SingleCopy(NamedTuple):
-    """A kernel of `module`, a map and its tensor, the coordinates, and for a store what lies in shared memory."""
+    """A kernel of `module`, a map and its tensor, the coordinates and, for a store, the contents of shared memory."""
 
     entry: str
     map: dict
@@ -61,7 +61,7 @@ def stores(m, place, entry, data=None, tensor=None):
 
 
 def numbers(rng, kind, size):
-    """So many bytes of small random numbers."""
+    """Return bytes of small random numbers."""
     count = size // SIZES[kind]
     if kind in ("float16", "float32", "float64"):
         return (rng.integers(-64, 64, count) / 8).astype(kind).view(np.uint8)
@@ -77,7 +77,7 @@ def random_stores(rng, m, place, entry, in_shared, in_tensor):
 
 
 def edges():
-    """Stores and reductions of boxes of which a tensor ends inside a unit of 16 bytes."""
+    """Stores and reductions of boxes for tensors that end inside a 16-byte unit."""
     rng = np.random.default_rng(5)  # of all rows: what is computed follows their order
     row = partial(random_stores, rng)
     yield from edges_of_types(row)
@@ -212,7 +212,7 @@ def column(rank, slice_bytes, corners=None, pixels=30, kind="uint16", **more):
 
 
 def walks(slice_bytes):
-    """Columns of pixels of interleaved images: corners, offsets, strides of elements, swizzles, what is outside."""
+    """Columns of pixels of interleaved images: corners, offsets, element strides, swizzles, and pixels outside."""
     name = f"im2col il{slice_bytes}"
     for lower, upper, pixels, start in (
         ([0], [0], 14, (3, 3, 1)),
@@ -247,7 +247,7 @@ def walks(slice_bytes):
 
 
 def narrow(slice_bytes):
-    """Interleaved boxes with short rows, other places of the box, and what a launch ends with."""
+    """Interleaved boxes with short rows, other box positions, and launches that end with an error."""
     name = f"il{slice_bytes}"
 
     def sliced(kind, box, **more):

@@ -51,7 +51,7 @@ def kernel(by_thread: str, by_warps: str = "", **options: object) -> ptx.Kernel:
 
 
 def run(program: ptx.Kernel, shared: np.ndarray, cells: np.ndarray) -> tuple[np.ndarray, ptx.Run]:
-    """Tensor memory after a kernel, and the run."""
+    """Return tensor memory after a kernel, and the run."""
     image = np.zeros(whole(shared.size), np.uint8)
     image[: shared.size] = shared.reshape(-1)
     out = np.zeros_like(cells)

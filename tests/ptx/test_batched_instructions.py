@@ -1,4 +1,4 @@
-"""What the compiled engine does for many lanes at once, against the interpreter: warps, boxes, mbarriers, polling."""
+"""Batched execution in the compiled engine, compared with the interpreter: warps, boxes, mbarriers, polling."""
 
 import numpy as np
 import pytest
@@ -21,7 +21,7 @@ BLOCKS, THREADS = 3, 64
 
 
 def launch_both(text, results, args=(), blocks=BLOCKS, **options):
-    """What both engines leave in `results` words of each thread, and count: the same. Returns it, and the last run."""
+    """Run both engines, check that results and counts are equal, and return the results and the last run."""
     found = []
     for engine in ENGINES:
         out = np.zeros((blocks * THREADS, results), np.uint32)
@@ -93,7 +93,7 @@ BOTH: bar.warp.sync -1;"""
 
 @pytest.fixture
 def taken(monkeypatch):
-    """Whether each tensor copy was made for all its lanes at once."""
+    """Return True for each tensor copy that was made for all its lanes at once."""
     noted = []
     run = BoxCopies.run
 
@@ -106,7 +106,7 @@ def taken(monkeypatch):
 
 
 def load_boxes(starts, swizzle=0, box=(8, 16)):
-    """What both engines load: a box for each block, from a tensor of 40 x 64 numbers; -1 where nothing comes."""
+    """Return what both engines load: a box for each block, from a tensor of 40 x 64 numbers; -1 for unwritten words."""
     tensor = np.arange(40 * 64, dtype=np.int32).reshape(40, 64)
     text = hopper_kernels.HEAD + hopper_kernels.load("k", 2)
     size = 4 * box[0] * box[1]
@@ -377,7 +377,7 @@ def polls(run):
 
 
 def test_a_thread_that_polls_sleeps_until_the_barrier_changes():
-    """One warp runs a loop of 4000 rounds, the other asks again and again whether it has arrived."""
+    """One warp runs a loop of 4000 iterations, and the other polls until it has arrived."""
     body = """  mov.u32 %r1, bars; setp.eq.u32 %p0, %tid_, 0; @%p0 mbarrier.init.shared::cta.b64 [bars], 32; bar.sync 0;
   mov.u32 %o0, 0; setp.lt.u32 %p3, %tid_, 32; @%p3 bra ASK;
   mov.u32 %r20, 0;
@@ -421,7 +421,7 @@ def test_a_kernel_is_compiled_once_interpreting_has_cost_as_much(monkeypatch):
 
 
 def test_only_the_code_that_runs_is_compiled():
-    """A chunk that no lane reaches has no machine code, and is compiled when a lane reaches it."""
+    """A chunk that no lane reaches has no machine code; it is compiled when a lane reaches it."""
     ways = [
         "\n".join(f"  mad.lo.u32 %x, %x, {3 + 2 * at}, {way};" for at in range(compiled_engine.CHUNK))
         for way in range(3)

@@ -1,4 +1,4 @@
-"""Calls that need more than a jump: functions that call themselves, functions by address, those of the driver."""
+"""Calls that need more than a jump: recursive functions, functions by address, driver functions."""
 
 import pytest
 
@@ -196,7 +196,7 @@ ret;
 
 
 def test_a_function_gives_its_stack_back():
-    """A thousand calls of 408 bytes are more than the stack has."""
+    """A thousand calls of 408 bytes exceed the stack."""
     out, _ = run(
         "mov.u32 %r6, 0; mov.u32 %r7, 0;\nLOOP:\n{ .param .b32 p; .param .b32 r; st.param.b32 [p], %r6;\n"
         "call.uni (r), take, (p); ld.param.b32 %r5, [r]; }\nadd.u32 %r7, %r7, %r5;\nadd.u32 %r6, %r6, 1;\n"

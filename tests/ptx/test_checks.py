@@ -1,4 +1,4 @@
-"""Mistakes planted in correct kernels are found, of the right kind and at the right line; the kernels are clean."""
+"""Mistakes planted in correct kernels are found with the right kind and line; the kernels themselves are clean."""
 
 import numpy as np
 import pytest
@@ -95,7 +95,7 @@ def test_a_finding_says_who_and_where():
 
 
 def test_unrolled_copies_of_one_mistake_are_one_finding():
-    """rowsum.cu has one `__syncthreads()` too few before line 9, and one too few inside the loop that is unrolled."""
+    """rowsum.cu lacks one `__syncthreads()` before line 9, and one inside the unrolled loop."""
     kernel = wf.ptx.load("sample:rowsum.ptx")["rowsum"]
     arrays = [np.ones((2, 128), np.float32), np.zeros(2, np.float32)]
     run = kernel.launch(grid=2, block=128, args=arrays, checks="all")
@@ -157,7 +157,7 @@ REUSES = {  # statements of the first thread behind the last wait, and what is s
 @pytest.mark.parametrize("name", ["bulk", "st.async", "phases"])
 @pytest.mark.parametrize("reuse", REUSES)
 def test_memory_of_a_valid_mbarrier_is_not_used_again(name, reuse):
-    """Undefined by the manual: the finding names both lines, the thread and the mbarrier."""
+    """Undefined according to the manual: the finding names both lines, the thread and the mbarrier."""
     statements, said = REUSES[reuse]
     text = text_of(name).replace(TAIL, "\nbar.sync 0;\n" + "\n".join(f"@%p1 {line}" for line in statements) + TAIL)
     run = run_checks(text, name)

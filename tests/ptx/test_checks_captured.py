@@ -1,4 +1,4 @@
-"""Captured kernels that a GPU ran rightly, under all checks: clean, but for the races that their authors wrote.
+"""Captured kernels that ran correctly on a GPU, under all checks: clean, except for races that their authors wrote.
 
 `KNOWN` has every finding that is right by the memory model although the H200 gave the same result each time. Kernels of
 `SLOW` are left out unless WARPFRAG_CHECK_EVERYTHING is set.

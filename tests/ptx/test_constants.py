@@ -1,4 +1,4 @@
-"""Constant expressions: what ptxas 13.0 and 13.4 write for `.global .u64 x = EXPRESSION`, and what is refused."""
+"""Constant expressions: the values that ptxas 13.0 and 13.4 write for `.global .u64 x = EXPRESSION`, and errors."""
 
 import pytest
 

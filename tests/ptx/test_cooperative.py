@@ -1,4 +1,4 @@
-"""Grids whose blocks wait for each other: grid.sync() of cooperative groups, and barriers by hand."""
+"""Grids whose blocks wait for each other: grid.sync() of cooperative groups, and hand-written barriers."""
 
 from pathlib import Path
 
@@ -185,7 +185,7 @@ done:
     ],
 )  # fmt: skip
 def test_lanes_that_wait_for_memory_which_nobody_changes_are_a_deadlock(text, name, grid, block, line, said):
-    """A grid barrier that not all blocks reach, a flag that nobody sets: who waits where, and who has left."""
+    """A grid barrier that not all blocks reach, a flag that is never set: the error names the waiting threads."""
     arrays = [np.zeros(1024, np.int32) for _ in range(2)] if name == "two_phases" else [np.zeros(1024, np.int32)]
     arguments = [*arrays, grid * block] if name == "two_phases" else arrays
     kernel = wf.ptx.load(text)[name]
@@ -206,7 +206,7 @@ def test_lanes_that_wait_for_memory_which_nobody_changes_are_a_deadlock(text, na
 
 @pytest.mark.slow
 def test_a_flag_that_comes_late_is_no_deadlock():
-    """The lanes that work let those that read the flag by, again and again."""
+    """The lanes that work repeatedly yield to those that read the flag."""
     text = FLAG.replace("{turns}", "9000").replace("{store}", "st.volatile.shared.u32 [word], 1;")
     out = np.zeros(1, np.uint32)
     kernel = wf.ptx.load(text)["flag"]
@@ -217,7 +217,7 @@ def test_a_flag_that_comes_late_is_no_deadlock():
 
 @pytest.mark.one_engine
 def test_blocks_that_have_not_begun_may_still_change_memory():
-    """Here they never begin, and the launch ends at its limit: on a GPU they may run beside the others."""
+    """Here they never start, and the launch ends at its limit; on a GPU they may run beside the others."""
     kernel = wf.ptx.load(BARRIER.replace("@%p bra done;", "@%p ret;"))["ring"]
     with pytest.raises(wf.errors.PtxError, match="its limit of .*: it may never end"):
         kernel.launch(

@@ -1,4 +1,4 @@
-"""Arrays with an address: tables of pointers, tables of tables, structures that point, and addresses that are gone."""
+"""Arrays with fixed addresses: tables of pointers, tables of tables, structures with pointers, and stale addresses."""
 
 import copy
 import gc

@@ -14,7 +14,7 @@ SEEDS = 6
 
 
 class Writer:
-    """A body of random statements, nested; `%r4` to `%r11` are what it computes with."""
+    """A body of random nested statements that compute with `%r4` to `%r11`."""
 
     def __init__(self, seed):
         self.rng, self.lines, self.labels = random.Random(seed), [], 0
@@ -36,7 +36,7 @@ class Writer:
         return guard
 
     def block(self, depth, *, together):
-        """Some statements; `together` where all threads of a block of threads come by."""
+        """Return some statements; with `together`, all threads of a block reach them."""
         for _ in range(self.rng.randrange(2, 6)):
             kinds = ["compute", "compute", "memory", "atomic", "pause"]
             kinds += ["branch", "branch", "loop", "loop"] if depth < 3 else []

@@ -1,4 +1,4 @@
-"""Arithmetic of floats against exact fractions: one rounding, in every mode."""
+"""Float arithmetic compared with exact fractions: one rounding, in every mode."""
 
 from fractions import Fraction
 from itertools import product

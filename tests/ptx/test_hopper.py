@@ -1,4 +1,4 @@
-"""Tensor copies, transaction barriers and clusters: what an H200 left in memory, launch by launch.
+"""Tensor copies, transaction barriers and clusters: the memory that an H200 left, launch by launch.
 
 `hopper_launches` has small launches and `hopper_kernels` their PTX; `h200.json` what an H200 with driver 580 made of
 each: digests of its outputs, or the error. `cases.json` and `memory.npz` are launches of nvcc's and Triton's kernels
@@ -35,7 +35,7 @@ def module():
 
 
 def arguments(case):
-    """The arguments of a launch, and its outputs by their place."""
+    """Return the arguments of a launch, and its outputs by their index."""
     args, outputs = [], {}
     for place, item in enumerate(case["args"]):
         if "scalar" in item:
@@ -147,7 +147,7 @@ def test_kernels_of_nvcc_and_triton_leave_what_the_gpu_left(name):
 
 
 def test_a_bit_of_an_address_is_a_bit_of_the_rank():
-    """Triton reaches the neighbour by an exclusive or with bit 24, in place of mapa."""
+    """Triton reaches the neighbour by xor with bit 24, instead of mapa."""
     text = """.version 8.7
 .target sm_90
 .address_size 64
@@ -185,7 +185,7 @@ ret;
 
 @pytest.mark.parametrize(("mask", "kept"), [("-16777217", 14), ("0xfcfffff8", 12), ("-251658241", 0)])
 def test_a_cleared_bit_of_an_address_is_one_of_the_rank(mask, kept):
-    """Triton and CUTLASS reach the first block of a pair so; a mask of the lower bits leaves a number."""
+    """Triton and CUTLASS reach the first block of a pair in this way; a mask of the lower bits leaves a number."""
     text = """.version 8.7
 .target sm_90
 .address_size 64

@@ -1,4 +1,4 @@
-"""What ends a launch with tensor copies, mbarriers and clusters, and what its message says."""
+"""Errors that end a launch with tensor copies, mbarriers and clusters, and their messages."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Products and attention in the manner of Hopper's libraries: what an H200 left (`hopper_products`)."""
+"""Products and attention in the style of Hopper libraries, compared with an H200's memory (`hopper_products`)."""
 
 import hashlib
 import zipfile

@@ -47,7 +47,7 @@ NARROW = """.version 8.0
 
 
 class FakeTensor:
-    """What is asked of a tensor of PyTorch; its memory is that of an array."""
+    """The interface of a PyTorch tensor that is used; its memory is that of an array."""
 
     __module__ = "torch"
     layout = "torch.strided"
@@ -79,7 +79,7 @@ class FakeTensor:
 
 
 class Exporter:
-    """An array of a library that speaks DLPack."""
+    """An array of a library that supports DLPack."""
 
     def __init__(self, array, device=1):
         self.array, self.device = array, device
@@ -92,7 +92,7 @@ class Exporter:
 
 
 class Interface:
-    """An array that shows its memory the old way."""
+    """An array with NumPy's older array interface."""
 
     def __init__(self, array):
         self.array = array
@@ -100,7 +100,7 @@ class Interface:
 
 
 class OnGpu:
-    """An array of CuPy, as numba and others see it."""
+    """A CuPy array, as numba and others see it."""
 
     __cuda_array_interface__ = {"data": (16, False)}  # noqa: RUF012
 
@@ -219,7 +219,7 @@ def test_addresses_of_32_bits():
 
 
 def counted(kernel):
-    """What a kernel that counts in a variable of its module reads, and leaves there: run in another process."""
+    """Return the value that a counting kernel reads and leaves in a module variable, in another process."""
     out = np.zeros(2, np.uint32)
     run = kernel.launch(1, 32, [out])
     return out.tolist(), int(kernel.module.symbols["counter"]), run.uncertain

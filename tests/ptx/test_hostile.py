@@ -1,4 +1,4 @@
-"""Hostile and unusual PTX: faults have a line, a thread and an address, and both engines end alike."""
+"""Hostile and unusual PTX: faults have a line, a thread and an address, and both engines end in the same way."""
 
 # ruff: noqa: E501 (a kernel is a line)
 import subprocess

@@ -1,4 +1,4 @@
-"""Real kernels of nvcc and Triton: every byte that an H200 left in memory."""
+"""Real nvcc and Triton kernels: every byte of memory equals an H200's."""
 
 import json
 from pathlib import Path
@@ -60,7 +60,7 @@ def test_evidence_names_what_an_assembler_may_contract():
 
 @pytest.mark.parametrize(("target", "expected"), [("sm_80", 2.0**-44), ("sm_80, debug", 0)])
 def test_a_debug_module_is_not_contracted(target, expected):
-    """-G turns the assembler's optimizations off: an H200 then rounds product and sum."""
+    """-G disables the assembler's optimizations: an H200 then rounds product and sum separately."""
     text = f""".version 8.0
 .target {target}
 .address_size 64

@@ -1,4 +1,4 @@
-"""How a kernel is launched: arguments by kind and size, extents, and what is refused."""
+"""Launching a kernel: arguments by type and size, extents, and errors."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Modules linked: names found in other modules, names of their own, and what a linker says of the rest."""
+"""Linked modules: names in other modules, local names, and linker errors."""
 
 from pathlib import Path
 
@@ -14,7 +14,7 @@ CALL = ".visible .entry k() { call.uni f, (); ret; }\n"
 
 
 def reader(name, variable):
-    """An entry that stores what a variable holds."""
+    """An entry that stores the value of a variable."""
     return f""".visible .entry {name}(.param .u64 out) {{
 .reg .u64 %a; .reg .u32 %r; ld.param.u64 %a, [out]; ld.global.u32 %r, [{variable}]; st.global.u32 [%a], %r; ret; }}
 """

@@ -1,4 +1,4 @@
-"""Every litmus test (`litmus`): a race is reported where the memory model has one, and nothing where it has none."""
+"""Every litmus test (`litmus`): a race is reported if and only if the memory model has one."""
 
 import numpy as np
 import pytest
@@ -33,7 +33,7 @@ def instruction(text, number):
 
 
 def kernel(place, programs):
-    """The threads one after the other: thread k runs at its own label, the others pass by."""
+    """The threads one after the other: thread k runs at its own label, and the others skip it."""
     who = {"lanes": "%laneid", "warps": "%r5", "blocks": "%ctaid.x", "cluster": "%ctaid.x"}[place]
     body = []
     together = {"S", "V", "B"}

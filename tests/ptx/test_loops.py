@@ -1,4 +1,4 @@
-"""The C loops of the compiled engine, its cache on disk, and launches in installations that lack one of them."""
+"""The C loops of the compiled engine, its disk cache, and launches in installations that lack one of them."""
 
 from __future__ import annotations
 
@@ -230,7 +230,7 @@ def test_an_object_under_another_name_is_not_found(folder):
 
 
 def damage(rng, number, path, other):
-    """Damage a file: flip a bit, cut it, exchange it for another file, or extend it."""
+    """Damage a file: flip a bit, truncate it, replace it with another file, or extend it."""
     data = bytearray(path.read_bytes())
     match number % 4:
         case 0:

@@ -119,7 +119,7 @@ def test_contraction_reads_attributes(steps):
 
 
 def has_fused_sum(text: str) -> bool:
-    """Whether a sum of a kernel is fused with its product."""
+    """Return True if a sum of a kernel is fused with its product."""
     steps = wf.ptx.load(text)["k"].program.instructions
     return any(isinstance(step.action, LaneOp) and step.action.fused is not None for step in steps)
 

@@ -30,7 +30,7 @@ def test_loops_of_different_lengths_and_early_returns():
 
 @pytest.mark.slow
 def test_a_lane_that_holds_a_lock_gets_its_turn():
-    """Lanes of one warp take a spin lock in turn: those that spin must let the holder by."""
+    """Lanes of one warp take a spin lock in turn: spinning lanes must let the holder proceed."""
     lock = np.zeros(4, np.uint32)
     run(
         "add.u64 %rd4, %rd1, 8;\nSPIN:\natom.global.cas.b32 %r5, [%rd1], 0, 1;\nsetp.ne.u32 %p1, %r5, 0;\n"
@@ -87,7 +87,7 @@ def test_shuffles_votes_and_matches_in_part_of_a_warp():
 
 
 def test_lanes_wait_for_the_others_of_a_mask():
-    """One half comes to the shuffle later than the other; both take part in it."""
+    """One half of the warp reaches the shuffle later than the other; both participate."""
     out, _ = run(
         "setp.lt.u32 %p1, %r1, 16;\nmov.u32 %r5, %r1;\n@%p1 bra MEET;\nadd.u32 %r5, %r5, 1000;\nMEET:\n"
         "shfl.sync.bfly.b32 %r6, %r5, 16, 31, -1;\nst.global.u32 [%rd3], %r6;",
@@ -157,7 +157,7 @@ def test_calls_of_functions_in_part_of_a_warp():
 
 
 def test_lanes_of_one_warp_that_name_different_members():
-    """Two sets of lanes execute one instruction together: each sees its own."""
+    """Two sets of lanes execute one instruction together: each sees only its own lanes."""
     out, _ = run(
         "and.b32 %r5, %r1, 1;\nsetp.eq.u32 %p1, %r5, 1;\nselp.b32 %r6, 0xAAAAAAAA, 0x55555555, %p1;\n"
         "redux.sync.add.u32 %r7, %r1, %r6;\nvote.sync.ballot.b32 %r8, %p1, %r6;\n"

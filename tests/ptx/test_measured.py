@@ -1,4 +1,4 @@
-"""Results of single instructions that an H200 gave, where a rule is easy to get wrong."""
+"""Results of single instructions on an H200, for rules that are easy to get wrong."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an H200 left in memory: variables, tables of pointers, cooperative grids and linked modules of nvcc 13.0.
+"""The memory that an H200 left: variables, tables of pointers, cooperative grids and linked modules of nvcc 13.0.
 
 `h200.json` was measured with driver 580 through its API: cuModuleGetGlobal, cuLaunchCooperativeKernel, cuLinkAddData.
 """

@@ -1,4 +1,4 @@
-"""The compiled engine against the readable one: every instruction that is compiled, on random and special codes."""
+"""The compiled engine compared with the interpreter: every compiled instruction, on random and special codes."""
 
 import numpy as np
 import pytest
@@ -67,7 +67,7 @@ GROUPS = {
 
 
 def codes(seed):
-    """Random codes, small numbers, and the special floats of both widths among others near them."""
+    """Return random codes, small numbers, and the special floats of both widths."""
     rng = np.random.default_rng(seed)
     found = rng.integers(0, 1 << 64, LANES, dtype=np.uint64)
     small = rng.integers(0, 70, LANES, dtype=np.uint64)
@@ -491,7 +491,7 @@ ret;
 @pytest.mark.parametrize("count", [1, 2, 4])
 @pytest.mark.parametrize("trans", ["", ".trans"])
 def test_rows_of_stmatrix_are_the_same_in_both(count, trans):
-    """Rows apart, rows at one address, and rows that several lanes give: bytes, counts and causes."""
+    """Separate rows, rows at one address, and rows that several lanes address: bytes, counts and causes."""
     registers = ", ".join(f"%r{10 + number}" for number in range(count))
     text = STMATRIX.format(count=count, trans=trans, registers=registers)
     rng = np.random.default_rng(count)

@@ -1,4 +1,4 @@
-"""CUDA C++ through the nvcc that is installed: compiled, kept by content, launched with structs and shared memory."""
+"""CUDA C++ through the installed nvcc: compiled, cached by content, launched with structs and shared memory."""
 
 from __future__ import annotations
 
@@ -126,7 +126,7 @@ def test_explain_finds_a_statement_by_its_first_line(folder, monkeypatch, capsys
 
 
 def test_a_copy_of_a_compiled_file_has_its_own_lines(folder):
-    """The PTX is kept by content, so a hit may have been compiled under another name, whose text has changed since."""
+    """PTX is cached by content, so a hit may have been compiled from a file whose text has changed since."""
     first, second = folder / "first.cu", folder / "second.cu"
     for file in (first, second):
         file.write_text(INLINED, encoding="utf-8")

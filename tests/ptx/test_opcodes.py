@@ -1,4 +1,4 @@
-"""Opcode rows against plain statements of what they mean; the approximate ones against an H200."""
+"""Opcode rows compared with plain definitions, and approximate opcodes with an H200."""
 
 import gzip
 import json
@@ -38,7 +38,7 @@ SPECIAL = [
 
 
 def compute(name, *codes, bits=32, count=None):
-    """What a row gives for lists of codes."""
+    """Return the result of a row for lists of codes."""
     action = find(name, 1 + len(codes) if count is None else count).action
     assert not isinstance(action, Refused), action
     arrays = []
@@ -73,7 +73,7 @@ def permuted(a, b, c):
 
 
 def parts(a, b, count, operation, is_signed=False):
-    """An operation on each of so many parts of 32 bits."""
+    """Return an operation applied to each of several parts of 32 bits."""
     bits = 32 // count
     pairs_of = [[value >> bits * at & (1 << bits) - 1 for value in (a, b)] for at in range(count)]
     return [operation(*(signed(value, bits) if is_signed else value for value in pair)) for pair in pairs_of]

@@ -1,4 +1,4 @@
-"""Reading PTX: what compilers write, what people write in inline asm, and what is no PTX."""
+"""Reading PTX: compiler output, hand-written inline asm, and text that is not PTX."""
 
 import random
 import re
@@ -228,7 +228,7 @@ def test_every_name_of_a_kernel_is_found():
 
 
 def written():
-    """The PTX of the kernels that are kept, by name: a few of those in the archive."""
+    """Return the PTX of stored kernels by name: a few of those in the archive."""
     yield from ((file.stem, file.read_text(encoding="utf-8")) for file in FILES)
     with zipfile.ZipFile(DATA / "kernels.zip") as kernels:
         for name in ("hopper", "matrix", "t_att_90", "t_sort_80", "t_mm_fp8_90"):
@@ -247,7 +247,7 @@ def test_reading_agrees_with_pyptx(text):
 
 
 def mutated(text, source):
-    """A text with some of its characters, words and lines changed, dropped or doubled."""
+    """Return a text with some characters, words and lines changed, deleted or duplicated."""
     for _ in range(source.randint(1, 4)):
         start = source.randrange(len(text))
         length = source.choice([1, 2, 8, 40, 300])
@@ -340,7 +340,7 @@ def test_malformed_statements_are_rejected(bad):
 
 
 def outcome(text, read=parse):
-    """All that was read, or what is wrong with it."""
+    """Return everything that was parsed, or the error."""
     try:
         return repr(read(text))
     except wf.errors.PtxError as error:
@@ -348,7 +348,7 @@ def outcome(text, read=parse):
 
 
 def read_at_once(text):
-    """A module whose bodies do not wait."""
+    """Return a module whose bodies are parsed immediately."""
     return Parser(tokens(text)).module()
 
 

@@ -1,4 +1,4 @@
-"""mma and wgmma that are multiplied later than they are issued: both engines leave the same registers."""
+"""mma and wgmma that are computed later than they are issued: both engines leave the same registers."""
 
 import zipfile
 from pathlib import Path
@@ -59,7 +59,7 @@ def check_both(body, stored, rounds=1):
 
 @pytest.fixture
 def lengths(monkeypatch):
-    """The products that are multiplied: how many instructions along K each has."""
+    """Return the number of instructions along K of each product that is computed."""
     noted = []
     multiply = PendingProducts.multiply
 

@@ -1,4 +1,4 @@
-"""Kernels that ptxas 13.0 compiles to something else than the PTX manual says, with the bytes an H200 left.
+"""Kernels for which the code of ptxas 13.0 differs from the PTX manual, with the bytes of an H200.
 
 The machine follows the manual. These tests show that: it differs from the H200 in the listed kernels alone, and each
 example of the documentation page leaves what the page gives as the manual's result.

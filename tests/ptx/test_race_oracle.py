@@ -1,4 +1,4 @@
-"""Random kernels against an independent happens-before oracle (`tools.race_oracle`): every race is found, nothing else.
+"""Random kernels compared with an independent happens-before oracle (`tools.race_oracle`): all races, and nothing else.
 
 `python -m tools.race_oracle 0 20000` runs many more.
 """

@@ -1,4 +1,4 @@
-"""Random kernels with what an H200 left of them: every opcode row that ptxas takes is among them.
+"""Random kernels with the memory that an H200 left: they contain every opcode row that ptxas accepts.
 
 `python -m tools.fuzz keep` makes the set of what `python -m tools.fuzz run --keep` chose on a GPU. The input of a
 kernel comes from its seed.

@@ -1,4 +1,4 @@
-"""How a launch runs: on several cores, interrupted, with its accesses checked and its wavefronts counted."""
+"""Running a launch: on several cores, interrupted, with checked accesses and counted wavefronts."""
 
 import _thread
 import threading

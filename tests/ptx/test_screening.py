@@ -1,4 +1,4 @@
-"""Screened launches: what compiled code proves clean is clean by the checks, and what it doubts they decide.
+"""Screened launches: the checks agree that launches proved clean are clean, and they decide the uncertain ones.
 
 Every planted mistake and every litmus test is launched twice, with the screen and without, for each check: findings,
 verdict, counts and memory are the same.
@@ -22,7 +22,7 @@ pytestmark = pytest.mark.one_engine
 
 @pytest.fixture
 def both(monkeypatch):
-    """A function that launches with the screen and without, compares the two, and gives the run or its error."""
+    """Return a function that launches with and without the screen, compares both, and returns the run or its error."""
 
     def launch_both(launch):
         seen = []

@@ -1,4 +1,4 @@
-"""One tensor copy for each launch: what an H200 with driver 580 left, by digests in `single_copies.json`.
+"""One tensor copy per launch, compared with an H200 with driver 580, by digests in `single_copies.json`.
 
 The digest of a load is that of the bytes that its barrier was told and of shared memory, of a store that of the tensor.
 """
@@ -39,7 +39,7 @@ def tensor_map(row, data):
 
 
 def left_by(module, copy, engine):
-    """A digest of what a copy leaves, and the summary of its launch."""
+    """Return a digest of the memory that a copy leaves, and a summary of its launch."""
     tensor = copy.tensor.copy()
     tensor_argument, place = tensor_map(copy.map, tensor), np.array(copy.place, np.int32)
     if copy.data is None:
@@ -55,7 +55,7 @@ def left_by(module, copy, engine):
 
 
 def stores_twice(copy):
-    """Whether a store writes a byte twice, in an order that nobody has specified: rows overlap."""
+    """Return True if a store writes a byte twice in an unspecified order, because rows overlap."""
     if copy.data is None or copy.entry.startswith("reduce"):
         return False
     places, inside = tensor_map(copy.map, copy.tensor).fields.elements(copy.place)

@@ -1,4 +1,4 @@
-"""Where instructions come from: .file and .loc, in errors and in counts."""
+"""The source lines of instructions: .file and .loc, in errors and in counts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Stores of several lanes to one address: the bytes that an H200 keeps, and which runs may still be called exact."""
+"""Stores of several lanes to one address: the bytes that an H200 keeps, and the runs that are still exact."""
 
 import random
 from pathlib import Path
@@ -82,7 +82,7 @@ def test_fragments_that_overlap_in_memory_are_uncertain():
 
 
 def random_stores(rng):
-    """A kernel of stores of many widths, to few places and with few values, and barriers here and there."""
+    """Return a kernel with stores of many widths, to few addresses and with few values, and some barriers."""
     lines = [".shared .align 16 .b8 cells[512];", "mov.u32 %r20, cells;"]
     for _ in range(rng.randint(4, 10)):
         if rng.random() < 0.3:

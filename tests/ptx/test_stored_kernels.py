@@ -1,4 +1,4 @@
-"""Kernels written for this: what an H200 left in memory, by its hash.
+"""Kernels written for these tests, compared with the hash of an H200's memory.
 
 `kernels.zip` has the PTX as nvcc 13.0 and Triton 3.6 wrote it, and the sources. `kernels.json` has the launches: arrays
 come from seeds (`seeded`), those that changed have the hash and the first bytes of what the GPU left.
@@ -63,7 +63,7 @@ def test_the_memory_is_what_the_gpu_left(name, engine_name):
 
 
 def test_what_a_kernel_prints_is_kept():
-    """Triton's device_print, as the GPU gave it."""
+    """Triton's device_print, as printed by the GPU."""
     case = CASES["t_checked_80"]
     args = [argument(given) for given in case["args"]]
     kernel = module(case["file"])[case["entry"]]

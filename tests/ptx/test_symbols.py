@@ -1,4 +1,4 @@
-"""Variables of a module by name: set and read from the host, shared by its kernels, kept between launches or not."""
+"""Module variables by name: set and read from the host, shared by kernels, kept between launches or not."""
 
 from pathlib import Path
 
@@ -35,7 +35,7 @@ TYPES = """.version 8.0
 
 
 def counts(module, times=2):
-    """What the kernel that counts in `counter` and `calls` reads each time."""
+    """Return the values that the kernel reads from `counter` and `calls` each time."""
     out = np.zeros(2, np.uint32)
     seen = []
     for _ in range(times):

@@ -1,4 +1,4 @@
-"""Mistakes with tensor memory, planted in correct kernels: each is found at its line, and without it nothing is."""
+"""Mistakes with tensor memory, planted in correct kernels: each is found at its line, and the kernels are clean."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def emitted(name):
 
 
 def without(text, part, number):
-    """The text with one of its lines blanked, so that the others keep their numbers; of a wait its branch too."""
+    """Return the text with one line blanked, so that line numbers stay the same; for a wait, also its branch."""
     lines = text.splitlines()
     at = [number for number, line in enumerate(lines) if part in line][number]
     lines[at] = ""
@@ -154,7 +154,7 @@ def test_without_checks_an_allocation_that_is_left_ends_the_launch():
 
 @pytest.mark.parametrize("columns", [32, 64, 128])
 def test_a_load_of_columns_that_nobody_wrote_is_found_where_its_value_is_stored(columns):
-    """Pipelined loops load columns before they know whether a turn follows: only a use of the value is a mistake."""
+    """Pipelined loops load columns before they know if an iteration follows: only using the value is a mistake."""
     text = probe_module("", columns=columns)
     unused = f"tcgen05.ld.sync.aligned.32x32b.x8.b32 {vector(8, 16)}, [%r6+8];\ntcgen05.wait::ld.sync.aligned;"
     stores = [line for line in text.splitlines() if "tcgen05.st." in line]
@@ -205,7 +205,7 @@ ret;
 
 
 def test_a_copy_may_overwrite_the_address_of_an_allocation():
-    """The manual names no proxy for what tcgen05.alloc writes; a store of a thread there needs a fence."""
+    """The manual names no proxy for the write of tcgen05.alloc; a thread's store there needs a fence."""
     arguments = [np.ones(32, np.uint32), np.zeros(32, np.uint32)]
     launched = ptx.load(ADDRESS_THEN_COPY.replace("{store}", ""))["k"].launch(1, 32, arguments, checks="all")
     assert (launched.findings, arguments[1].tolist()) == ([], [1] * 32)
@@ -266,7 +266,7 @@ ret;
 
 
 def test_a_commit_tells_of_the_copies_that_its_thread_has_waited_for():
-    """The producer of a warp-specialised product reuses a stage when the commit says that it was consumed."""
+    """The producer of a warp-specialised product reuses a stage when the commit signals that it was consumed."""
     wait = "F: mbarrier.try_wait.parity.shared::cta.b64 %p3, [full], 0;\n@!%p3 bra F;"
     arguments = [np.arange(64, dtype=np.uint32), np.zeros(64, np.uint32)]
     launched = ptx.load(REUSED_STAGE.replace("{wait}", wait))["k"].launch(1, 64, arguments, checks="all")

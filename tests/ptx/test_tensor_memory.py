@@ -30,7 +30,7 @@ PRODUCTS = [
 
 
 def matrices(t):
-    """A, B and C that every format has and whose sums are exact, pruned where A is sparse."""
+    """Return A, B and C that are exact in every format, with exact sums; a sparse A is pruned."""
     m, n, k = t.shape
     low = 0 if t.b.format.name == "u8" else -3
     A, B = RANDOM.integers(-3, 4, (m, k)).astype(float), RANDOM.integers(low, 4, (k, n)).astype(float)
@@ -40,7 +40,7 @@ def matrices(t):
 
 @pytest.mark.parametrize(("name", "shape", "reason"), PRODUCTS)
 def test_emitted_kernels_give_the_product(name, shape, reason):
-    """Every sum is exact: one that is computed by another rule than the GPU's gives the same here."""
+    """All sums are exact, so the result does not depend on the rule."""
     t = wf.get(name, **shape)
     target = "sm_103a" if shape.get("k") == 96 else "sm_100a"
     module = ptx.load(wf.emit(t, lang="ptx", arch=target))
@@ -108,7 +108,7 @@ LOADS = [
 
 @pytest.mark.parametrize(("shape", "packed"), LOADS)
 def test_loads_and_stores_move_what_their_layouts_say(shape, packed):
-    """A load from column 8 and lanes 16.. of each warp, stored elsewhere: against formulas of the ISA."""
+    """A load from column 8 and lanes 16.. of each warp, stored to other columns: compared with the ISA's formulas."""
     split = ", 6" if shape.startswith("16x32bx2") else ""
     pack, unpack = (f".pack::{packed}", f".unpack::{packed}") if packed else ("", "")
     base = 0 if shape.startswith("32") else 16
@@ -175,7 +175,7 @@ def test_copies_shifts_and_reductions():
 
 
 def integer_tile(t, A, B):
-    """The images of A and B behind each other, and their descriptors."""
+    """Return consecutive images of A and B, and their descriptors."""
     tiles = t.a.store(A), t.b.store(B)
     start = -(-tiles[0].memory.size // 1024) * 1024
     image = np.zeros(start + tiles[1].memory.size, np.uint8)
@@ -206,7 +206,7 @@ def test_lane_masks_and_the_factor_of_d():
 
 @pytest.mark.slow
 def test_each_part_of_d_has_its_own_copy_of_a_in_tensor_memory():
-    """Rows in lanes 64.. are another A: the second half of the columns is its product. And A is shifted afterwards."""
+    """Rows in lanes 64.. belong to another A: the second half of the columns is its product. Then A is shifted."""
     t = wf.get(f"{MMA}.ws.cta_group::1.kind::i8", m=64, n=64, a="s8", b="s8")
     A, other, B = (RANDOM.integers(-5, 5, shape).astype(np.int8) for shape in ((64, 32), (64, 32), (32, 64)))
     image, lines = integer_tile(t, A, B)

@@ -1,4 +1,4 @@
-"""Textures and surfaces: what an H200 gave, in both engines, and what is refused."""
+"""Textures and surfaces: an H200's results, in both engines, and errors."""
 
 from __future__ import annotations
 

@@ -259,7 +259,7 @@ ld.shared.u32 %r9, [%r8];"""
 
 @pytest.mark.parametrize(("checks", "expected"), [("all", ("findings", {"barrier"})), ("races", ("incomplete", set()))])
 def test_more_threads_do_not_arrive_at_a_named_barrier_than_it_counts(checks, expected):
-    """Both halves of the block execute one bar.sync, as consumers do that should have a barrier each."""
+    """Both halves of the block execute one bar.sync, like consumers that should each have their own barrier."""
     array = np.zeros(256, np.uint32)
     text = kernel("bar.sync 2, 128;\nst.global.u32 [%rd3], %r4;")
     run = wf.ptx.load(text)["k"].launch(1, 256, [array], checks=checks, level="ptx")
@@ -374,7 +374,7 @@ def test_a_lock_needs_fences(fence, kinds):
 
 @pytest.mark.parametrize(("fence", "expected"), [("membar.cta;", "clean"), ("", "incomplete")])
 def test_a_flag_without_an_acquire_is_not_judged(fence, expected):
-    """Programs rely on it, and the model does not order it."""
+    """Programs rely on it, although the model does not order it."""
     body = f"""@%p1 st.shared.u32 [%r2+2048], 0;
 {SYNC}@%p1 st.volatile.shared.u32 [%r2], 7;
 @%p1 membar.cta;

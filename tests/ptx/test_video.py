@@ -1,4 +1,4 @@
-"""Scalar video instructions: what an H200 gave, in both engines, and what is refused."""
+"""Scalar video instructions: an H200's results, in both engines, and errors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Random kernels of two warpgroups that store tiles, multiply them by wgmma, and synchronise often enough, or not.
+"""Random kernels of two warpgroups that store tiles, multiply them with wgmma, and may lack synchronisation.
 
 `text_of(seed)` is always the same kernel. Some instructions that order the others are left out or put elsewhere.
 """
@@ -47,7 +47,7 @@ class Kernel:
         self.care = self.rng.choice([1.0, 1.0, 0.96, 0.85])  # the share of orders that are kept
 
     def maybe(self, text):
-        """Append an instruction that orders others, or leave it out."""
+        """Append an instruction that orders others, or omit it."""
         if self.rng.random() < self.care:
             self.lines.append(text)
 
@@ -84,7 +84,7 @@ class Kernel:
             self.only(who, ["fence.proxy.async;"])
 
     def multiply(self, tile, group, number):
-        """Multiply a tile by wgmma in one warpgroup or both, and perhaps wait for it."""
+        """Multiply a tile with wgmma in one warpgroup or both, and wait for it in some cases."""
         at = tile * TILE
         registers = ", ".join(f"%f{4 * number + index}" for index in range(4))
         issue = "wgmma.mma_async.sync.aligned.m64n8k16.f32.f16.f16"

@@ -1,4 +1,4 @@
-"""Cubins, fatbins and host binaries: what is read from them, and what is said about damaged and closed ones."""
+"""Cubins, fatbins and host binaries: their contents, and the errors for damaged files and closed libraries."""
 
 from __future__ import annotations
 
@@ -238,7 +238,7 @@ def read_everything(data):
 
 
 def mutated(data, rng):
-    """A file that was cut, overwritten, shortened in the middle, or has a wrong bit in its first tables."""
+    """Return a file that was truncated, overwritten, shortened in the middle, or has a wrong bit in its tables."""
     changed = bytearray(data)
     category, place = rng.randrange(5), rng.randrange(len(data) - 8)
     if category == 0:

@@ -1,4 +1,4 @@
-"""Machine code in both engines: kernels from PTX through ptxas, against NumPy and what an H200 left."""
+"""Machine code in both engines: kernels from PTX through ptxas, compared with NumPy and an H200's memory."""
 
 from __future__ import annotations
 
@@ -506,7 +506,7 @@ def test_cluster_registers_in_machine_code_are_those_of_ptx(cluster, tmp_path):
 
 
 def both_engines(seed, folder):
-    """Return what a random kernel leaves in each engine."""
+    """Return the memory that a random kernel leaves in each engine."""
     kernel = generate(seed)
     module = assemble(kernel.text(), folder, arch_of(kernel.text()))
     left = []

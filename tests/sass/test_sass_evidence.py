@@ -1,4 +1,4 @@
-"""The evidence of machine code: when a spelling counts as compared, and kernels that probe one instruction."""
+"""The evidence for machine code: when a spelling counts as compared, and kernels that probe one instruction."""
 
 from __future__ import annotations
 
@@ -202,7 +202,7 @@ def test_probes_give_each_spelling_enough_operands():
 
 
 class WrongGpu:
-    """A GPU that computes what the machine computes, but for one bit of a word, and rejects an encoding."""
+    """A GPU that computes like the machine, except for one bit of a word, and rejects an encoding."""
 
     def __init__(self, word, rejected=0):
         self.word, self.rejected = word, rejected.to_bytes(16, "little")[:8]

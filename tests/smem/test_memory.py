@@ -76,7 +76,7 @@ def test_without_a_pitch_rows_follow_each_other():
 
 @pytest.mark.parametrize(("swizzle", "conflicts"), [(0, 7), (32, 3), (64, 1), (128, 0)])
 def test_a_swizzle_spreads_a_column_of_units_over_the_banks(swizzle: int, conflicts: int):
-    """Eight rows, 128 bytes apart, of which ldmatrix reads 16 bytes each."""
+    """Eight rows, 128 bytes apart; ldmatrix reads 16 bytes of each."""
     memory = Memory("row", pitch=128, swizzle=swizzle)
     rows = [memory.address(row=row, col=0, bits=16) for row in range(8)]
     assert bank_conflicts(rows, width=16) == conflicts
@@ -169,7 +169,7 @@ def test_movmatrix_does_what_an_h200_did():
     "stmatrix.sync.aligned.m16n8.x2.trans.shared.b8",
 ])  # fmt: skip
 def test_narrow_movers_go_by_their_layouts(name: str):
-    """Nobody captured these: each element must arrive at the place that the layouts name, bit by bit."""
+    """These were not captured: each element must arrive at the place that the layouts name, bit by bit."""
     mover = wf.get(name)
     random = np.random.default_rng(7)
     operand = mover.d or mover.a

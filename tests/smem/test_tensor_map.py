@@ -1,4 +1,4 @@
-"""Which tensor maps the driver takes: the answers of driver 580 to 18,000 random ones, and where a box lies.
+"""Tensor maps that the driver accepts: the answers of driver 580 to 18,000 random ones, and the positions of boxes.
 
 `driver_takes.txt` and `driver_takes_interleaved.txt` have a bit for each map, the first highest: whether
 cuTensorMapEncodeTiled or ...Im2col took it.
@@ -37,7 +37,7 @@ CORNERS = (-128, -129, 127, 128, -16, -17, 15, 16, -32768, -32769, 32767, 32768)
 
 
 def random_maps():
-    """The maps that the driver was asked about: mostly good, with something wrong here and there."""
+    """Return the maps that were passed to the driver: mostly valid, some with an error."""
     rng = random.Random(31)
 
     def pick(good, bad, share=0.93):
@@ -68,7 +68,7 @@ def random_maps():
 
 
 def interleaved_maps():
-    """Interleaved ones that it was asked about."""
+    """Return the interleaved maps that were passed to the driver."""
     rng = random.Random(47)
 
     def pick(good, bad, share=0.97):
@@ -125,7 +125,7 @@ def test_the_bytes_of_a_map_hold_all_that_it_says():
 
 
 def encoded_maps():
-    """Calls of cuTensorMapEncodeTiled on an H200: the fields, and the 128 bytes; none if the driver refused them."""
+    """Return calls of cuTensorMapEncodeTiled on an H200: the fields, and the 128 bytes, or none if rejected."""
     for call in json.loads(gzip.decompress(ENCODED.read_bytes())):
         dtype, _, address, dims, strides, box, steps, interleave, swizzle, promotion, fill, result, data = call
         numbers = (tuple(part) for part in (dims, strides, box, steps))

@@ -40,7 +40,7 @@ class Stopped(Exception):
 
 
 def make_stores(folder: Path) -> None:
-    """A store that is complete, and one of which a case and a half are done."""
+    """Return a complete store, and one with a case and a half done."""
 
     def stop(done: int, *_: object) -> None:
         if done == 6:
@@ -98,7 +98,7 @@ def put_folder(folder: Path, chance: random.Random, file: Path) -> None:
 
 
 def zeros(folder: Path, chance: random.Random, file: Path) -> None:
-    """The files that a power cut leaves."""
+    """Return the kinds of files that a power failure leaves."""
     file.write_bytes(bytes(file.stat().st_size))
 
 
@@ -106,7 +106,7 @@ DAMAGES = {damage.__name__: damage for damage in (flip, replace_byte, delete, tr
 
 
 def try_damage(stores: Path, folder: Path, seed: int) -> str:
-    """Damage a store at random, sweep it, and check what is said of it; in a word, what became of it."""
+    """Damage a store at random, sweep it, check the messages, and return the outcome in one word."""
     chance = random.Random(seed)
     begin = chance.choice(["complete", "stopped"])
     path = folder / f"{seed}.zarr"
@@ -158,7 +158,7 @@ LOOKED_AT = {
 @pytest.mark.parametrize("damage", LOOKED_AT)
 @pytest.mark.parametrize("begin", ["complete", "stopped"])
 def test_presence_and_size_are_looked_at_without_being_asked(stores, tmp_path, begin, damage: str):
-    """In a case that is done, and in one of which there is a record."""
+    """In a finished case, and in one that has a record."""
     path, (change, reason) = tmp_path / "sweep.zarr", LOOKED_AT[damage]
     shutil.copytree(stores / f"{begin}.zarr", path)
     file = "0/c/1/0" if begin == "complete" else "1/c/0/0"

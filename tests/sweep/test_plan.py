@@ -154,7 +154,7 @@ def test_distributions_are_what_they_are_called(name: str):
 
 
 def test_formats_only_round_the_values():
-    """f64 has them all but as they were drawn; the other formats have what is nearest to that."""
+    """f64 has almost the generated values; the other formats have the nearest ones."""
     drawn = values("mma.m8n8k4.f64.f64.f64.f64", "normal")
     for name in (F16, FP8):
         row = wf.get(name).a.format

@@ -1,4 +1,4 @@
-"""A sweep has the products and figures of gemm and error_report; killed at any moment, it goes on and ends the same."""
+"""A sweep has the products and figures of gemm and error_report; killed at any moment, it resumes and ends the same."""
 
 from __future__ import annotations
 
@@ -206,7 +206,7 @@ def test_there_is_no_moment_at_which_it_must_not_be_killed(tmp_path, run_until):
 
 
 def test_nor_is_there_one_while_it_mends(tmp_path, run_until):
-    """A block with another bit, which only --verify notices: whatever comes after a kill need not be told to look."""
+    """A block with a wrong bit, which only --verify detects: a run after a kill need not request it."""
     plan, whole = toml(tmp_path, '[8, 6, 16]\ndata = "normal"\narch = "sm_90"'), tmp_path / "whole.zarr"
     sweep(SweepPlan.read(plan), whole)
 
@@ -236,7 +236,7 @@ def test_nor_is_there_one_while_it_mends(tmp_path, run_until):
 
 
 def stopping(monkeypatch, after: int, stop) -> None:
-    """Let something happen when so many blocks are written."""
+    """Call a function after a number of blocks are written."""
     write, number = sweep_store.StoreWriter.write, count(1)
 
     def writing(*given):
@@ -283,7 +283,7 @@ def test_a_disk_that_is_full_is_said_and_nothing_is_lost(tmp_path, monkeypatch, 
 
 
 def test_backends_that_are_not_there(tmp_path, monkeypatch, capsys):
-    """Without a GPU a sweep ends, and keeps what it has; so does one whose GPU has another architecture."""
+    """Without a GPU, a sweep ends and keeps its results, as does one whose GPU has another architecture."""
     monkeypatch.chdir(tmp_path)
     path = toml(tmp_path, '[8, 12, 16]\ndata = "normal"\narch = ["sm_80", "sm_90"]\nbackend = ["cpu", "native"]')
 
@@ -362,7 +362,7 @@ def test_a_scheduler_that_never_answers(tmp_path, monkeypatch):
 
 
 def test_a_scheduler_that_goes_away(tmp_path, monkeypatch, capsys):
-    """Or a worker that fails: what came before is kept.
+    """Or a worker that fails: earlier results are kept.
 
     The same plan goes on with workers that are processes, one of which is killed.
     """

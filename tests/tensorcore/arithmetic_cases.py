@@ -1,4 +1,4 @@
-"""What the arithmetic tests share: forms, the twins, and codes worth trying."""
+"""Helpers of the arithmetic tests: forms, both implementations, and interesting codes."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ def notable_codes(name: str) -> list[int]:
 
 
 def extreme_codes(name: str) -> list[int]:
-    """The ends of a format and what lies beside them: each tells one overflow, underflow or carry from another."""
+    """The ends of a format and their neighbours: each distinguishes one overflow, underflow or carry from another."""
     row = FORMATS[name]
     if not row.is_float:
         return notable_codes(name)

@@ -1,4 +1,4 @@
-"""Lets the tests of this folder import their helpers, whatever import mode pytest runs in."""
+"""Let the tests of this folder import their helpers in every import mode of pytest."""
 
 from __future__ import annotations
 

@@ -46,7 +46,7 @@ assert (found == 16).all()
 
 
 def python(program, **environment):
-    """Run a program with this interpreter; gives its exit status and what it wrote to stderr."""
+    """Run a program with this interpreter; return its exit status and its stderr."""
     done = subprocess.run(
         [sys.executable, "-c", program],
         check=False,
@@ -98,7 +98,7 @@ def test_every_rule_gives_the_codes_of_the_reference():
 
 
 def test_the_canary_is_about_the_last_bit():
-    """A sum rounded to nearest instead of truncated differs from what the reference gives."""
+    """A sum rounded to nearest instead of truncated differs from the reference."""
     operands = canary_operands(F16)
     a, b = (array.view(np.float16)[0].astype(np.float64) for array in operands[:2])
     nearest = (a @ b + operands.c.view(np.float32)[0]).astype(np.float32).view(np.uint32)
@@ -141,7 +141,7 @@ def unbounded_caches():
 
 
 def vary(number):
-    """What a user may vary without end: spellings, K, targets, tiles, layouts, memories, figures, wrong words."""
+    """Vary everything without a limit: spellings, K, targets, tiles, layouts, memories, figures, wrong words."""
     name, height = spellings(100)[number], number % 7 + 1
     mma = wf.get(name + " " * number)
     wf.execute(name, np.zeros((32, 4), np.uint32), np.zeros((32, 2), np.uint32))
@@ -180,7 +180,7 @@ def test_a_kernel_remembers_the_order_of_a_few_k():
 @pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="needs Linux's process status")
 def test_a_long_and_narrow_product_takes_little_memory():
-    """B is prepared a whole block of columns wide, whatever N: 1 x 1 x 400,000 took 2 GB once."""
+    """B is prepared a whole block of columns wide for every N: 1 x 1 x 400,000 once took 2 GB."""
     program = f"""
 import numpy as np, pathlib, warpfrag as wf
 A, B = np.ones((1, 400_000), np.float16), np.ones((400_000, 1), np.float16)

@@ -1,4 +1,4 @@
-"""Captured results of real GPUs: every code equal, and the index says what the data hold."""
+"""Captured results of real GPUs: every code is equal, and the index matches the data."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from warpfrag.tensorcore.execute_wgmma import run_wgmma_cases
 
 @cache
 def captured_cases() -> dict[str, list[tuple[str, CapturedCase | WgmmaCase]]]:
-    """What real GPUs gave, by instruction, and on which architecture."""
+    """Return the results of real GPUs by instruction and architecture."""
     found: dict[str, list[tuple[str, CapturedCase | WgmmaCase]]] = {}
     for known in captures():
         for case in known.cases():
@@ -58,7 +58,7 @@ def test_every_code_equals_the_hardware(name: str):
 
 
 def staged(case: WgmmaCase) -> np.ndarray:
-    """What comes out if A lies in shared memory, too."""
+    """Return the result if A is in shared memory too."""
     w, words = wf.get(case.instruction), case.call.words
     tile = w.a.store(w.a.unpack(words["a"], raw=True), raw=True)
     b = wf.Shared(case.call.shared, wf.Descriptor.decode(case.call.descriptors[1]))

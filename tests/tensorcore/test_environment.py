@@ -1,4 +1,4 @@
-"""Any floating-point environment of the caller: the same codes, and its own environment back. On x86 and ARM.
+"""The caller's floating-point environment does not affect codes, and is restored. On x86 and ARM.
 
 A caller's environment is set here through the C library, apart from the code under test.
 """
@@ -88,7 +88,7 @@ def caller():
 
 @cache
 def expected(name):
-    """What the reference computes in the usual environment."""
+    """Return the reference's result in the usual environment."""
     return TWINS["reference"](RULES[name], **canary_operands(RULES[name])._asdict())
 
 
@@ -200,7 +200,7 @@ def test_values_become_the_same_codes(bits, caller):
 
 
 def test_the_canary_hears_every_environment(caller):
-    """Its codes depend on each rounding and on subnormals: those of plain float64 code change with every one."""
+    """Its codes depend on each rounding mode and on subnormals: plain float64 code fails in every case."""
     rule = RULES["f64 "]
     operands = canary_operands(rule)
     a, b, c = (array.view(np.float64)[-1] for array in operands[:3])  # the tile with subnormals
@@ -261,7 +261,7 @@ def fail():
 
 
 def broken(kernel, happens):
-    """What changes in a kernel so that something happens in the middle of its work.
+    """Changes to a kernel that make something happen in the middle of its work.
 
     In NumPy's with our environment on; where code is compiled, which nothing interrupts, behind a block.
     """
@@ -287,7 +287,7 @@ def broken(kernel, happens):
 @pytest.mark.parametrize("bits", ENVIRONMENTS.values(), ids=ENVIRONMENTS)
 @pytest.mark.usefixtures("ctrl_c", "caller")
 def test_after_a_failure_in_the_middle(bits, happens, error, where, monkeypatch):
-    """Its own environment back, and then the same codes, whoever calls and however many threads of ours there are."""
+    """The environment is restored, and the codes stay the same, for any caller and number of threads."""
 
     def work():
         control_word(bits)
@@ -322,7 +322,7 @@ def test_after_an_exception_inside_compiled_code(bits, caller):
 
 @pytest.mark.parametrize("bits", ENVIRONMENTS.values(), ids=ENVIRONMENTS)
 def test_an_interrupt_by_the_clock(bits, caller):
-    """An alarm that comes at no chosen place, until one came in the middle of a product."""
+    """An alarm at an arbitrary moment, repeated until one occurs in the middle of a product."""
     rule = RULES["fused to f16"]
     operands, codes = canary_operands(rule), expected("fused to f16")
     kernels = [Portable().compile(rule), Compiled().compile(rule)]

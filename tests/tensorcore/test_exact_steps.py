@@ -1,4 +1,4 @@
-"""Steps that truncate no product have loops of their own, and BLAS: which blocks do, every code around that limit."""
+"""Steps that truncate no product have separate loops, and BLAS: the blocks that use them, and codes near the limit."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def truncated(rule, operands):
 
 
 def is_exact(rule, operands):
-    """Whether any block leaves out signs: without them the codes of all others change."""
+    """Return True if any block omits signs: without them, the codes of all others change."""
     job = prepared_job(rule, ProductOperands(**operands))
     groups, _ = groups_of_b(job)
     groups[:, 1:] = ~groups[:, 1:]

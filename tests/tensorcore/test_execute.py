@@ -1,4 +1,4 @@
-"""Execute on registers and on matrices: batches, broadcasting, every refusal."""
+"""Execute on registers and on matrices: batches, broadcasting, every error."""
 
 from __future__ import annotations
 
@@ -322,7 +322,7 @@ def test_a_refusal_does_not_deny_a_legal_instruction():
 
 @pytest.mark.parametrize("batch", [(0,), (3, 0), (0, 3), (2, 0, 3)])
 def test_a_batch_may_be_empty(batch: tuple[int, ...]):
-    """In any of its axes, for every operand of every kind, and for whatever runs."""
+    """In any of its axes, for every operand of every kind, and for every method."""
     for name in (F16, S8, SP, MX, QUAD, WMMA, "mma.m8n8k4.f64.f64.f64.f64", "mma.m16n8k256.s32.b1.b1.s32.and.popc"):
         mma = wf.get(name)
         matrices = {role: np.zeros((*batch, *mma.operands[role].shape)) for role in "abc"}

@@ -20,7 +20,7 @@ FORMATS = {0: "f32", 1: "f16", 2: "e4m3", 3: "s4", 5: "b1"}  # by the bits of a 
 
 @st.composite
 def rows(draw: st.DrawFn) -> OperandSpec:
-    """An operand whose bits are mixed at random, with copies, and perhaps a size that is not a power of two."""
+    """Return an operand whose bits are mixed at random, with copies, and sometimes an odd factor in its size."""
     slot_bits = draw(st.sampled_from(list(FORMATS)))
     row_bits, col_bits = draw(st.integers(0, 3)), draw(st.integers(slot_bits, slot_bits + 2))
     outs = {"row": (2,) * row_bits, "col": (2,) * col_bits + draw(st.sampled_from([(), (), (3,)]))}

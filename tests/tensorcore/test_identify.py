@@ -1,4 +1,4 @@
-"""Which operands have a layout."""
+"""The operands that have a given layout."""
 
 from __future__ import annotations
 

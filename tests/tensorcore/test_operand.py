@@ -170,7 +170,7 @@ def test_scale_ids_out_of_range_are_refused(ids: dict[str, int], message: str):
 
 @pytest.mark.parametrize("mask", [True, False, np.True_])
 def test_a_truth_is_no_selector_and_no_id(mask: bool):
-    """numpy would take it as a mask of everything or nothing."""
+    """NumPy would use it as a mask of everything or nothing."""
     sp, mx = wf.get("mma.sp.m16n8k32.f32.f16.f16.f32"), wf.get(MX)
     codes, scales = np.full(sp.metadata.shape, 0b0100, np.uint8), np.ones(mx.scale_a.shape)
     words = np.zeros(32, np.uint32)

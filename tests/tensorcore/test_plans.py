@@ -1,4 +1,4 @@
-"""Plans: which steps an instruction takes where, and what nobody knows."""
+"""Plans: the steps of an instruction on each architecture, and unknown arithmetic."""
 
 from __future__ import annotations
 

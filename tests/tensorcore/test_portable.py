@@ -30,7 +30,7 @@ TILES, ROWS, COLUMNS = 2, 3, 5
 
 
 def operands_of(rule, kind, instructions, random):
-    """Random operands of a class, with K of so many instructions."""
+    """Return random operands of a class, with the K of several instructions."""
 
     def draw(name, shape):
         fmt = FORMATS[name]

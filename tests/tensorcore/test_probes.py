@@ -1,4 +1,4 @@
-"""Probes: single dot products whose result tells rival models apart, for both twins and several architectures.
+"""Probes: single dot products that distinguish rival models, for both implementations and several architectures.
 
 The expected codes of sm_90 were measured on an H200; those of other architectures are the published ones. A probe is
 `name instruction C | products | arch=result ...`, all in hex: a row of A and a column of B; what is not named is zero.

@@ -1,4 +1,4 @@
-"""`get` and `find` with whatever a program may pass: an answer, or IllegalInstruction in one short line."""
+"""`get` and `find` with any argument that a program may pass: an answer, or IllegalInstruction in one short line."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def test_any_text_is_an_instruction_or_a_refusal_that_can_be_printed(text):
 
 @given(st.data())
 def test_any_order_of_the_words_is_the_same_instruction(data):
-    """But for the words that keep theirs; tests/oracle/test_word_order.py asks the assembler the same."""
+    """Except for words with a fixed order; tests/oracle/test_word_order.py compares with the assembler."""
     listed = data.draw(st.sampled_from(wf.find()))
     form = listed.form
     types = {form.d, form.a, form.b, form.c, form.memory, form.scale_type}
@@ -124,7 +124,7 @@ def test_an_instruction_is_one_object_however_it_comes():
 
 
 def test_no_cache_holds_what_users_type():
-    """The key is at most as long as a name may be, and there are only so many of them."""
+    """The key is at most as long as a name may be, and the number of keys is limited."""
     longest = NAME + " " * 10**6
     before = registry._get.cache_info()
     assert before.maxsize is not None

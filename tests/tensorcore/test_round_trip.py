@@ -1,4 +1,4 @@
-"""Every operand of every instruction, there and back: places to elements and back, codes to registers and back."""
+"""Round trips for every operand of every instruction: places to elements and back, codes to registers and back."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def operand_names(name: str) -> str:
 
 
 def operands(instruction: Any) -> list[tuple[str, Any]]:
-    """(letter, operand) of an instruction; none for ldmatrix .s8.s4, whose layout nobody knows."""
+    """Return (letter, operand) of an instruction; none for ldmatrix .s8.s4, whose layout is unknown."""
     if ".s8.s4" in instruction.name:
         return []
     return [(letter, getattr(instruction, letter)) for letter in operand_names(instruction.name)]
@@ -133,7 +133,7 @@ def test_every_register_bit_is_an_element_or_padding(instruction: Any) -> None:
 
 @each_of(INSTRUCTIONS)
 def test_natural_values_round_trip(instruction: Any) -> None:
-    """unpack gives the natural dtype by its bits: packing that again gives the same registers."""
+    """unpack returns the natural dtype with the same bits: packing it again gives the same registers."""
     for seed, (letter, operand) in enumerate(operands(instruction)):
         words = operand.pack(random_codes(operand, seed), raw=True)
         values = operand.unpack(words)

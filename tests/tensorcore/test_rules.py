@@ -1,4 +1,4 @@
-"""The table of arithmetic: it says what `execute` computes, and every reference can be looked up."""
+"""The arithmetic table: it states what `execute` computes, and every reference exists."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Results do not depend on threads, blocks, tiles, neighbours, or how K is split; wrong operands are refused."""
+"""Results do not depend on threads, blocks, tiles, neighbours, or how K is split; wrong operands are rejected."""
 
 from __future__ import annotations
 
@@ -253,7 +253,7 @@ def test_a_rule_that_the_compiled_loops_are_not_proved_for_is_left_to_the_others
 
 
 def test_the_compiled_loops_are_proved_for_every_rule():
-    """wgmma's sparse fp8, whose 32 stored products meet 64 rows of B, was once left to the portable backend."""
+    """wgmma's sparse fp8, whose 32 stored products use 64 rows of B, once ran in the portable backend."""
     pairs = ((form, arch) for form in forms() if form.is_product for arch in able_architectures(form))
     rules = set()
     for form, arch in pairs:

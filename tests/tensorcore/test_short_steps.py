@@ -1,4 +1,4 @@
-"""Steps of few products run in loops of their own: which do, and that what sends a block or a row elsewhere works."""
+"""Steps of few products run in separate loops: which blocks use them, and the fallbacks for a block or a row."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def drawn_product(rule, tiles=1):
 
 
 def assert_right(rule, drawn):
-    """Whole tiles, and parts of them on threads, give what the portable backend gives."""
+    """Whole tiles, and parts of them on threads, give the codes of the portable backend."""
     expected = TWINS["portable"](rule, **drawn)
     np.testing.assert_array_equal(TWINS["compiled"](rule, **drawn), expected)
     parts = run_split(Compiled().compile(rule), ProductOperands(**drawn), threads=2)
@@ -214,7 +214,7 @@ def a_large_c_everywhere(rule, drawn):
     ],
 )
 def test_blocks_take_the_short_way_where_numbers_allow(form, disturb, is_short):
-    """Only it reads the bytes that are prepared for it: without them its codes are others."""
+    """Only that path reads the bytes that are prepared for it: without them, its codes change."""
     rule = rule_of(*form)
     drawn = drawn_product(rule)
     disturb(rule, drawn)

@@ -1,4 +1,4 @@
-"""Sparse A: compress, expand, spans, and every refusal."""
+"""Sparse A: compress, expand, spans, and every error."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ WALKED = set()  # layouts and selectors of metadata whose every place was looked
 
 
 def thinned(instruction: wf.Instruction, rng: np.random.Generator, batch: tuple[int, ...] = ()) -> np.ndarray:
-    """Random codes that follow the pattern: each chunk keeps what a random legal code keeps, the rest is 0."""
+    """Return random codes that follow the pattern: each chunk keeps the columns of a random legal code."""
     rule = instruction.pattern
     shape = (*batch, instruction.shape.m, instruction.shape.k)
     codes = rng.integers(1, instruction.a.format.codes, shape, dtype=np.uint64)

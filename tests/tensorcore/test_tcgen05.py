@@ -13,7 +13,7 @@ F16 = "tcgen05.mma.cta_group::1.kind::f16"
 
 
 def tensor_memory(*, pair=False):
-    """Tensor memory full of anything."""
+    """Return tensor memory with random contents."""
     return RANDOM.integers(0, 1 << 32, (2, 128, 512) if pair else (128, 512), dtype=np.uint32)
 
 

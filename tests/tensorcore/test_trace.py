@@ -1,4 +1,4 @@
-"""The trace: what each step kept and lost, and that it ends where the twins do."""
+"""The trace: the kept and lost parts of each step, and the same result as the implementations."""
 
 from __future__ import annotations
 

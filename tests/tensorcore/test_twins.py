@@ -1,4 +1,4 @@
-"""The reference and the fast twin give the same codes, for edge-case codes."""
+"""The reference and the fast implementation give the same codes, for edge-case codes."""
 
 from __future__ import annotations
 
@@ -139,7 +139,7 @@ def test_the_twins_agree(asked, arch, data):
 
 @pytest.mark.parametrize(("asked", "arch"), FORMS)
 def test_the_twins_agree_on_the_extremes_of_every_format(asked, arch):
-    """Every extreme of A meets every one of B in a product of its own, onto every extreme of C that fits."""
+    """Every extreme of A meets every extreme of B in a separate product, with every extreme of C that fits."""
     rule = rule_of(asked, arch)
     extremes = {role: extreme_codes(getattr(rule, role)) for role in "abc"}
     rows, columns, starts = (len(extremes[role]) for role in "abc")

@@ -1,4 +1,4 @@
-"""What of the tools behind the table and the model of choices needs no GPU."""
+"""The parts of the choice tools that need no GPU."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""All inputs of the approximate functions, with the PTX machine for a GPU."""
+"""All inputs of the approximate functions, with the PTX machine instead of a GPU."""
 
 from concurrent.futures import ThreadPoolExecutor
 
@@ -10,7 +10,7 @@ from warpfrag.ptx.ptx_module import load
 
 
 class Machine:
-    """Runs kernels as a GPU would, with one bit of one result turned."""
+    """Runs kernels as a GPU would, with one bit of one result flipped."""
 
     target = "sm_90a"
 

@@ -1,4 +1,4 @@
-"""Every tool says what it does and which arguments it takes, without a GPU."""
+"""Every tool describes itself and its arguments, without a GPU."""
 
 from __future__ import annotations
 

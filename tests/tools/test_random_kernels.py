@@ -1,4 +1,4 @@
-"""The generator of random kernels, its probes, and the search for causes, with the PTX machine for a GPU."""
+"""The generator of random kernels, its probes, and the search for causes, with the PTX machine instead of a GPU."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ def _linear(colour):
 
 
 def luminance(colour):
-    """Return the luminance of a colour, 0..1; in grey print this is all that is left."""
+    """Return the luminance of a colour, 0..1, which is all that remains in greyscale print."""
     red, green, blue = _linear(colour)
     return 0.2126 * red + 0.7152 * green + 0.0722 * blue
 

@@ -1,4 +1,4 @@
-"""The figures that are kept as files; `python tests/viz/golden.py` writes them again after an intended change."""
+"""The figures that are stored as files; `python tests/viz/golden.py` rewrites them after an intended change."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ def draw(subject, operand=None, view=None, **options):
 
 
 def parse(svg):
-    """The root of a figure; a text that is no XML is refused."""
+    """Return the root of a figure; text that is not XML raises an error."""
     return ET.fromstring(svg)  # noqa: S314 (our own text)
 
 
@@ -54,7 +54,7 @@ def texts(element):
 
 
 def words(element):
-    """The text elements inside an element, each as it is read; `T5: a3` and `T5` above `a3` are read alike."""
+    """Return the text elements inside an element as they are read; `T5: a3` and `T5` above `a3` are equal."""
     return [read(text) for text in texts(element)]
 
 

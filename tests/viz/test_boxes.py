@@ -1,4 +1,4 @@
-"""Figures of tensor maps: where a copy leaves the units of a box."""
+"""Figures of tensor maps: the positions of a box's units after a copy."""
 
 import re
 

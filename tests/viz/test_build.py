@@ -1,4 +1,4 @@
-"""The page is one file, small, the same every time, and its policy fits its contents."""
+"""The page is one small, reproducible file, and its policy matches its contents."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Joining modules: the order is right, and the modules of the page can share one scope."""
+"""Joining modules: the order is correct, and the modules of the page can share one scope."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`warpfrag draw`: files, text, figures by number, and refusals."""
+"""`warpfrag draw`: files, text, figures by number, and errors."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ MMA = "mma.m16n8k16.f32.f16.f16.f32"
 
 
 def run(*words):
-    """What the command prints; its errors are raised."""
+    """Return the command's output; its errors are raised."""
     return CliRunner().invoke(command, words, catch_exceptions=False, standalone_mode=False)
 
 
 def refused(*words):
-    """The message with which the command refuses."""
+    """Return the error message of the command."""
     with pytest.raises((click.ClickException, wf.WarpfragError)) as error:
         command.main(list(words), standalone_mode=False)
     return str(error.value)

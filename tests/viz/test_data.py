@@ -174,7 +174,7 @@ def test_codes_are_those_of_the_pattern():
 
 
 def test_every_product_of_tcgen05_is_there_once():
-    """Forty spellings, with lists of shapes and types, stand for all products."""
+    """Forty spellings, with lists of shapes and types, represent all products."""
     tensor = data()["tensor"]
     named = [
         f"{row['name']}.m{shape['m']}n{n}k{shape['k']}.{types}"

@@ -1,4 +1,4 @@
-"""Drawings: where they can go (files, notebooks, terminals), what they say, and what is refused."""
+"""Drawings: their outputs (files, notebooks, terminals), their text, and errors."""
 
 from __future__ import annotations
 
@@ -222,7 +222,7 @@ def test_the_numbers_of_columns_stand_apart(name, operand):
     "name", [MMA, SPARSE, BLOCK_SCALED, "mma.m16n8k8.f32.f16.f16.f32", "mma.m8n8k4.f64.f64.f64.f64"]
 )
 def test_the_heading_of_a_product_stands_beside_b_or_above_everything(name):
-    """Beside B where it fits, so that the corner above A is not left empty; it covers nothing."""
+    """Beside B if it fits, so that the corner above A is not empty; it covers nothing."""
     root = parse(draw(name).svg)
     heading = [text for text in texts(root) if text.get("class") in {"heading", "start", "note start"}][:-1]
     right = max(

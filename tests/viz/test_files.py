@@ -1,4 +1,4 @@
-"""Files are written whole or not at all."""
+"""Files are written completely or not at all."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ def test_a_path_that_cannot_be_written(tmp_path, monkeypatch, write, name, reaso
 
 @pytest.fixture
 def folder():
-    """A folder of somebody whom permissions bind: root may write everywhere."""
+    """Return a folder of a user whom permissions restrict: root may write everywhere."""
     with TemporaryDirectory() as name:
         is_root = os.geteuid() == 0
         if is_root:

@@ -1,4 +1,4 @@
-"""Figures of relayouts, and of loads and stores: what they say is what plans and ways do."""
+"""Figures of relayouts, loads and stores: their text agrees with the plans."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def test_a_figure_of_a_way_names_lanes_elements_and_banks():
 
 @pytest.mark.parametrize(("swizzle", "words"), [(0, ["8", *"-------"]), (128, ["1"] * 8)])
 def test_banks_say_how_many_words_each_request_asks_of_them(swizzle, words):
-    """Without a swizzle the eight lanes of a matrix meet in four banks, and that stands out."""
+    """Without a swizzle, the eight lanes of a matrix use the same four banks, which is highlighted."""
     way = wf.loads(F16.a, wf.Memory("row", 128, swizzle))[0]
     picture = draw(way)
     banks, *requests = picture.scenes[0][0].cols

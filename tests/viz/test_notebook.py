@@ -101,7 +101,7 @@ def test_a_layout_that_is_no_fragment_has_a_card_without_a_map():
 
 
 def test_a_warpgroup_has_cards_too():
-    """Its threads are counted through, B lies in shared memory, and a large D is cut."""
+    """Its threads are numbered consecutively, B is in shared memory, and a large D is truncated."""
     wgmma = wf.get(WGMMA)
     card = instruction_html(wgmma)
 

@@ -1,4 +1,4 @@
-"""The SVG of every operand of every instruction: well-formed, one cell per element, and true to the layout."""
+"""The SVG of every operand of every instruction: well-formed, one cell per element, and consistent with the layout."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from warpfrag.viz.fragment_grids import slot_run
 
 
 def kind_of(instruction, operand):
-    """Return what the cells of an operand depend on: operands with equal keys look alike."""
+    """Return a key for the cells of an operand: operands with equal keys look the same."""
     row = operand.spec
     role = "d" if operand.role == "c" else operand.role
     ordered = isinstance(operand, SparseOperand) and instruction.form.is_ordered
@@ -151,7 +151,7 @@ def test_a_logical_cell_names_every_slot_that_can_hold_it(name):
 
 
 def choices_of(operand):
-    """Every choice of what is read, as the options of draw and as the leading coordinates of the layout."""
+    """Return every choice of immediates, as options of draw and as the leading coordinates of the layout."""
     if isinstance(operand, Metadata):
         return [({"selector": selector}, (selector,)) for selector in operand.selectors]
     return [
@@ -221,7 +221,7 @@ WGMMA = "wgmma.mma_async.sync.aligned.m64n{}k16.f32.f16.f16"
 
 @pytest.mark.parametrize("width", [8, 24, 256])
 def test_the_threads_of_a_warpgroup_are_counted_through(width):
-    """T37 is lane 5 of warp 1; of a wide matrix the first columns are shown, and others where they are asked for."""
+    """T37 is lane 5 of warp 1; the first columns of a wide matrix are shown, and others on request."""
     instruction = wf.get(WGMMA.format(width))
     picture = draw(instruction)
     layout = instruction.d.layout

@@ -1,4 +1,4 @@
-"""Colours: text can be read on all of them, in light and dark, and lanes stay apart in grey print."""
+"""Colours: text is readable on all of them, in light and dark, and lanes are distinguishable in greyscale print."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ def fragments_for(instruction):
 
 
 def multiply(instruction, d, a, b, c):
-    """The call of nvcuda::wmma that this instruction stands for."""
+    """Return the nvcuda::wmma call for this instruction."""
     form = instruction.form
     if form.bitop:
         wmma.experimental.bmma_sync(d, a, b, c, BIT_OPERATIONS[form.bitop])

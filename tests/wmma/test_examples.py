@@ -1,4 +1,4 @@
-"""The programs of `examples/` and of the documentation: they run, and compute what they say."""
+"""The programs of `examples/` and of the documentation run, and compute the stated results."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def test_the_page_runs():
 
 
 def test_both_columns_say_the_same():
-    """Each program in C++ stands beside one in Python with the same words of wmma in the same order."""
+    """Each C++ program is beside a Python program with the same wmma words in the same order."""
     pairs = re.findall(r"```cuda\n(.*?)```\n\n</td><td>\n\n```python\n(.*?)```", PAGE.read_text("utf-8"), re.DOTALL)
     assert len(pairs) == len(blocks("cuda")) == 5
     for cuda, python in pairs:

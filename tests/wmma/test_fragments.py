@@ -1,4 +1,4 @@
-"""Fragments: which exist, what they hold, and where."""
+"""Fragments: which exist, and the elements that they hold."""
 
 from __future__ import annotations
 

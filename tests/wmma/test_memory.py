@@ -1,4 +1,4 @@
-"""Loads and stores: the measured fragments, and memory of every kind; the rules are in test_memory_rules.py."""
+"""Loads and stores: the measured fragments, and memory of every kind; test_memory_rules.py has the rules."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def parse(key):
 
 
 def make(use, layout, size, kind):
-    """A fragment, and the arguments that a load of it takes besides pointer and ldm."""
+    """Return a fragment, and the arguments of a load besides pointer and ldm."""
     if use is wmma.accumulator:
         return wmma.fragment(use, *size, kind), (MemoryLayout(layout),)
     return wmma.fragment(use, *size, kind, MatrixLayout(layout)), ()
@@ -40,7 +40,7 @@ def extents(use, size):
 
 
 def to_memory(codes, bits):
-    """Bytes in which lines of codes lie packed, low bits first."""
+    """Return bytes with packed lines of codes, low bits first."""
     if bits >= 8:
         return codes.astype(f"<u{bits // 8}").view(np.uint8)
     spread = (codes[..., None] >> np.arange(bits, dtype=np.uint64)) & np.uint64(1)
@@ -63,7 +63,7 @@ def test_every_pair_of_layouts_was_measured():
 
 @pytest.mark.parametrize("key", MEASURED)
 def test_loads_give_the_measured_fragments(key):
-    """Load the index of each element, as many bits at a time as an element has: each lane gets what the GPU's got."""
+    """Load the index of each element, in pieces of the element's width: each lane gets the same as on the GPU."""
     use, layout, size, kind = parse(key)
     bits = BITS[kind.format_name]
     rows, cols = extents(use, size)
@@ -86,7 +86,7 @@ def test_loads_give_the_measured_fragments(key):
 @pytest.mark.parametrize("key", [key for key in MEASURED if key.startswith("c.")])
 @pytest.mark.parametrize("other", ["row", "col"])
 def test_a_store_is_the_inverse_of_a_load(key, other):
-    """Any bits, loaded in one layout and stored in another, come out transposed and nowhere else."""
+    """Arbitrary bits, loaded in one layout and stored in another, are transposed, and nothing else is written."""
     use, layout, size, kind = parse(key)
     rng = np.random.default_rng(3)
     m, n, _ = size
@@ -115,7 +115,7 @@ def test_a_fragment_shows_its_matrix():
 
 
 def buffers(values, folder):
-    """The same bytes in every kind of memory: what is there, and what owns it."""
+    """Return the same bytes in every kind of memory, with the object that owns them."""
     raw = values.tobytes()
     with (folder / "memory").open("w+b") as file:
         file.write(raw)

@@ -1,4 +1,4 @@
-"""Loads and stores: the rules of the guide about memory, each one broken, and what is said then."""
+"""Loads and stores: each memory rule of the guide, violated, and the error message."""
 
 from __future__ import annotations
 
@@ -159,7 +159,7 @@ def test_memory_must_be_one_block(multiplicand):
     matrix = np.zeros((32, 64), np.float16)
 
     class Foreign:
-        """Strided memory whose owner says nothing about the block it is part of."""
+        """Strided memory whose owner does not describe the block that contains it."""
 
         __array_interface__ = matrix[:, :32].__array_interface__
 

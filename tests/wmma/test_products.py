@@ -1,4 +1,4 @@
-"""mma_sync and bmma_sync: to the bit what an H200 gave, saturation, what fits with what, unmeasured architectures."""
+"""mma_sync and bmma_sync: an H200's bits, saturation, compatible fragments, unmeasured architectures."""
 
 from __future__ import annotations
 
@@ -312,7 +312,7 @@ def test_integer_products_are_exact_where_the_map_is_unknown(arch):
 
 
 def test_what_nobody_published_is_refused():
-    """C and D of two types: nobody has said when sm_70 converts."""
+    """C and D of different types: it is not documented when sm_70 converts."""
     fragments = product_fragments(wmma.half, wmma.float, (16, 16, 16), arch="sm_70", kind_of_d=wmma.half)
     with pytest.raises(wf.errors.NotModelled, match="not modelled on sm_70: the conversion of C"):
         wmma.mma_sync(*fragments)

@@ -1,4 +1,4 @@
-"""Whatever is passed to wmma, only an error of ours comes back, and it says what was expected."""
+"""For any argument of wmma, only a WarpfragError is raised, and it states what was expected."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def fragments():
 
 
 def calls():
-    """Each call with an odd value in the place of one argument."""
+    """Return each call with an unusual value for one argument."""
     a, b, c = fragments()
     bits = [wmma.fragment(wmma.matrix_a, 8, 8, 128, wmma.experimental.precision.b1, wmma.row_major)]
     bits += [wmma.fragment(wmma.matrix_b, 8, 8, 128, wmma.experimental.precision.b1, wmma.col_major)]

@@ -1,4 +1,4 @@
-"""Run mmasim 2.1.1 on drawn codes and keep inputs and outputs in `mmasim.npz`.
+"""Run mmasim 2.1.1 on random codes, and store inputs and outputs in `mmasim.npz`.
 
     pip install torch==2.13.0 ninja setuptools && pip install --no-deps mmasim==2.1.1
     python tests/data/mmasim/capture.py
@@ -52,7 +52,7 @@ def parse(name: str) -> dict[str, Any]:
 
 
 def draw(name: str, shape: tuple[int, int], kind: str, seed: int) -> np.ndarray[Any, Any]:
-    """Codes of a format: any bits; or mostly exponents close together, with zeros and a few of any bits."""
+    """Return codes of a format: arbitrary bits, or mostly similar exponents with zeros and a few arbitrary codes."""
     random = np.random.default_rng(seed)
     row = FORMATS[name]
     code_type = {16: np.uint16, 32: np.uint32, 64: np.uint64}.get(row.bits, np.uint8)
@@ -100,7 +100,7 @@ def instruction_names() -> list[tuple[str, str]]:
 
 
 def tensor_memory_names() -> list[str]:
-    """Every form of tcgen05 that mmasim models, in its smallest shape: what adds up does not depend on m and n."""
+    """Return every tcgen05 form that mmasim models, in its smallest shape: the sums do not depend on m and n."""
     from mmasim.nv_ptx import isa_tcgen05mma
 
     theirs = ARCHITECTURES["sm_100"]
@@ -112,14 +112,14 @@ def tensor_memory_names() -> list[str]:
 
 
 def run_tensor_memory(name: str, operands: dict[str, np.ndarray[Any, Any]]) -> np.ndarray[Any, Any]:
-    """The codes of D that mmasim's tcgen05 gives."""
+    """Return the codes of D from mmasim's tcgen05."""
     from mmasim.nv_ptx import sim
 
     return multiply(sim.TCGen05MMABlockScale if parse(name)["block"] else sim.TCGen05MMA, "sm_100", name, operands)
 
 
 def digest(codes: np.ndarray[Any, Any]) -> str:
-    """Codes in a few letters."""
+    """Return a short digest of codes."""
     return hashlib.sha256(codes.tobytes()).hexdigest()[:16]
 
 
@@ -151,14 +151,14 @@ def to_tensor(codes: np.ndarray[Any, Any], name: str, *, is_packed: bool = False
 
 
 def run(arch: str, name: str, operands: dict[str, np.ndarray[Any, Any]]) -> np.ndarray[Any, Any]:
-    """The codes of D that mmasim gives."""
+    """Return the codes of D from mmasim."""
     from mmasim.nv_ptx import MMA, MMABlockScale
 
     return multiply(MMABlockScale if parse(name)["block"] else MMA, arch, name, operands)
 
 
 def multiply(model: Any, arch: str, name: str, operands: dict[str, np.ndarray[Any, Any]]) -> np.ndarray[Any, Any]:
-    """The codes of D that a model of an instruction gives."""
+    """Return the codes of D from mmasim's model of an instruction."""
     facts = parse(name)
     is_packed = facts["kind"] in ("mxf4", "mxf4nvf4")
     tensors = [

@@ -1,4 +1,4 @@
-"""Record launches of several programs on a GPU, or unpack what came back.
+"""Record launches of several programs on a GPU, or unpack the results.
 
     python3 record_programs.py FOLDER                             on a GPU machine: writes FOLDER/recorded.zip.N
     python record_programs.py unpack recorded.zip.0 ... TARGET    here: writes TARGET/PROGRAM for `warpfrag replay`
@@ -53,7 +53,7 @@ def build(work):
 
 
 def run(name, work, raw, limit, preload, seconds, cupti):
-    """Run a program, and return what it printed; its launches go to `raw`."""
+    """Run a program, and return its output; its launches go to `raw`."""
     command = [str(work / name)] if (HERE / f"{name}.cu").exists() else [sys.executable, str(HERE / f"{name}.py")]
     settings = {"WARPFRAG_RECORD": str(raw), "WARPFRAG_RECORD_LIMIT": str(limit), "WARPFRAG_RECORD_BYTES": str(1 << 28)}
     settings |= {"WARPFRAG_CUPTI": cupti, "CUDA_MODULE_LOADING": "LAZY"}
@@ -101,7 +101,7 @@ def blank_unused(raw):
 
 
 class Recorder:
-    """Runs the programs, and collects what they left."""
+    """Runs the programs, and collects their results."""
 
     def __init__(self, work):
         self.begin, self.work = time.time(), work

@@ -1,4 +1,4 @@
-"""Operations of PyTorch whose kernels are its own; inputs are made on the host."""
+"""PyTorch operations with PyTorch's own kernels; inputs are created on the host."""
 
 import torch
 import torch.nn.functional as F  # noqa: N812 (its usual name)

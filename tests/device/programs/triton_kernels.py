@@ -1,4 +1,4 @@
-"""Triton kernels: elementwise, softmax, products with and without tensor descriptors, integer atomics."""
+"""Triton kernels: element-wise, softmax, products with and without tensor descriptors, integer atomics."""
 
 import torch
 import triton

@@ -1,4 +1,4 @@
-"""Building the library: what is compiled for which target, and when an earlier build is used again."""
+"""Building the library: the files compiled for each target, and the reuse of an earlier build."""
 
 import json
 import sys
@@ -11,7 +11,7 @@ from warpfrag.tensorcore.native.build_library import NoCompilerError, build, com
 
 @pytest.fixture
 def built(tmp_path, monkeypatch):
-    """A build folder, and the commands that the compiler would run, each of which writes its result."""
+    """Return a build folder, and the compiler commands that would run; each writes its result."""
     commands = []
 
     def run(compiler, *arguments):
