@@ -20,7 +20,7 @@ SHOWN = [
 INLINE = re.findall(r"`(warpfrag [^`\n]+)`", examples.BLOCK.sub("", README))
 COMMANDS = list(dict.fromkeys([*(command.line for command in SHOWN), *INLINE]))
 RUN = [line for line in COMMANDS if examples.reason_not_to_run(line) is None]
-NO = {"ptx": 1, "batch-invariance": 1}  # verbs that find a mistake, or bits that change
+NO = {"diagnose": 1, "ptx": 1, "batch-invariance": 1}  # verbs that find a mistake, or bits that change
 
 
 @pytest.fixture(autouse=True)

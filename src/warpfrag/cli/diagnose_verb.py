@@ -384,11 +384,12 @@ def _stored_d(
 
 
 def _print_kernel(name: str, facts: KernelDiagnosis) -> None:
-    count = f"{'all' if facts.complete else 'the first'} {facts.executed} executed mma instructions"
+    count = f"{'' if facts.complete else 'the first '}{facts.executed} executed mma"
+    count += f" instruction{'s' * (facts.executed != 1)}"
     if not any(not mma.is_correct for mma in facts.mmas):
-        compared = f"{2 * facts.executed - facts.not_compared} of {2 * facts.executed} operands A and B"
-        compared += f" and {facts.c_compared} of {facts.executed} operands C"
-        echo(wrapped(f"{name}: no mistake in {compared} of {count}", indent=2))
+        compared = f"A and B: {2 * facts.executed - facts.not_compared} of {2 * facts.executed}"
+        compared += f", C: {facts.c_compared} of {facts.executed}"
+        echo(wrapped(f"{name}: no mistake found in {count} (operands compared: {compared})", indent=2))
     if facts.not_compared:
         echo(f"  not compared: {facts.not_compared} of the operands that the kernel computes")
     for matrix in facts.unused:

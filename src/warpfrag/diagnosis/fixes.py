@@ -90,7 +90,7 @@ def index_text(operand: AnyOperand) -> str:
     formulas = {} if operand.storage == "shared" else element_formulas(operand.layout)
     if not {"row", "col"} <= formulas.keys():
         return ""
-    return f"element i of a lane is {operand.role.upper()}[{formulas['row']}][{formulas['col']}]"
+    return f"element i of each lane must be {operand.role.upper()}[{formulas['row']}][{formulas['col']}]"
 
 
 def _blocks(operand: AnyOperand) -> str:
