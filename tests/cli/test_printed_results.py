@@ -248,10 +248,11 @@ def test_every_mma_of_a_kernel_is_diagnosed_with_its_line(run, refused, wrong, t
 
     assert answer.code == 1
     assert answer.lines[0].startswith("wrong.cu:8: mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32, block (0, 0, 0)")
-    assert answer.lines[1] == "  A: correct: the tile of A at row 0, column 0"
-    assert answer.lines[2].startswith("  B: laid out like a 16-bit A of 16 x 8")  # there is no ldmatrix
-    assert answer.lines[3].startswith("     fix: element i of each lane must be B[")
-    assert answer.lines[4] == "     loaded at wrong.cu:6"
+    assert answer.lines[1].startswith("    wrong.cu:8: asm volatile(")
+    assert answer.lines[2] == "  A: correct: the tile of A at row 0, column 0"
+    assert answer.lines[3].startswith("  B: laid out like a 16-bit A of 16 x 8")  # there is no ldmatrix
+    assert answer.lines[4].startswith("     fix: element i of each lane must be B[")
+    assert answer.lines[5] == "     loaded at wrong.cu:6"
     assert (right.code, right.json["correct"], right.json["executed"]) == (0, True, 1)
     assert [operand["findings"] for operand in right.json["mmas"][0]["operands"]] == [[], [], []]
     assert "expected the intended A and B" in refused("diagnose", "wrong.cu", "A.npy")
