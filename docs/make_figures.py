@@ -10,8 +10,7 @@ from itertools import groupby
 from pathlib import Path
 
 from warpfrag import Memory, get, loads, relayout
-from warpfrag.viz.draw import Drawing, ViewOptions, draw, draw_figure
-from warpfrag.viz.figures import FigureRow, figure_rows
+from warpfrag.viz.draw import Drawing, FigureRow, ViewOptions, draw, draw_figure, figure_rows
 
 MMA = "mma.m16n8k16.f32.f16.f16.f32"
 WGMMA = "wgmma.mma_async.m64n64k16.f32.f16.f16"

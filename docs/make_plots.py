@@ -63,7 +63,7 @@ def order_plot() -> Plot:
         body.append(svg.text(order, x=MARGIN, y=y, classes="strong"))
         chains: dict[int, list[ProductStep]] = {}
         for step in steps:
-            if step.what == "multiply":
+            if step.operation == "multiply":
                 chains.setdefault(step.part, []).append(step)
         middle = y + 20 + 27 * (len(chains) - 1)
         for row, chain in enumerate(chains.values()):

@@ -357,7 +357,7 @@ def whole_kernels() -> None:
         print(item.space, item.address, item.array, item.element, item.to_dict())
         other: wf.ptx.KernelAccess | None = item.other
         if other is not None:
-            print(other.what, other.line, other.block, other.thread, other.stack, other.source, other.text)
+            print(other.operation, other.line, other.block, other.thread, other.stack, other.source, other.text)
     print(wf.ptx.Unwritten([1.0]).array)
     sources: dict[wf.ptx.SourceLine, int] = run.source_counts
     print([(line.file, line.line, line.inlined_at, line.outermost) for line in sources], module.sources)

@@ -35,7 +35,7 @@ def test_the_last_step_of_a_trace_is_the_output(operands, order: wf.Order):
         D = wf.gemm(A, B, instruction=MMA, order=order, epilogue=epilogue)
         steps = trace_output(read_gemm(A, B, instruction=MMA), 2, 3, order=order, epilogue=epilogue)
         assert steps[-1].value == float(D[2, 3])
-    multiplied = [step for step in steps if step.what == "multiply"]
+    multiplied = [step for step in steps if step.operation == "multiply"]
     assert sum(step.last - step.first for step in multiplied) == 1000
 
 

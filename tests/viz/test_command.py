@@ -13,8 +13,7 @@ from click.testing import CliRunner
 import warpfrag as wf
 from viz.parsed import draw
 from warpfrag.cli.figure_verbs import draw as command
-from warpfrag.viz.draw import draw_figure
-from warpfrag.viz.figures import figure_rows
+from warpfrag.viz.draw import draw_figure, figure_rows
 
 MMA = "mma.m16n8k16.f32.f16.f16.f32"
 

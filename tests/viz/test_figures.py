@@ -12,8 +12,7 @@ import pytest
 import warpfrag as wf
 from viz.golden import FOLDER, GOLDEN
 from viz.parsed import cells, draw, fact, parse, words
-from warpfrag.viz.draw import draw_figure
-from warpfrag.viz.figures import figure_row, figure_rows
+from warpfrag.viz.draw import draw_figure, figure_row, figure_rows
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"

@@ -25,7 +25,7 @@ from warpfrag.tensorcore.backend_protocol import Codes
 class ProductStep:
     """One step of one output: the operation, its range of k, and the resulting code."""
 
-    what: str
+    operation: str
     """multiply: an instruction; add: a chain or part is added to the sum; bias; round: to D's format."""
     part: int
     first: int
@@ -41,7 +41,7 @@ class ProductStep:
     def to_dict(self) -> dict[str, object]:
         """Return the step as JSON types."""
         facts = {"part": self.part, "first": self.first, "last": self.last, "format": self.format, "code": self.code}
-        return {"operation": self.what, **facts, "value": self.value, "text": self.text}
+        return {"operation": self.operation, **facts, "value": self.value, "text": self.text}
 
     @property
     def text(self) -> str:
@@ -52,7 +52,7 @@ class ProductStep:
             "add": f"part {self.part} added: {span}",
             "bias": "bias added",
             "round": f"rounded to {self.format}",
-        }[self.what]
+        }[self.operation]
 
 
 def trace_output(
@@ -73,10 +73,10 @@ def trace_output(
     if bias is not None and start is None:
         epilogue = replace(epilogue, bias=np.asarray(bias)[[col]])
         sums = finish(epilogue, traced.sums.read(traced.as_codes(last.code)), None)
-        last = replace(last, what="bias", code=traced.code(sums))
+        last = replace(last, operation="bias", code=traced.code(sums))
         steps.append(last)
     code = int(convert("f32", traced.as_codes(last.code), epilogue.result).reshape(()))
-    return [*steps, replace(last, what="round", format=epilogue.result, code=code)]
+    return [*steps, replace(last, operation="round", format=epilogue.result, code=code)]
 
 
 class _OutputTrace:

@@ -130,7 +130,7 @@ def _instructions(
     except TypeError:
         raise InvalidOperand(f"expected one or more instructions or names, got {quote(instructions)}") from None
     # by name, because wmma on two architectures is the same text: it loads and stores its fragments itself
-    by_name = {item.name: item for item in (get(instruction, target) for instruction in several)}
+    by_name = {resolved.name: resolved for resolved in (get(instruction, target) for instruction in several)}
     if not by_name:
         raise InvalidOperand("expected at least one instruction to emit, got none")
     return list(by_name.values())

@@ -405,4 +405,4 @@ class Emitter:
 
 
 def _writes(inst: DecodedInstruction, register: Register) -> bool:
-    return any(isinstance(item, Register) and item.index == register.index for item in inst.results)
+    return any(isinstance(result, Register) and result.index == register.index for result in inst.results)

@@ -125,11 +125,11 @@ def _parameters(function: SassFunction) -> list[Parameter]:
     """Return the parameters, without types, which a cubin does not contain."""
     return [
         Parameter(
-            f"param {item.ordinal}", f"b{8 * item.size}", item.size,
-            _alignment(function.parameter_base + item.offset, item.size), item.offset,
-            is_array=item.size not in {1, 2, 4, 8},
+            f"param {parameter.ordinal}", f"b{8 * parameter.size}", parameter.size,
+            _alignment(function.parameter_base + parameter.offset, parameter.size), parameter.offset,
+            is_array=parameter.size not in {1, 2, 4, 8},
         )
-        for item in function.parameters
+        for parameter in function.parameters
     ]  # fmt: skip
 
 

@@ -246,11 +246,11 @@ class ValueFlow:
                 if edges.get((block, other)) == shown:
                     continue
                 edges[block, other] = shown
-                arriving = [item for (_, target), item in edges.items() if target == other]
+                arriving = [state for (_, target), state in edges.items() if target == other]
                 if other == 0:
                     arriving.append(Known())
                 found[other] = Known(
-                    reduce(and_, (item.true for item in arriving)), reduce(and_, (item.false for item in arriving))
+                    reduce(and_, (state.true for state in arriving)), reduce(and_, (state.false for state in arriving))
                 )
                 if other not in queue:
                     queue.append(other)

@@ -306,7 +306,7 @@ def _row(arch: str, members: list[tuple[Form, Plan]]) -> ArithmeticRow:
     return ArithmeticRow(
         arch=arch,
         operation=form.op,
-        operands=tuple(dict.fromkeys(name for item, _ in members for name in (item.a, item.b))),
+        operands=tuple(dict.fromkeys(name for form, _ in members for name in (form.a, form.b))),
         c=form.c,
         d=form.d,
         kind=form.kind,
@@ -320,7 +320,7 @@ def _row(arch: str, members: list[tuple[Form, Plan]]) -> ArithmeticRow:
         level=first.level,
         source=first.source,
         references=_references(arch, form, first.source),
-        instructions=tuple(spell(item) for item, _ in members),
+        instructions=tuple(spell(form) for form, _ in members),
     )
 
 

@@ -143,13 +143,13 @@ class EntryArguments:
         if kind == "constexpr":
             return
         if isinstance(kind, tuple | list):
-            for number, (of_item, item) in enumerate(zip(kind, value, strict=True)):
-                self.take(f"{name}[{number}]", of_item, item)
+            for number, (of_item, entry) in enumerate(zip(kind, value, strict=True)):
+                self.take(f"{name}[{number}]", of_item, entry)
         elif isinstance(kind, str) and kind.startswith("tensordesc"):
             if self._maps is not None:
                 self._add(name, self._map(name, value, next(self._maps)))
-            for part, (of_part, item) in enumerate(_decomposed(kind, value, has_map=self._maps is not None)):
-                self.take(f"{name}.{part}" if part else name, of_part, item)
+            for part, (of_part, entry) in enumerate(_decomposed(kind, value, has_map=self._maps is not None)):
+                self.take(f"{name}.{part}" if part else name, of_part, entry)
         elif not str(kind).startswith("*"):
             scalar = _scalar(name, str(kind), value)
             self._add(name, lambda _view: scalar)

@@ -21,24 +21,27 @@
 
 `views` chooses the grids of an instruction. `fragment_grids`, `plan_views`, `shared_memory_views` and
 `tensor_memory_views` make grids of cells (`grids`), `svg_page` writes them as SVG and `drawing` as text. `plots` draws
-charts, `figures` lists the figures of the PTX ISA, and `notebook` makes cards.
+charts and `notebook` makes cards. `FigureRow` is a figure of the PTX ISA, a row of `tables/figures.toml`.
 """
 
 from __future__ import annotations
 
-from dataclasses import replace
+import difflib
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import cache
 from typing import TYPE_CHECKING, Any, TypeVar, cast, get_args
 
 from warpfrag.errors import InvalidOperand, check_flag, check_index, quote
 from warpfrag.isa.immediates import DEFAULT_IMMEDIATES, Immediates
 from warpfrag.smem.descriptor import Descriptor
 from warpfrag.smem.tensor_map import TensorMapFields
+from warpfrag.tables import read_table
 from warpfrag.tensorcore.instruction import Instruction
 from warpfrag.tensorcore.operand import Operand
 from warpfrag.tensorcore.registry import get
 from warpfrag.tensorcore.shared_operand import as_descriptor
 from warpfrag.viz.drawing import Drawing, GridDrawing, Plot
-from warpfrag.viz.figures import figure_row
 from warpfrag.viz.fragment_grids import WARPS, flatten_warps
 from warpfrag.viz.grids import Cut, Range
 from warpfrag.viz.palette import Theme
@@ -221,3 +224,65 @@ def _title(instruction: Instruction, operand: AnyOperand | None, view: View) -> 
         where = {"warp": f" in the registers of the {instruction.form.operation.scope}", "memory": " in shared memory"}
         subject = f"Operand {name}" + where.get(view, "")
     return f"{subject}, {instruction.shape}"
+
+
+@dataclass(frozen=True)
+class FigureRow:
+    """One row of the table of figures; the head of the table explains the fields."""
+
+    key: str
+    caption: str
+    section: str
+    instruction: str
+    operand: str = ""
+    view: str = ""
+    rows: Range | None = None
+    cols: Range | None = None
+    parts: Range | None = None
+    selector: int = 0
+
+    @property
+    def title(self) -> str:
+        """The caption, after the figure number if there is one."""
+        return f"Figure {self.key}: {self.caption}" if self.key.isdigit() else self.caption
+
+    @property
+    def command(self) -> str:
+        """The command that draws the figure without its number."""
+        words = ["warpfrag draw", self.instruction, self.operand]
+        for name in ("view", "rows", "cols", "parts", "selector"):
+            choice = getattr(self, name)
+            if choice:
+                words.append(f"--{name} {'{}-{}'.format(*choice) if isinstance(choice, tuple) else choice}")
+        return " ".join(word for word in words if word)
+
+
+@cache
+def figure_rows() -> dict[str, FigureRow]:
+    """Return every row by its key: a figure number of the ISA, or a name chosen by warpfrag."""
+    rows = list(_read())
+    by_key = {row.key: row for row in rows}
+    if len(by_key) != len(rows):
+        raise ValueError("table figures: two rows with the same key")
+    return by_key
+
+
+def _read() -> Iterator[FigureRow]:
+    for section in read_table("figures")["section"]:
+        for row in section["figures"]:
+            ranges = {name: tuple(row[name]) for name in ("rows", "cols", "parts") if name in row}
+            yield FigureRow(
+                **{"instruction": section.get("instruction", ""), **row, **ranges, "key": str(row["key"])},
+                section=section["title"],
+            )
+
+
+def figure_row(key: int | str) -> FigureRow:
+    """Return the row of a figure; for an unknown key, raise an error with similar keys."""
+    rows = figure_rows()
+    wanted = str(key)
+    if wanted in rows:
+        return rows[wanted]
+    near = difflib.get_close_matches(wanted, rows, n=3, cutoff=0.4)
+    hint = f"; near: {', '.join(near)}" if near else ""
+    raise InvalidOperand(f"unknown figure {quote(wanted)}{hint}; figures are {', '.join(rows)}")

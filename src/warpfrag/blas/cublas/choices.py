@@ -155,7 +155,7 @@ class Choices:
         kinds = tuple(dict.fromkeys(kind for kind, _, _ in runs))
         numbers: dict[Choice, int] = {}
         keys, counts, ends, chosen = [], [], [], []
-        for (kind, n, k), some in sorted(runs.items(), key=lambda item: _key(kinds.index(item[0][0]), *item[0][1:])):
+        for (kind, n, k), some in sorted(runs.items(), key=lambda entry: _key(kinds.index(entry[0][0]), *entry[0][1:])):
             joined = _joined(some)
             keys.append(_key(kinds.index(kind), n, k))
             counts.append(len(joined))

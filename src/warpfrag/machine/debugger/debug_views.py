@@ -143,7 +143,7 @@ def _unpacked(inst: DecodedInstruction, operand: AnyOperand, words: NDArray[np.u
 def _scales(inst: DecodedInstruction, operand: Scale, words: NDArray[np.uint32], *, raw: bool) -> NDArray[Any]:
     """Return the scale factors of A or B that the byte and thread ids select."""
     at = inst.sources.index(ptx_operands(inst)[operand.role])
-    ids = [item.code(None) for item in items_of(inst.sources[at + 1]) if isinstance(item, Immediate)]
+    ids = [operand.code(None) for operand in items_of(inst.sources[at + 1]) if isinstance(operand, Immediate)]
     return operand.unpack(words, byte_id=ids[0], thread_id=ids[1], raw=raw)
 
 
@@ -236,18 +236,18 @@ class InstructionView:
 
     def __repr__(self) -> str:
         """Return a summary with the stop and the operand names."""
-        return f"<{self.stop!r}; {', '.join(item.name for item in self.operands)}>"
+        return f"<{self.stop!r}; {', '.join(operand.name for operand in self.operands)}>"
 
     @property
     def is_matrix(self) -> bool:
         """True for a matrix instruction."""
-        return any(item.is_matrix for item in self.operands)
+        return any(operand.is_matrix for operand in self.operands)
 
 
 def sources_now(batch: SteppedBatch, inst: DecodedInstruction, row: int) -> list[OperandValues]:
     """Return the operands that an instruction would read now."""
     guard = [] if inst.guard is None else [_lanes(batch, row, inst.guard, TYPES["pred"], is_result=False)]
-    return [*(item for item in guard if item is not None), *_values(batch, inst, row, is_result=False)]
+    return [*(view for view in guard if view is not None), *_values(batch, inst, row, is_result=False)]
 
 
 def results_now(batch: SteppedBatch, inst: DecodedInstruction, row: int) -> list[OperandValues]:
@@ -263,7 +263,7 @@ def _values(batch: SteppedBatch, inst: DecodedInstruction, row: int, *, is_resul
         return [_matrix(batch, inst, row, role, is_result=is_result) for role in roles]
     pairs = typed_operands(inst, is_result=is_result)
     values = (_lanes(batch, row, operand, dtype, is_result=is_result) for operand, dtype in pairs)
-    return [item for item in values if item is not None]
+    return [view for view in values if view is not None]
 
 
 def _is_result(inst: DecodedInstruction, role: str, operand: PtxOperand) -> bool:
@@ -285,7 +285,7 @@ def typed_operands(inst: DecodedInstruction, *, is_result: bool) -> list[tuple[P
     """Return the results or the sources of an instruction, with their types."""
     dtypes = _dtypes(inst, is_result=is_result)
     operands = enumerate(inst.results if is_result else inst.sources)
-    return [(item, dtypes.get(number)) for number, operand in operands for item in items_of(operand)]
+    return [(element, dtypes.get(number)) for number, operand in operands for element in items_of(operand)]
 
 
 def _dtypes(inst: DecodedInstruction, *, is_result: bool) -> dict[int, Type]:

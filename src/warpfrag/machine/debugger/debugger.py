@@ -76,7 +76,7 @@ class Debugger:
         self._floats: dict[str, Any] = {}  # the registers that hold floats
         for inst in program.instructions:
             for operand in (*inst.results, *inst.operands_read):
-                self._names |= {item.name: item for item in registers_of(operand) if item.name not in self._names}
+                self._names |= {reg.name: reg for reg in registers_of(operand) if reg.name not in self._names}
             for operand, dtype in (*typed_operands(inst, is_result=True), *typed_operands(inst, is_result=False)):
                 if isinstance(operand, Register) and dtype is not None and dtype.name in FLOATS:
                     self._floats |= {operand.name: FLOATS[dtype.name]} if dtype.bits == operand.bits else {}
@@ -180,7 +180,7 @@ class Debugger:
 
     def delete(self, point: Breakpoint | Watchpoint) -> None:
         """Remove a breakpoint or watchpoint."""
-        if not any(point is item for item in [*self.breakpoints, *self.watchpoints]):
+        if not any(point is existing for existing in [*self.breakpoints, *self.watchpoints]):
             raise InvalidOperand(f"expected a breakpoint or watchpoint of this debugger, got {quote(point)}")
         if isinstance(point, Breakpoint):
             self.breakpoints.remove(point)

@@ -109,7 +109,7 @@ def bytes_of(group: LaneGroup, source: PtxOperand, size: int) -> NDArray[np.uint
         return memory.local[_local_bytes(group, source, size)]
     if isinstance(source, VectorOperand):
         part = size // len(source.items)
-        return np.concatenate([bytes_of(group, item, part) for item in source.items], axis=1)
+        return np.concatenate([bytes_of(group, element, part) for element in source.items], axis=1)
     codes = group.values(source, KINDS[size])
     return np.ascontiguousarray(codes).view(np.uint8).reshape(len(codes), size)
 
@@ -119,8 +119,8 @@ def put_bytes(group: LaneGroup, target: PtxOperand, data: NDArray[np.uint8]) -> 
     if isinstance(target, MemoryOperand):
         group.state.memory.local[_local_bytes(group, target, data.shape[1])] = data
     elif isinstance(target, VectorOperand):
-        for item, piece in zip(target.items, np.split(data, len(target.items), axis=1), strict=True):
-            put_bytes(group, item, piece)
+        for element, piece in zip(target.items, np.split(data, len(target.items), axis=1), strict=True):
+            put_bytes(group, element, piece)
     elif not isinstance(target, Discard):
         codes: Codes = np.ascontiguousarray(data).view(KINDS[data.shape[1]].dtype)[:, 0]
         group.write(target, group.scatter(codes))

@@ -175,8 +175,8 @@ class DeviceMemory:
 
     def writable_buffers(self) -> list[NDArray[Any]]:
         """Return the memory that blocks can modify: writable allocations and surfaces."""
-        surfaces = [item.array for item in self.resources.values() if isinstance(item, Surface)]
-        return [*(item.data for item in self.allocations if item.writable), *surfaces]
+        surfaces = [resource.array for resource in self.resources.values() if isinstance(resource, Surface)]
+        return [*(allocation.data for allocation in self.allocations if allocation.writable), *surfaces]
 
     def join(self, other: DeviceMemory) -> None:
         """Add the counts of other blocks."""

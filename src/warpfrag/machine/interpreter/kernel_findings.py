@@ -60,7 +60,7 @@ KINDS = {kind: name for name, check in CHECK_TABLE.items() for kind in check.kin
 class KernelAccess:
     """One side of a finding: the access, its line and its thread; `stack` has the lines of the calls."""
 
-    what: str
+    operation: str
     line: int
     block: tuple[int, int, int]
     thread: tuple[int, int, int]
@@ -72,7 +72,7 @@ class KernelAccess:
         """A description of the access, as in "st.shared.f32 at line 12 by thread (3, 0, 0) of block (0, 0, 0)"."""
         line = location_text(self.line).removeprefix("at ")
         where = f"{self.source} ({line})" if self.source else line
-        return f"{self.what} at {where} by thread {self.thread} of block {self.block}"
+        return f"{self.operation} at {where} by thread {self.thread} of block {self.block}"
 
 
 @dataclass(frozen=True)
@@ -170,16 +170,16 @@ class FindingCollector:
     def findings(self) -> list[KernelFinding]:
         """All findings, by line; three or more unordered pairs of source lines that share lines are one finding."""
         groups: list[tuple[set[SourceLine], list[KernelFinding]]] = []
-        for finding in sorted(self.places.values(), key=lambda item: (item.line, item.kind)):
+        for finding in sorted(self.places.values(), key=lambda finding: (finding.line, finding.kind)):
             ends = (finding.source, finding.other.source) if finding.other and finding.kind in UNORDERED else ()
             lines = {line for line in ends if line is not None}
             alike = [group for group in groups if group[0] & lines]
             groups = [group for group in groups if not group[0] & lines]
-            members = [item for _, items in alike for item in items]
+            members = [finding for _, items in alike for finding in items]
             groups.append((lines.union(*(own for own, _ in alike)), [*members, finding]))
         result = []
         for _, members in groups:
-            first = min(members, key=lambda item: item.line)
+            first = min(members, key=lambda finding: finding.line)
             is_many = len(members) > MAX_PAIRS
-            result += [replace(first, count=sum(item.count for item in members))] if is_many else members
-        return sorted(result, key=lambda item: (item.line, item.kind))
+            result += [replace(first, count=sum(finding.count for finding in members))] if is_many else members
+        return sorted(result, key=lambda finding: (finding.line, finding.kind))

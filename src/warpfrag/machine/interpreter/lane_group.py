@@ -106,7 +106,7 @@ class LaneGroup:
 
     def _read_words(self, operand: VectorOperand, kind: Type) -> Codes:
         """Return several 32-bit registers as one integer, low word first."""
-        words = [self.read(item, B32) for item in operand.items]
+        words = [self.read(element, B32) for element in operand.items]
         codes = words[0].astype(kind.dtype)
         for index, word in enumerate(words[1 : kind.bits // 32], 1):
             codes = codes | word.astype(kind.dtype) << kind.dtype.type(32 * index)
@@ -121,8 +121,8 @@ class LaneGroup:
     def write(self, operand: PtxOperand, codes: Codes, kind: Type | None = None) -> None:
         """Write codes to a register in the group's lanes, extended to its width according to `kind`."""
         if type(operand) is VectorOperand:
-            for item, word in zip(operand.items, split(codes, len(operand.items), 32), strict=True):
-                self.write(item, word)
+            for element, word in zip(operand.items, split(codes, len(operand.items), 32), strict=True):
+                self.write(element, word)
             return
         if type(operand) is not Register:
             if type(operand) is Discard:

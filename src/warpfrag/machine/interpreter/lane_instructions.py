@@ -62,14 +62,14 @@ def run_move(_state: WarpState, inst: DecodedInstruction, action: actions.Move, 
         bits = kind.bits // len(source.items)
         part = TYPES[f"b{bits}"]
         codes = np.zeros((group.warps, LANES), kind.dtype)
-        for index, item in enumerate(source.items):
-            codes = codes | group.read(item, part).astype(kind.dtype) << kind.dtype.type(bits * index)
+        for index, element in enumerate(source.items):
+            codes = codes | group.read(element, part).astype(kind.dtype) << kind.dtype.type(bits * index)
     else:
         codes = group.read(source, kind)
     if isinstance(target, VectorOperand):
         bits = kind.bits // len(target.items)
-        for item, piece in zip(target.items, split(codes, len(target.items), bits), strict=True):
-            group.write(item, piece)
+        for element, piece in zip(target.items, split(codes, len(target.items), bits), strict=True):
+            group.write(element, piece)
     else:
         group.write(target, codes)
 
@@ -119,8 +119,8 @@ def run_load(state: WarpState, inst: DecodedInstruction, action: actions.MemoryL
     """Run ld: each lane loads one or more elements, extended to the register width."""
     kind, addresses = action.type, group.addresses(inst.sources[0])
     codes = state.memory.load(action.space, addresses, kind.dtype, action.count, group.owners)
-    for index, item in enumerate(items_of(inst.results[0])):
-        group.write(item, group.scatter(codes[:, index]), kind)
+    for index, register in enumerate(items_of(inst.results[0])):
+        group.write(register, group.scatter(codes[:, index]), kind)
     if action.polls:
         state.end_wait(group.active_rows, across_blocks=action.space != "shared")
 
@@ -128,7 +128,7 @@ def run_load(state: WarpState, inst: DecodedInstruction, action: actions.MemoryL
 def run_store(state: WarpState, inst: DecodedInstruction, action: actions.MemoryStore, group: LaneGroup) -> None:
     """Run st: each lane stores one or more elements."""
     items = items_of(inst.sources[1])
-    codes = np.stack([group.values(item, action.type) for item in items], axis=1)
+    codes = np.stack([group.values(element, action.type) for element in items], axis=1)
     state.progress += state.memory.store(action.space, group.addresses(inst.sources[0]), codes, group.owners)
 
 
@@ -137,15 +137,15 @@ def run_atomic(state: WarpState, inst: DecodedInstruction, action: actions.Atomi
     kind = action.type
     addresses, owners = group.addresses(inst.sources[0]), group.owners
     operands = [
-        np.stack([group.values(item, kind) for item in items_of(operand)], axis=1)
+        np.stack([group.values(element, kind) for element in items_of(operand)], axis=1)
         for operand in inst.sources[1 : 3 if action.name == "cas" else 2]
     ]
     with state.memory.lock:
         old = exchange(state, action, addresses, owners, operands)
     state.progress += 1
     if action.returns:
-        for number, item in enumerate(items_of(inst.results[0])):
-            group.write(item, group.scatter(old[:, number]), kind)
+        for number, register in enumerate(items_of(inst.results[0])):
+            group.write(register, group.scatter(old[:, number]), kind)
         state.end_wait(group.active_rows, across_blocks=action.space != "shared")
 
 

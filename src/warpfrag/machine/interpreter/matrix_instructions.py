@@ -74,8 +74,8 @@ def run_matrix(state: WarpState, inst: DecodedInstruction, action: MatrixOp, gro
 
 def words_of(group: LaneGroup, operand: PtxOperand) -> NDArray[np.uint32]:
     """Return an operand as 32-bit registers, [warps, 32, words]."""
-    kinds = ((item, B64 if isinstance(item, Register) and item.bits == 64 else B32) for item in items_of(operand))
-    return join_words(group.read(item, kind) for item, kind in kinds)
+    kinds = ((part, B64 if isinstance(part, Register) and part.bits == 64 else B32) for part in items_of(operand))
+    return join_words(group.read(part, kind) for part, kind in kinds)
 
 
 def join_words(columns: Iterable[Codes]) -> NDArray[np.uint32]:
@@ -90,16 +90,16 @@ def join_words(columns: Iterable[Codes]) -> NDArray[np.uint32]:
 
 def put_words(group: LaneGroup, operand: PtxOperand, words: NDArray[Any]) -> None:
     """Write words to the registers of an operand."""
-    for item, codes in split_words(operand, words):
-        group.write(item, codes)
+    for element, codes in split_words(operand, words):
+        group.write(element, codes)
 
 
 def split_words(operand: PtxOperand, words: NDArray[Any]) -> Iterator[tuple[PtxOperand, Codes]]:
     """Split words into codes for each register of an operand; a 64-bit register takes two words."""
     columns = iter(np.moveaxis(words, -1, 0))
-    for item, low in zip(items_of(operand), columns, strict=False):
-        is_wide = isinstance(item, Register) and item.bits == 64
-        yield item, low.astype(np.uint64) | next(columns).astype(np.uint64) << np.uint64(32) if is_wide else low
+    for element, low in zip(items_of(operand), columns, strict=False):
+        is_wide = isinstance(element, Register) and element.bits == 64
+        yield element, low.astype(np.uint64) | next(columns).astype(np.uint64) << np.uint64(32) if is_wide else low
 
 
 def _multiply(state: WarpState, inst: DecodedInstruction, action: MatrixOp, group: LaneGroup) -> None:
@@ -111,7 +111,7 @@ def _multiply(state: WarpState, inst: DecodedInstruction, action: MatrixOp, grou
         scale_a, ids_a, scale_b, ids_b = rest
         options["scales"] = group.read(scale_a, U32), group.read(scale_b, U32)
         (byte_a, thread_a), (byte_b, thread_b) = (
-            [_immediate(inst, item) for item in items_of(ids)] for ids in (ids_a, ids_b)
+            [_immediate(inst, number) for number in items_of(ids)] for ids in (ids_a, ids_b)
         )
         chosen = {"byte_id": (byte_a, byte_b), "thread_id": (thread_a, thread_b)}
         options["immediates"] = replace(options.get("immediates", DEFAULT_IMMEDIATES), **chosen)

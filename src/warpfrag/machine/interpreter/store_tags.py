@@ -173,7 +173,7 @@ class TaggedStore:
 
     def tag(self, before: Tags, which: slice | NDArray[np.bool_]) -> None:
         """Tag the selected words, keeping the tags of bytes that the same warp stored since the last barrier."""
-        mine, masks = (np.broadcast_to(item, before.shape)[which] for item in (self.mine, self.masks))
+        mine, masks = (np.broadcast_to(array, before.shape)[which] for array in (self.mine, self.masks))
         words, before = self.words[which], before[which]
         if self.is_narrow:
             kept = np.where((before ^ mine) <= WORD_BYTES, before & np.uint64(WORD_BYTES), np.uint64(0))

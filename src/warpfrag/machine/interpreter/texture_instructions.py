@@ -44,7 +44,7 @@ def _coordinates(inst: DecodedInstruction, group: LaneGroup, geometry: Geometry)
     count = AXES[geometry] + geometry.startswith("a")
     if not count <= len(items) <= MAX_COORDINATES:
         raise PtxError(inst.line, f"expected {count} coordinates in {inst.text}")
-    codes = [group.values(item, B32) for item in items]
+    codes = [group.values(coordinate, B32) for coordinate in items]
     layers = codes.pop(0) if geometry.startswith("a") else np.zeros(int(group.mask.sum()), np.uint32)
     return layers, codes[: AXES[geometry]]
 
@@ -79,8 +79,8 @@ def run_fetch(state: WarpState, inst: DecodedInstruction, action: TextureFetch, 
         else:
             results[which] = fetch(texture, layers[which], own)
         state.memory.count_bytes("texture", texture.channels * texture.texels.dtype.itemsize * len(which), writes=False)
-    for number, item in enumerate(_items(inst, inst.results, 4)):
-        group.write(item, group.scatter(results[:, number]))
+    for number, register in enumerate(_items(inst, inst.results, 4)):
+        group.write(register, group.scatter(results[:, number]))
 
 
 def _items(inst: DecodedInstruction, operands: tuple[PtxOperand, ...], count: int) -> tuple[PtxOperand, ...]:
@@ -149,15 +149,15 @@ def run_surface_load(state: WarpState, inst: DecodedInstruction, action: Surface
         values = _elements(surface, dtype)[index]
         results[which] = np.where(inside[:, None], values, dtype.type(0))
         state.memory.count_bytes("surface", size * action.count * len(which), writes=False)
-    for number, item in enumerate(_items(inst, inst.results, action.count)):
-        group.write(item, group.scatter(results[:, number]), action.type)
+    for number, register in enumerate(_items(inst, inst.results, action.count)):
+        group.write(register, group.scatter(results[:, number]), action.type)
 
 
 def run_surface_store(state: WarpState, inst: DecodedInstruction, action: SurfaceStore, group: LaneGroup) -> None:
     """Run sust. A store outside the surface is dropped, goes to the nearest element, or faults."""
     dtype, size = action.type.dtype, action.type.dtype.itemsize
     items = _items(inst, inst.sources[2:], action.count)
-    codes = np.stack([group.values(item, action.type) for item in items], axis=1)
+    codes = np.stack([group.values(element, action.type) for element in items], axis=1)
     for which, surface, places, inside in _places(state, inst, group, action, size * action.count):
         index, values = places[inside, None] // size + np.arange(action.count), codes[which][inside]
         _elements(surface, dtype)[index] = values

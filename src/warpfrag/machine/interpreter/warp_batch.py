@@ -228,8 +228,8 @@ class WarpBatch(WarpState):
         warps, lanes = np.nonzero(group.mask)
         faulty = np.zeros_like(group.mask)
         faulty[warps[index], lanes[index]] = True
-        for item in (item for result in inst.results for item in items_of(result)):
-            group.part(faulty).write(item, np.zeros(group.mask.shape, container(getattr(item, "bits", 32))))
+        for register in (register for result in inst.results for register in items_of(result)):
+            group.part(faulty).write(register, np.zeros(group.mask.shape, container(getattr(register, "bits", 32))))
         return group.part(group.mask & ~faulty)
 
     def first_fault(self, inst: DecodedInstruction, group: LaneGroup, fault: MemoryFault) -> PtxError:

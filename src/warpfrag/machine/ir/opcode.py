@@ -54,7 +54,7 @@ class OpcodeRow:
 
     def __post_init__(self) -> None:
         """Reject a modifier that sets no attribute."""
-        known = {item.name for item in fields(Attributes)} | HINTS
+        known = {attribute.name for attribute in fields(Attributes)} | HINTS
         unknown = sorted((self.modifiers.keys() | self.implies.keys()) - known)
         if unknown:
             raise ValueError(

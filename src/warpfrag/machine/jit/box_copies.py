@@ -257,7 +257,7 @@ class BoxCopies:
         shared = rest.pop(0) if action.direction == "load" else rest.pop(2)
         place, vector = rest.pop(0), rest.pop(0)
         copies = LaneCopies(self.batch, self.mbarriers, group)
-        axes = [group.values(item, S32).view(np.int32) for item in items_of(vector)]
+        axes = [group.values(axis, S32).view(np.int32) for axis in items_of(vector)]
         starts, boxes, maps = np.stack(axes, axis=1).astype(np.int64), group.addresses(shared), group.addresses(place)
         try:
             jobs = [
@@ -330,9 +330,10 @@ class BoxCopies:
             return BoxTargets(lanes, own, cells, copies.count)
         masks = copies.numbers(operands[1])
         blocks = [copies.blocks_of(lane, masks[lane]) for lane in range(copies.count)]
-        moved = [copies.moved(cell, block) for cell, item in zip(cells.tolist(), blocks, strict=True) for block in item]
-        counts = [len(item) for item in blocks]
-        every = np.array([block for item in blocks for block in item], np.int64)
+        pairs = [(cell, block) for cell, peers in zip(cells.tolist(), blocks, strict=True) for block in peers]
+        moved = [copies.moved(cell, block) for cell, block in pairs]
+        counts = [len(peers) for peers in blocks]
+        every = np.array([block for _, block in pairs], np.int64)
         return BoxTargets(np.repeat(lanes, counts), every, np.array(moved, np.int64), copies.count)
 
     def can_tell(self, job: BoxJob, targets: BoxTargets) -> bool:

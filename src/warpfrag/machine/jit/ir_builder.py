@@ -78,7 +78,7 @@ def float_splat(number: float, bits: int = 64) -> ir.Constant:
 def integers(numbers: Iterable[int], bits: int = 64) -> ir.Constant:
     """Return a vector of constants."""
     items = list(numbers)
-    return ir.Constant(vector(bits, len(items)), [ir.Constant(ir.IntType(bits), item) for item in items])
+    return ir.Constant(vector(bits, len(items)), [ir.Constant(ir.IntType(bits), number) for number in items])
 
 
 LANE_NUMBERS = integers(range(LANES))
@@ -176,7 +176,7 @@ class IRBuilder(ir.IRBuilder):  # type: ignore[misc] # llvmlite has no types
         """Declare a function of another module and call it."""
         function = self.module.globals.get(name)
         if function is None:
-            function = ir.Function(self.module, ir.FunctionType(result, [item.type for item in arguments]), name)
+            function = ir.Function(self.module, ir.FunctionType(result, [value.type for value in arguments]), name)
         return self.call(function, arguments)
 
     def minimum(self, a: ir.Value, b: ir.Value | int, *, signed: bool) -> ir.Value:

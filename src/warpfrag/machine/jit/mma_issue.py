@@ -159,7 +159,7 @@ def join(parts: list[RegisterTile | None], axis: int) -> RegisterTile | None:
 def register_starts(port: OperandCodec, operand: PtxOperand, layout: RegisterLayout) -> Index | None:
     """Return the offsets of a fragment's registers, or None unless all are 32 bits wide and have whole elements."""
     items = items_of(operand)
-    registers = [item for item in items if isinstance(item, Register) and item.bits == 32]
+    registers = [element for element in items if isinstance(element, Register) and element.bits == 32]
     is_split = port.container.itemsize > 4  # machine code has f64 in pairs of registers
     if is_split or not port.fills_bytes or len(registers) != len(items) or len(items) != port.words[-1]:
         return None
@@ -247,7 +247,7 @@ def gather_places(
     bits = getattr(resolve_form(form, arch).operands, role).format.bits
     unique, which = np.unique(np.frombuffer(descriptors, np.uint64), return_inverse=True)
     places = [element_places(form, arch, role, word, is_transposed) for word in unique.tolist()]
-    inside = [item for item in places if item is not None and int(item.max()) < size * 8 // bits]
+    inside = [units for units in places if units is not None and int(units.max()) < size * 8 // bits]
     return GatherPlaces.of(np.stack(inside), which, bits // 8) if len(inside) == len(places) else None
 
 
@@ -270,7 +270,7 @@ class WgmmaPlan:
         if not isinstance(action, MatrixOp):
             return None
         prepared = resolve_form(action.form, arch)
-        numbers = [item.code(None) for item in inst.sources[SCALE_D + 1 :] if isinstance(item, Immediate)]
+        numbers = [operand.code(None) for operand in inst.sources[SCALE_D + 1 :] if isinstance(operand, Immediate)]
         negate = [number != 1 for number in numbers[:2]] or [False, False]
         trans = [False, False, *map(bool, numbers[2:])][-2:]  # only B has a descriptor if A is in registers
         starts = register_starts(prepared.d, inst.results[0], layout)
@@ -440,8 +440,8 @@ def mma_runs(program: Program) -> dict[int, tuple[int, ...]]:
         if not _is_plain_product(action) or len(inst.sources) != 3 or inst.guard is not None:
             start = None
             continue
-        used = {item.index for operand in inst.sources for item in registers_of(operand)}
-        mine = {item.index for operand in inst.results for item in registers_of(operand)}
+        used = {register.index for operand in inst.sources for register in registers_of(operand)}
+        mine = {register.index for operand in inst.results for register in registers_of(operand)}
         same = (
             start is not None
             and inst.action == program.instructions[start].action
@@ -469,7 +469,7 @@ def mma_chains(program: Program, runs: dict[int, tuple[int, ...]]) -> set[int]:
             last = indices_of(operand for inst in program.instructions[ends[-2] : ends[-1]] for operand in inst.results)
             before = indices_of(operand for inst in program.instructions[start : ends[-2]] for operand in inst.results)
             multiplied = indices_of(
-                item for inst in program.instructions[ends[0] : ends[-1]] for item in inst.sources[:2]
+                source for inst in program.instructions[ends[0] : ends[-1]] for source in inst.sources[:2]
             )
             if not multiplied & before and not any(register in live for register in before - last):
                 joinable.add(start)

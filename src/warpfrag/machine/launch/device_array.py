@@ -55,10 +55,10 @@ class DeviceArray:
 
     def _table(self, items: Sequence[object]) -> NDArray[np.uint64]:
         self._items = tuple(
-            item if isinstance(item, DeviceArray) else DeviceArray(item) for item in items if item is not None
+            array if isinstance(array, DeviceArray) else DeviceArray(array) for array in items if array is not None
         )
         addresses = iter(self._items)
-        return np.array([0 if item is None else next(addresses).address for item in items], np.uint64)
+        return np.array([0 if array is None else next(addresses).address for array in items], np.uint64)
 
     def __reduce__(self) -> tuple[object, ...]:
         """Raise an error, because the address is meaningless in another process."""

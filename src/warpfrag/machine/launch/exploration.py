@@ -54,7 +54,7 @@ def explore(memory: DeviceMemory, before: list[NDArray[Any]], runs: int, run: Ca
     `run(seed)` runs the launch on the memory and returns the error that ended it, or None.
     """
     buffers = memory.writable_buffers()
-    names = [item.name for item in memory.allocations if item.writable]
+    names = [allocation.name for allocation in memory.allocations if allocation.writable]
     after = [buffer.copy() for buffer in buffers]
     seeds: list[int] = []
     arrays: dict[str, None] = {}

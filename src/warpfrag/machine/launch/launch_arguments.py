@@ -66,7 +66,7 @@ class GlobalMemory:
 
     def __repr__(self) -> str:
         """Format the size and address of each array."""
-        arrays = [f"{len(item.data)} bytes at {item.start:#x}" for item in self.allocations]
+        arrays = [f"{len(allocation.data)} bytes at {allocation.start:#x}" for allocation in self.allocations]
         more = [f"{len(arrays) - SHOWN} more"] if len(arrays) > SHOWN else []
         return f"<global memory: {', '.join(arrays[:SHOWN] + more) or 'empty'}>"
 
@@ -102,7 +102,7 @@ class Arguments:
         """Create a converter for one launch."""
         self.pointer_size, self.memory_map = address_size // 8, state_spaces.GLOBAL_MEMORY_MAPS[address_size]
         self.kernel = readable(kernel)
-        self.parameters = [replace(item, name=short_name(item.name, kernel)) for item in parameters]
+        self.parameters = [replace(parameter, name=short_name(parameter.name, kernel)) for parameter in parameters]
         self.allocations: list[Allocation] = []
         self.resources: dict[int, Texture | Surface] = {}  # keyed by handle
         self.maps: list[NDArray[np.uint8]] = []  # tensor maps that are passed by address
@@ -125,7 +125,7 @@ class Arguments:
         if not hasattr(args, "__len__") or not hasattr(args, "__getitem__"):
             raise InvalidOperand(f"expected args to be a list of arguments, got {quote(args)}")
         if len(args) != len(self.parameters):
-            kinds = ", ".join(f"{item.name} .{item.type}" for item in self.parameters) or "none"
+            kinds = ", ".join(f"{parameter.name} .{parameter.type}" for parameter in self.parameters) or "none"
             raise InvalidOperand(f"{self.kernel} takes {len(self.parameters)} arguments ({kinds}), got {len(args)}")
         data = bytearray(size)
         for number, (value, parameter) in enumerate(zip(args, self.parameters, strict=True)):
@@ -140,7 +140,7 @@ class Arguments:
         if len(args):
             raise InvalidOperand(f"expected either args or params, got {len(args)} arguments and {len(params)} bytes")
         if len(params) != size:
-            layout = ", ".join(f"{item.name}: {item.size} bytes at {item.offset}" for item in self.parameters)
+            layout = ", ".join(f"{param.name}: {param.size} bytes at {param.offset}" for param in self.parameters)
             raise InvalidOperand(
                 f"{self.kernel} takes {size} parameter bytes ({layout or 'none'}), got {len(params)} bytes"
             )
@@ -234,7 +234,7 @@ class Arguments:
 
     def own_resources(self) -> dict[int, Texture | Surface]:
         """Return textures and surfaces by handle; a texture whose memory this launch may change is copied."""
-        surfaces = [item for item in self.resources.values() if isinstance(item, Surface)]
+        surfaces = [resource for resource in self.resources.values() if isinstance(resource, Surface)]
         written = [allocation.data for allocation in self.allocations if allocation.writable]
         result: dict[int, Texture | Surface] = {}
         for handle, resource in self.resources.items():

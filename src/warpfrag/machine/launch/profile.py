@@ -65,11 +65,11 @@ class Profile:
         PTX lines without a .loc are one row, with line 0. Without any .loc that is the only row.
         """
         rows: dict[SourceLine | None, LineProfile] = {}
-        for item in self.lines:
-            source = None if item.source is None else item.source.outermost
+        for line in self.lines:
+            source = None if line.source is None else line.source.outermost
             name = "no source line" if source is None else str(source)
             empty = LineProfile(0 if source is None else source.line, name, source)
-            rows[source] = rows.get(source, empty).plus(item)
+            rows[source] = rows.get(source, empty).plus(line)
         return tuple(sorted(rows.values(), key=lambda row: (row.source is None, row.source or ("", 0))))
 
     def __repr__(self) -> str:
@@ -92,7 +92,7 @@ class Profile:
         self, *, by: str = "", sort: str = "instructions", limit: int | None = MAX_ROWS
     ) -> tuple[list[str], list[list[str]]]:
         """Return headings and rows, largest first; `by` is "source" or "line" (default: "source" if known)."""
-        by_source = by == "source" or (not by and any(item.source is not None for item in self.lines))
+        by_source = by == "source" or (not by and any(line.source is not None for line in self.lines))
         rows = list(self.by_source if by_source else self.lines)
         if sort != "line":
             rows.sort(key=lambda row: -getattr(row, sort))

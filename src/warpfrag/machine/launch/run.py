@@ -103,14 +103,14 @@ class Run:
             return (f"{PTX_REASON} ({self.ptx_reason})" if self.ptx_reason else PTX_REASON, *self.uncertain)
         explored = self.exploration
         found = [] if explored is None or explored.agrees else [f"explore: {explored}"]
-        skipped = [f"{item.kind}: an access was skipped" for item in self.findings if item.kind in SKIPPED]
+        skipped = [f"{finding.kind}: an access was skipped" for finding in self.findings if finding.kind in SKIPPED]
         return (*self.reasons, *skipped, *found, *self.uncertain)
 
     @property
     def uncertain(self) -> tuple[str, ...]:
         """The opcodes, lines and races with uncertain results at the executed level, with reasons."""
         opcodes = [f"{name}: {self.evidence[name].detail}" for name in self.inexact_opcodes]
-        lines = [f"{location_text(item.line)}: {item.reason}" for item in self.inexact_lines]
+        lines = [f"{location_text(cause.line)}: {cause.reason}" for cause in self.inexact_lines]
         race = ["a check found unordered accesses"] if self._has_race else []
         return (*opcodes, *lines, *race)
 
@@ -122,7 +122,7 @@ class Run:
     @property
     def _has_race(self) -> bool:
         """Return True if the order of accesses may change the result on a GPU."""
-        return any(item.kind in {"race", "lockstep", "unordered", "async", "fence"} for item in self.findings)
+        return any(finding.kind in {"race", "lockstep", "unordered", "async", "fence"} for finding in self.findings)
 
     @property
     def source_counts(self) -> dict[SourceLine, int]:
@@ -134,7 +134,7 @@ class Run:
         return f"<{self._summary()}>"
 
     def _summary(self) -> str:
-        causes = [*self.inexact_opcodes, *(f"line {item.line}" for item in self.inexact_lines)]
+        causes = [*self.inexact_opcodes, *(f"line {cause.line}" for cause in self.inexact_lines)]
         causes += ["the order of accesses"] if self._has_race else []
         arch = f" for {self.arch}" if self.arch else ""
         count = len(self.counts.opcodes)
@@ -157,8 +157,8 @@ class Run:
         rows = [
             (name, f"{count:,}", self.evidence[name].level if name in self.evidence else "") for name, count in ranking
         ]
-        findings = [(item.check, str(item.line), item.text) for item in self.findings]
-        uncertain = [(str(item.line), item.source, item.reason) for item in self.inexact_lines]
+        findings = [(finding.check, str(finding.line), finding.text) for finding in self.findings]
+        uncertain = [(str(cause.line), cause.source, cause.reason) for cause in self.inexact_lines]
         memory = (self.counts.read, self.counts.written, self.counts.wavefronts)
         spaces = sorted({space for table in memory for space in table})
         traffic = [(space, *(f"{table.get(space, 0):,}" for table in memory)) for space in spaces]

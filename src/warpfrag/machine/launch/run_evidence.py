@@ -35,7 +35,7 @@ def runs_on(target: str, arch: str) -> bool:
     own, other = WRITTEN_TARGET.fullmatch(target), WRITTEN_TARGET.fullmatch(arch)
     if own is None or other is None:
         return False
-    (major, minor), (other_major, other_minor) = ((int(item[1]), int(item[2])) for item in (own, other))
+    (major, minor), (other_major, other_minor) = ((int(match[1]), int(match[2])) for match in (own, other))
     if own[3]:
         return major == other_major and (minor == other_minor if own[3] == "a" else minor <= other_minor)
     return (major, minor) <= (other_major, other_minor)

@@ -64,7 +64,7 @@ def inexact_lines(program: Program, tally: LaunchTally, arch: str) -> tuple[Inex
         reasons = [REASONS[cause] for cause in causes_of(inst, bits, arch)]
         reasons += tally.uncertain.get(at, {})
         lines |= dict.fromkeys(InexactLine(inst.line, inst.text, reason) for reason in reasons)
-    return tuple(sorted(lines, key=lambda item: item.line))
+    return tuple(sorted(lines, key=lambda row: row.line))
 
 
 def findings_of(work: Work, sources: Mapping[int, SourceLine], checks: tuple[Check, ...]) -> FindingCollector:

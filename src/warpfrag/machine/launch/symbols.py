@@ -72,7 +72,7 @@ class Symbols(Mapping[str, "Array"]):
 
     def __repr__(self) -> str:
         """Format the names, types and shapes."""
-        rows = (f"{readable(name)}: .{item.type} {list(item.shape)}" for name, item in self.variables.items())
+        rows = (f"{readable(name)}: .{symbol.type} {list(symbol.shape)}" for name, symbol in self.variables.items())
         return f"<variables {'; '.join(rows)}>" if self.variables else "<no variables>"
 
     def reset(self) -> None:

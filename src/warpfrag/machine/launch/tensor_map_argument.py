@@ -235,7 +235,7 @@ def _check_choice(name: str, value: object, choices: tuple[object, ...]) -> None
 def _numbers(name: str, values: object, count: int) -> list[int]:
     """Return exactly `count` integers."""
     items = list(values) if isinstance(values, Sequence) and not isinstance(values, str) else []
-    numbers = [int(item) for item in items if isinstance(item, int | np.integer) and not isinstance(item, bool)]
+    numbers = [int(value) for value in items if isinstance(value, int | np.integer) and not isinstance(value, bool)]
     if len(numbers) != count or len(items) != count:
         raise InvalidOperand(f"expected {name} to be {count} integers, one for each axis, got {quote(values)}")
     return numbers

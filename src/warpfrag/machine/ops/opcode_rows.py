@@ -13,7 +13,7 @@ from warpfrag.machine.ir.attributes import Attributes
 from warpfrag.machine.ir.opcode import HINTS, Binder, Level, Modifier, OpcodeRow, Types
 from warpfrag.machine.ir.scalar_types import TYPES, Type, types_of
 
-FLAGS = {item.name for item in fields(Attributes) if item.type == "bool"}
+FLAGS = {attribute.name for attribute in fields(Attributes) if attribute.type == "bool"}
 
 
 def optional(*words: str) -> Modifier:

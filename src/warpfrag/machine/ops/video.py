@@ -112,7 +112,7 @@ def _scalar(attributes: Attributes) -> LaneOp | Refused:
     kinds = attributes.types[-2:]
     ptx_type = attributes.types[0]  # vset: the signedness of a, which its second operation uses
     wraps = attributes.opcode == "vadd" and set(attributes.types) == {U32}  # .sat has no effect on an H200
-    wraps_above = (attributes.opcode, *(item.name for item in attributes.types)) in WRAP_ABOVE
+    wraps_above = (attributes.opcode, *(scalar_type.name for scalar_type in attributes.types)) in WRAP_ABOVE
 
     def run(a: Codes, b: Codes, c: Codes, into: int, select_a: int, select_b: int, _signs: int) -> Codes:
         start, bits = SELECTORS[into]
@@ -157,9 +157,9 @@ SECOND_OPERATIONS: dict[str, Callable[[Codes, Codes], Codes]] = {
 }  # fmt: skip
 ORDER = required("eq", "ne", "lt", "le", "gt", "ge")
 ROWS: list[OpcodeRow] = [
-    item
+    opcode_row
     for count in (2, 4)
-    for item in (
+    for opcode_row in (
         *(row(f"{name}{count}", [EITHER] * 3, _by_parts, ISA, sat=optional("sat")) for name in OPERATIONS),
         *(row(f"{name}{count}", [EITHER] * 3, _by_parts, ISA, accumulate=required("add")) for name in OPERATIONS),
         row(f"vset{count}", [EITHER] * 2, _by_parts, ISA, comparison=ORDER, accumulate=optional("add")),

@@ -55,7 +55,7 @@ class LaunchChecks:
     def marks(self, memory: DeviceMemory) -> dict[int, NDArray[np.uint8]]:
         """The marks of arrays that the caller declared unwritten."""
         if self.unwritten is None:
-            marked = [item.data for item in memory.allocations if item.is_unwritten]
+            marked = [allocation.data for allocation in memory.allocations if allocation.is_unwritten]
             self.unwritten = {id(data): np.full(len(data), MARK) for data in marked}
         return self.unwritten
 

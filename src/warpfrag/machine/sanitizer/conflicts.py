@@ -263,7 +263,7 @@ class ConflictReporter:
             scope = "blocks" if first.block != second.block else "global" if place["space"] == "global" else "race"
             self.collector.add(
                 KernelFinding(
-                    named, first.line, f"{first.what} and {second.text} both access {place['name']}: {why}",
+                    named, first.line, f"{first.operation} and {second.text} both access {place['name']}: {why}",
                     block=first.block, thread=first.thread, stack=first.stack, other=second,
                     space=place["space"], address=place["address"], array=place["array"], element=place["element"],
                     fix=(named in {"race", "lockstep"} and scope == "race" and self.loop_fix(at))
@@ -298,9 +298,9 @@ class ConflictReporter:
     def description(self, entity: int, at: int, thread: int) -> KernelAccess:
         """Describe an access: its instruction, its line and its thread."""
         inst = self.state.program.instructions[at]
-        what = f"{inst.name}"
+        opcode = inst.name
         if entity < 0:
-            what = f"{inst.name} (in flight)"
+            opcode = f"{inst.name} (in flight)"
             name = self.agent_name(entity)
             thread = name if name is not None else thread
             entity = int(self.ordering.entities(np.array([thread]))[0])
@@ -308,7 +308,7 @@ class ConflictReporter:
         x, y, _ = self.state.launch.grid
         i, j, _ = self.state.launch.block
         return KernelAccess(
-            what, inst.line, (block % x, block // x % y, block // (x * y)), (own % i, own // i % j, own // (i * j)),
+            opcode, inst.line, (block % x, block // x % y, block // (x * y)), (own % i, own // i % j, own // (i * j)),
             self.stack(entity), self.collector.sources.get(inst.line),
         )  # fmt: skip
 

@@ -246,8 +246,8 @@ class Ordering:
     def has_loaded_flag(self, thread: int, entity: int, time: int) -> bool:
         """Return True if a thread loaded a value that was released after an access, without a later fence."""
         column = int(self.columns(np.array([entity]))[0])
-        waiting = [item for (own, _), items in self.pending.items() if own == thread for item in items]
-        rows = [item.row for item in map(self.localised, waiting)]
+        waiting = [snapshot for (own, _), items in self.pending.items() if own == thread for snapshot in items]
+        rows = [snapshot.row for snapshot in map(self.localised, waiting)]
         return column >= 0 and any(column < len(row) and int(row[column]) >= time for row in rows)
 
     def _knows_past(self, thread: int, entity: int, time: int) -> bool:
@@ -271,8 +271,8 @@ class Ordering:
         past: Past = {}
         sc: ScFences | None = None
         numbers = threads.tolist() if self.has_past or self.has_sc else ()
-        for item in {id(own): own for own in (self.pasts[thread] for thread in numbers)}.values():
-            past = merge_pasts(past, item)
+        for known in {id(own): own for own in (self.pasts[thread] for thread in numbers)}.values():
+            past = merge_pasts(past, known)
         for fences in {id(own): own for own in (self.sc_fences[thread] for thread in numbers)}.values():
             sc = merge_fences(sc, fences)
         return Snapshot(self.blocks, self.known[threads].max(axis=0), self.fenced[threads].max(axis=0), past, sc)
@@ -468,9 +468,9 @@ class Ordering:
         """
         if new.level == GPU and len(messages) >= MAX_MESSAGES:
             new = Message(GPU, NOWHERE, NOWHERE, new.snapshot, new.is_promise)
-        for at, item in enumerate(messages):
-            if (item.is_promise, item.level, item.block) == (new.is_promise, new.level, new.block):
-                snapshot = self.localised(item.snapshot).joined(new.snapshot)
+        for at, message in enumerate(messages):
+            if (message.is_promise, message.level, message.block) == (new.is_promise, new.level, new.block):
+                snapshot = self.localised(message.snapshot).joined(new.snapshot)
                 messages[at] = Message(new.level, new.block, new.cluster, snapshot, new.is_promise)
                 return
         messages.append(new)
@@ -498,7 +498,7 @@ class Ordering:
         """Order threads after a snapshot when they execute a fence of at least a level."""
         for thread in threads.tolist():
             waiting = self.pending.setdefault((thread, level), [])
-            if all(item is not snapshot for item in waiting):
+            if all(earlier is not snapshot for earlier in waiting):
                 waiting.append(snapshot)
 
 

@@ -82,7 +82,7 @@ class RaceCheck(SyncFollower):
         if ordering.share > 1:
             collector.leave_out("lanes of one warp: too many threads run at once to tell them apart")
         memory = state.memory
-        self.shadows, self.written = shadows, {id(item.data): item for item in memory.allocations if item.writable}
+        self.shadows, self.written = shadows, {id(alloc.data): alloc for alloc in memory.allocations if alloc.writable}
         super().__init__(state, ordering, ConflictReporter(state, ordering, collector, self.written), collector)
         self.shared_shadow = ShadowMemory(len(memory.shared), is_shared=True)
         self.strengths: dict[int, Strength] = {}
@@ -549,8 +549,8 @@ def is_polled(instructions: Sequence[DecodedInstruction], at: int) -> bool:
     for end, inst in enumerate(instructions[at:], at):
         start = min(inst.targets, default=end) if isinstance(inst.action, actions.Branch) else end
         if start <= at < end:
-            others = [item for number, item in enumerate(instructions[start:end], start) if number != at]
-            return not any(isinstance(item.action, STORES) for item in others)
+            others = [inst for number, inst in enumerate(instructions[start:end], start) if number != at]
+            return not any(isinstance(inst.action, STORES) for inst in others)
     return False
 
 

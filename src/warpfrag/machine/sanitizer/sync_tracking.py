@@ -215,7 +215,7 @@ class SyncFollower(InstructionObserver):
         first = self.reporter.description(int(self.ordering.entities(threads)[0]), self.state.memory.inst, thread)
         second = self.reporter.description(int(entity[0]), init.inst, init.thread)
         address = 8 * cell % self.state.memory.shared_stride
-        text = f"{first.what} and {second.text} use the mbarrier at {address:#x}: nothing orders them"
+        text = f"{first.operation} and {second.text} use the mbarrier at {address:#x}: nothing orders them"
         self.collector.add(
             KernelFinding(
                 kind, first.line, text,
@@ -241,8 +241,8 @@ class SyncFollower(InstructionObserver):
             if (self.ordering.known[block * per_block : (block + 1) * per_block, column] >= time).any():
                 continue
             access = self.reporter.description(int(self.ordering.entities(np.array([thread]))[0]), at, thread)
-            text = f"{access.what} accesses shared memory of block {self.state.blocks[block]} of the cluster: nothing "
-            text += "orders it before the exit of that block; expected barrier.cluster before its threads exit"
+            text = f"{access.operation} accesses shared memory of block {self.state.blocks[block]} of the cluster: "
+            text += "nothing orders it before the exit of that block; expected barrier.cluster before its threads exit"
             self.collector.add(
                 KernelFinding("race", access.line, text, block=access.block, thread=access.thread, space="shared")
             )
@@ -257,7 +257,7 @@ class SyncFollower(InstructionObserver):
             access = self.reporter.description(int(self.ordering.entities(np.array([thread]))[0]), at, thread)
             self.collector.add(
                 KernelFinding(
-                    "async", access.line, f"{access.what}: the block ends, and no thread has waited for it",
+                    "async", access.line, f"{access.operation}: the block ends, and no thread has waited for it",
                     block=access.block, thread=access.thread, space="shared",
                 )
             )  # fmt: skip
@@ -314,7 +314,7 @@ class SyncFollower(InstructionObserver):
         self.ordering.complete(sync)
         size = self.state.cluster_barriers.size * LANES
         for cell in [
-            cell for cell, item in self.initialised.items() if item.is_fenced and item.thread // size == cluster
+            cell for cell, state in self.initialised.items() if state.is_fenced and state.thread // size == cluster
         ]:
             del self.initialised[cell]  # the whole cluster sees it, even if the arrival is relaxed
         waiting = np.nonzero(self.state.cluster_barriers.waiting.reshape(-1))[0]
@@ -434,8 +434,8 @@ class SyncFollower(InstructionObserver):
                 self.ordering.fence_proxy(threads)
             if "mbarrier_init" in words:
                 own = set(threads.tolist())
-                for item in self.initialised.values():
-                    item.is_fenced |= item.thread in own
+                for barrier in self.initialised.values():
+                    barrier.is_fenced |= barrier.thread in own
             level = fence_level(inst)
             if level is not None:
                 self.ordering.fence(threads, level, is_sc=is_sc_fence(inst))

@@ -50,10 +50,10 @@ def _address_modes(address: object, axes: int) -> tuple[AddressMode, ...]:
 def _border(border: object, dtype: np.dtype[Any]) -> NDArray[np.float32]:
     """Return the four channels outside a texture."""
     channels = list(border) if isinstance(border, list | tuple) else []
-    if len(channels) != 4 or not all(isinstance(item, int | float | np.floating | np.integer) for item in channels):
+    if len(channels) != 4 or not all(isinstance(value, int | float | np.floating | np.integer) for value in channels):
         raise InvalidOperand(f"expected a border of four numbers, got {quote(border)}")
     with np.errstate(over="ignore"):
-        values = np.array([float(item) for item in channels], np.float32)
+        values = np.array([float(value) for value in channels], np.float32)
     if values.any() and dtype != np.float32:
         raise NotModelled(f"a border other than 0 is not modelled for texels of {dtype}: its conversion is unknown")
     return values

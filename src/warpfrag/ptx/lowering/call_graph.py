@@ -13,11 +13,11 @@ from warpfrag.ptx.reader.syntax import FunctionDecl, MaskedAddress, ModuleSyntax
 
 def statements(scope: Scope) -> Iterator[Statement]:
     """Yield every instruction of a body."""
-    for item in scope.items:
-        if isinstance(item, Scope):
-            yield from statements(item)
-        elif isinstance(item, Statement):
-            yield item
+    for node in scope.items:
+        if isinstance(node, Scope):
+            yield from statements(node)
+        elif isinstance(node, Statement):
+            yield node
 
 
 def callee_of(statement: Statement) -> SymbolRef | None:

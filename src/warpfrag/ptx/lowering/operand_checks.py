@@ -207,13 +207,13 @@ def _require_items(
     """Check a vector of registers; a source may contain numbers, and a result may be discarded."""
     items = operand.items if isinstance(operand, VectorOperand) else (operand,)
     _require(inst, len(items) == count, f"{count} elements in the vector of {inst.name}")
-    for item in items:
-        if isinstance(item, Register) and element is not None:
-            _require(inst, item.bits != 1 and item.bits >= element.bits, f"a register of at least {element.bits} bits")
+    for part in items:
+        if isinstance(part, Register) and element is not None:
+            _require(inst, part.bits != 1 and part.bits >= element.bits, f"a register of at least {element.bits} bits")
         elif is_result:
-            _require(inst, isinstance(item, Discard), f"a register as the result of {inst.name}")
+            _require(inst, isinstance(part, Discard), f"a register as the result of {inst.name}")
         else:
-            _require(inst, _is_value(item), f"a register or a number as a source of {inst.name}")
+            _require(inst, _is_value(part), f"a register or a number as a source of {inst.name}")
 
 
 def _require_result(inst: DecodedInstruction, bits: int) -> None:
@@ -249,9 +249,9 @@ def _check_move(inst: DecodedInstruction, action: actions.Move) -> None:
         if isinstance(operand, VectorOperand):
             bits, rest = divmod(action.type.bits, max(1, len(operand.items)))
             _require(inst, rest == 0 and bits in PIECES, f"parts of {action.type.bits} bits together")
-            for item in operand.items:
-                fits = isinstance(item, Discard) if is_result else isinstance(item, Immediate | SpecialRegister)
-                fits = item.bits == bits if isinstance(item, Register) else fits
+            for part in operand.items:
+                fits = isinstance(part, Discard) if is_result else isinstance(part, Immediate | SpecialRegister)
+                fits = part.bits == bits if isinstance(part, Register) else fits
                 _require(inst, fits, f"parts of {bits} bits")
         else:
             fits = isinstance(operand, Discard) or _is_predicate(operand, action.type) == (action.type.bits == 1)
@@ -316,8 +316,8 @@ def check_tensor_operands(inst: DecodedInstruction, action: actions.TensorThread
     if problem:
         raise PtxError(inst.line, f"{inst.name}: {problem}")
     for operand in operands:
-        for item in operand.items if isinstance(operand, VectorOperand) else (operand,):
-            if not isinstance(item, MemoryOperand | Immediate | Register | Discard):
+        for element in operand.items if isinstance(operand, VectorOperand) else (operand,):
+            if not isinstance(element, MemoryOperand | Immediate | Register | Discard):
                 raise PtxError(inst.line, f"expected registers, numbers and addresses of {inst.name}, got {inst.text}")
 
 

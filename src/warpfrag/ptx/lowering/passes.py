@@ -32,7 +32,7 @@ def lower(source: ModuleSyntax, entry: str) -> program.Program:
     functions = functions_of(source)
     function = functions.get(entry)
     if function is None or not function.is_entry:
-        names = ", ".join(item.name for item in source.functions if item.is_entry) or "none"
+        names = ", ".join(function.name for function in source.functions if function.is_entry) or "none"
         raise PtxError(0, f"expected one of the entries ({names}), got {quote(entry)}")
     kernel = KernelLowering(source, functions, function)
     for run in PASSES:
@@ -139,7 +139,7 @@ def place_shared_memory(kernel: KernelLowering) -> None:
         if isinstance(operand, program.MemoryOperand) and operand.space == "dynamic":
             return program.MemoryOperand(operand.base, operand.offset + 1 + start, "shared", operand.name)
         if isinstance(operand, program.VectorOperand):
-            return program.VectorOperand(tuple(placed(item) for item in operand.items))
+            return program.VectorOperand(tuple(placed(element) for element in operand.items))
         return operand
 
     if kernel.variables.has_dynamic:

@@ -9,9 +9,9 @@ from typing import NamedTuple
 from warpfrag.errors import PtxError, quote
 
 
-def separated(item: str, closing: str) -> str:
+def separated(pattern: str, closing: str) -> str:
     """Return a pattern for a comma-separated list that ends with a punctuation character."""
-    return rf"(?:{item}\s*+(?:,\s*+(?!{closing})|(?={closing})))++{closing}"
+    return rf"(?:{pattern}\s*+(?:,\s*+(?!{closing})|(?={closing})))++{closing}"
 
 
 WORD = r"(?:%[\w$]|[$A-Za-z_])[\w$]*+(?:(?:\.|::)\w++)*+"

@@ -165,7 +165,7 @@ def rpcmov(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
     if "32" not in words:
         raise Unsupported("RPCMOV of 64 bits")
     halves = {"LO": "rpc_lo", "HI": "rpc_hi"}
-    places = [e.hidden(halves[item.selector], 32) if getattr(item, "file", "") == "Rpc" else None for item in a]  # type: ignore[union-attr]
+    places = [e.hidden(halves[part.selector], 32) if getattr(part, "file", "") == "Rpc" else None for part in a]  # type: ignore[union-attr]
     e.emit("mov.b32", [places[0] or e.result(a[0])], [places[1] or e.word(a[1])])
 
 
@@ -213,9 +213,9 @@ def leave(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
 def bmov(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
     """BMOV: move a convergence barrier to or from a register; .CLEAR empties it afterwards."""
     target, source = a
-    if not all(isinstance(item, asm.RegisterOperand | asm.ImmediateOperand) for item in a):
+    if not all(isinstance(part, asm.RegisterOperand | asm.ImmediateOperand) for part in a):
         raise Unsupported("this form of BMOV")
-    files = [getattr(item, "file", "") for item in a]
+    files = [getattr(part, "file", "") for part in a]
     if "B" not in files or not set(files) <= {"B", "R", "UR", ""}:
         raise Unsupported("this form of BMOV")
     value = e.result(source) if files[1] == "B" else e.word(source)

@@ -162,7 +162,7 @@ def lea(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
     if "X" in words:
         carries, rest = [e.predicate(rest[-1])], rest[:-1]
     changed = [
-        item for item in (rest[0], *rest[2:]) if getattr(item, "negate", False) or getattr(item, "invert", False)
+        part for part in (rest[0], *rest[2:]) if getattr(part, "negate", False) or getattr(part, "invert", False)
     ]
     if changed and ("HI" in words or outs or carries):
         raise Unsupported("a negated shifted operand with carries")

@@ -161,12 +161,12 @@ def _saved(e: Emitter, operand: asm.RegisterOperand, count: int) -> list[PtxOper
 
 def _gmma_metadata(e: Emitter, options: list[asm.Operand]) -> tuple[list[PtxOperand], list[asm.Operand]]:
     """Return the metadata and selector of a sparse A (0 for 8-bit elements), and the other operands."""
-    registers = [item for item in options if isinstance(item, asm.RegisterOperand) and item.file == "R"]
-    selectors = [item for item in options if isinstance(item, asm.ImmediateOperand)]
+    registers = [part for part in options if isinstance(part, asm.RegisterOperand) and part.file == "R"]
+    selectors = [part for part in options if isinstance(part, asm.ImmediateOperand)]
     if len(registers) != 1 or len(selectors) > 1:
         raise Unsupported("this form of metadata")
     selector = e.word(selectors[0]) if selectors else ZERO
-    return [*_saved(e, registers[0], 1), selector], [item for item in options if item not in (*registers, *selectors)]
+    return [*_saved(e, registers[0], 1), selector], [part for part in options if part not in (*registers, *selectors)]
 
 
 def gmma(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
