@@ -19,8 +19,7 @@ from warpfrag.cli import VERBS
 from warpfrag.cli.support.output import STATUSES
 from warpfrag.diagnosis.diagnose import diagnose
 from warpfrag.errors import WarpfragError
-from warpfrag.formats.number_formats import FORMATS, Format
-from warpfrag.isa.rows import nicknames
+from warpfrag.formats.number_formats import FORMATS, Format, format_aliases
 from warpfrag.isa.targets import targets
 from warpfrag.layout import NOTATIONS
 from warpfrag.layout.linear_layout import Layout
@@ -176,13 +175,13 @@ def gpus_table() -> str:
     return markdown_table(["target", "GPUs"], rows)
 
 
-def nicknames_table() -> str:
-    """Nicknames of element types."""
+def format_aliases_table() -> str:
+    """Aliases of formats."""
     rows = [
         [f"`{name}`", code(row.types), "; ".join(f"{word} {code(choices)}" for word, choices in row.lists.items())]
-        for name, row in nicknames().items()
+        for name, row in format_aliases().items()
     ]
-    return markdown_table(["nickname", "type", "with"], rows)
+    return markdown_table(["alias", "type", "with"], rows)
 
 
 def formats_table() -> str:
@@ -325,7 +324,7 @@ REGIONS: dict[str, Callable[[], str]] = {
     "targets": targets_table,
     "formats": formats_table,
     "gpus": gpus_table,
-    "nicknames": nicknames_table,
+    "format-aliases": format_aliases_table,
     "sparsity": sparsity_table,
     "motion": motion_table,
     "notations": notations_table,

@@ -13,10 +13,11 @@ from pathlib import Path
 import pytest
 
 import warpfrag as wf
+from warpfrag.formats.number_formats import FORMATS, format_aliases, format_name
 from warpfrag.isa.alias_names import is_plain, named, statements
 from warpfrag.isa.aliases import aliases_of, forms_with_opcode, users
 from warpfrag.isa.instruction_names import spell
-from warpfrag.isa.rows import forms, nicknames
+from warpfrag.isa.rows import forms
 from warpfrag.isa.targets import gpu_called, gpus, targets
 
 DATA = Path(__file__).parents[1] / "data"
@@ -348,17 +349,17 @@ def test_unknown_gpus_are_refused_with_what_is_near():
 
 
 @pytest.mark.parametrize(
-    ("nickname", "types"),
+    ("alias", "types"),
     [("fp8", {"e4m3", "e5m2"}), ("half", {"f16"}), ("BFloat16", {"bf16"}), ("torch.int8", {"s8"}), ("binary", {"b1"})],
 )
-def test_nicknames_of_types_find_instructions(nickname, types):
-    found = [one for one in wf.find(a=nickname) if not one.op.startswith("tcgen05")]
+def test_aliases_of_types_find_instructions(alias, types):
+    found = [one for one in wf.find(a=alias) if not one.op.startswith("tcgen05")]
 
     assert {instruction.form.a for instruction in found} == types
     assert found == [instruction for instruction in wf.find() if instruction.form.a in types]
 
 
-def test_nicknames_with_scales_say_which():
+def test_aliases_with_scales_say_which():
     scaled = {
         (one.form.kind, one.form.scale_type, one.form.scale_vec)
         for one in wf.find(a="nvfp4", b="nvfp4")
@@ -367,6 +368,21 @@ def test_nicknames_with_scales_say_which():
     assert scaled == {("mxf4nvf4", "ue4m3", "4X")}
     assert {one.form.kind for one in wf.find(a="mxfp8")} == {"mxf8f6f4"}
     assert {one.form.scale_type for one in wf.find(a="mxfp4")} == {"ue8m0"}
-    for name, row in nicknames().items():
+    for name, row in format_aliases().items():
         role = "d" if row.types == ("s32",) else "a"
         assert wf.find(**{role: name}) or row.types == ("f32",), name
+
+
+def test_every_alias_of_one_format_is_a_dtype_too():
+    """An alias with several formats, or with requirements such as scales, is not one dtype."""
+    formats = {name: row.types[0] for name, row in format_aliases().items() if len(row.types) == 1 and not row.lists}
+    assert {row.dtype for row in FORMATS.values() if row.dtype in format_aliases()} <= formats.keys()
+    for name, meant in formats.items():
+        assert format_name(name, sorted(FORMATS)) == meant, name
+        assert format_name(f"cutlass::{name.upper()}", sorted(FORMATS)) == meant, name
+        if meant in ("f16", "bf16", "tf32", "e4m3", "s8"):
+            assert wf.predict_order(64, 64, 64, dtype=name) == wf.predict_order(64, 64, 64, dtype=meant), name
+    assert len(formats) > 40
+    for name in format_aliases().keys() - formats:
+        with pytest.raises(wf.errors.InvalidOperand, match="expected one of"):
+            format_name(name, sorted(FORMATS))

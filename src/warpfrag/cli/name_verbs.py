@@ -71,7 +71,7 @@ def find(
 
     Options:
         arch: Only instructions that this architecture accepts.
-        type_: Element type of any operand; nicknames such as fp8 and nvfp4 are accepted.
+        type_: Element type of any operand; aliases such as fp8 and nvfp4 are accepted.
         a: Element type of A.
         b: Element type of B.
         c: Element type of C.
@@ -87,7 +87,7 @@ def find(
         warpfrag find --arch sm_90a -a e4m3
         warpfrag find --op wmma --type bf16 --long      # with the architectures that accept each
         warpfrag find --sparse --shape m16n8k64 --json
-        warpfrag find -a fp8 --arch 'RTX 4090'           # a nickname of a type, the name of a GPU
+        warpfrag find -a fp8 --arch 'RTX 4090'           # an alias of types, the name of a GPU
     """
     from warpfrag.tensorcore import registry
 
@@ -116,14 +116,15 @@ def find(
 
 def _with_type(name: str, found: list[Instruction]) -> list[Instruction]:
     """Return the instructions with an operand of this type; raise an error if there are none."""
-    from warpfrag.isa.rows import ROLES, nickname
+    from warpfrag.formats.number_formats import format_alias
+    from warpfrag.isa.rows import ROLES, has_elements
 
-    called = nickname(name)
+    alias = format_alias(name)
     types = {id(each): {getattr(each.form, role) for role in (*ROLES, "memory")} for each in found}
     chosen = [
         each
         for each in found
-        if name.lower() in types[id(each)] or (called and any(called.fits(each.form, role) for role in ROLES))
+        if name.lower() in types[id(each)] or (alias and any(has_elements(each.form, role, alias) for role in ROLES))
     ]
     if not chosen:
         known = sorted(set().union(*types.values()) - {""})
@@ -202,16 +203,16 @@ def aliases(name: InstructionName) -> Answer[NameMeaning]:
         warpfrag aliases hopper                                        # a generation of GPUs
         warpfrag aliases 'RTX 4090'                                    # a GPU
     """
+    from warpfrag.formats.number_formats import format_alias
     from warpfrag.isa.instruction_names import spell
-    from warpfrag.isa.rows import nickname
     from warpfrag.isa.targets import gpu_called, gpus
 
     if gpu := gpu_called(name):
         return Answer(
             NameMeaning(name, "gpu", gpu=gpu, arch=gpus()[gpu]), lambda: output.echo(f"{gpu} is {gpus()[gpu]}")
         )
-    if called := nickname(name):
-        facts = NameMeaning(name, "type", types=called.types, requires=called.lists)
+    if alias := format_alias(name):
+        facts = NameMeaning(name, "type", types=alias.types, requires=alias.lists)
         return Answer(facts, lambda: _print_type(facts))
     try:
         meant, forms = _meaning(name)

@@ -19,8 +19,8 @@ import math
 import operator
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
-from typing import TYPE_CHECKING, Literal
+from functools import cache, cached_property
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from warpfrag.errors import InvalidOperand, quote
 from warpfrag.tables import read_table
@@ -267,12 +267,29 @@ CANONICAL_NANS: dict[str, int] = {
 """The NaN code that tensor cores return; conversions map every other NaN to it."""
 
 
-SPELLINGS = {
-    "fp16": "float16", "half": "float16", "bfloat": "bfloat16", "fp32": "float32", "float": "float32",
-    "fp64": "float64", "double": "float64", "fp8_e4m3": "float8_e4m3fn", "fp8_e5m2": "float8_e5m2",
-    "i8": "int8", "i4": "int4", "i32": "int32",
-}  # fmt: skip
-"""Alternative names of dtypes."""
+class FormatAlias(NamedTuple):
+    """Another name of formats, such as half, fp8 or nvfp4: its formats, and the qualifiers that it requires."""
+
+    name: str
+    types: tuple[str, ...]
+    lists: dict[str, list[str]]
+
+
+@cache
+def format_aliases() -> dict[str, FormatAlias]:
+    """Return all aliases of formats, by their names in lower case."""
+    rows = read_table("format_aliases")["alias"]
+    return {
+        name: FormatAlias(name, tuple(row["types"]), {key: entry for key, entry in row.items() if key != "types"})
+        for name, row in rows.items()
+    }
+
+
+def format_alias(text: object) -> FormatAlias | None:
+    """Return the alias that a text names, in any case and with or without a namespace."""
+    if not isinstance(text, str):
+        return None
+    return format_aliases().get(text.strip().lower().rpartition("::")[2].rpartition(".")[2])
 
 
 def dtype_text(dtype: object) -> str:
@@ -291,8 +308,7 @@ def dtype_text(dtype: object) -> str:
         if is_dtype
         else quote(dtype)
     )
-    name = name.strip().removeprefix("torch.").removeprefix("np.").removeprefix("numpy.")
-    return SPELLINGS.get(name.lower(), name)
+    return name.strip().removeprefix("torch.").removeprefix("np.").removeprefix("numpy.")
 
 
 def format_name(dtype: object, known: Sequence[str], label: str = "dtype") -> str:
@@ -302,9 +318,11 @@ def format_name(dtype: object, known: Sequence[str], label: str = "dtype") -> st
     ('f16', 'f16')
     """
     name = dtype_text(dtype)
-    if name in known:
-        return name
+    alias = format_alias(name)
+    meant = alias.types[0] if alias and len(alias.types) == 1 and not alias.lists else name
+    if meant in known:
+        return meant
     for entry in known:
-        if FORMATS[entry].dtype == name:
+        if FORMATS[entry].dtype == (name if meant == name else FORMATS[meant].dtype):
             return entry
     raise InvalidOperand(f"{label}: expected one of {', '.join(known)}, or its dtype; got {quote(dtype)}")

@@ -12,8 +12,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cache, cached_property
 from itertools import product
-from typing import Any, NamedTuple
+from typing import Any
 
+from warpfrag.formats.number_formats import FormatAlias
 from warpfrag.isa.ops import OPS
 from warpfrag.isa.qualifiers import QUALIFIERS, Form
 from warpfrag.isa.targets import targets
@@ -212,30 +213,6 @@ def fits(row: Mapping[str, Any], form: Form) -> bool:
     )
 
 
-class Nickname(NamedTuple):
-    """A nickname of element types, such as half, fp8 or nvfp4: its types, and the other fields that it requires."""
-
-    name: str
-    types: tuple[str, ...]
-    lists: dict[str, list[str]]
-
-    def fits(self, form: Form, role: str) -> bool:
-        """Return True if an operand of a form has these elements."""
-        return getattr(form, role) in self.types and fits(self.lists, form)
-
-
-@cache
-def nicknames() -> dict[str, Nickname]:
-    """Return all nicknames, by their names in lower case."""
-    rows = read_table("nicknames")["nickname"]
-    return {
-        name: Nickname(name, tuple(row["types"]), {key: entry for key, entry in row.items() if key != "types"})
-        for name, row in rows.items()
-    }
-
-
-def nickname(text: object) -> Nickname | None:
-    """Return the nickname that a text names, in any case and with or without a namespace."""
-    if not isinstance(text, str):
-        return None
-    return nicknames().get(text.strip().lower().rpartition("::")[2].rpartition(".")[2])
+def has_elements(form: Form, role: str, alias: FormatAlias) -> bool:
+    """Return True if an operand of a form has the elements of an alias."""
+    return getattr(form, role) in alias.types and fits(alias.lists, form)

@@ -7,7 +7,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from warpfrag.errors import IllegalInstruction, quote
-from warpfrag.formats.number_formats import dtype_text
+from warpfrag.formats.number_formats import dtype_text, format_alias
 from warpfrag.isa.alias_names import MAX_SOURCE, is_plain
 from warpfrag.isa.instruction_names import head
 from warpfrag.isa.legality import check_selector, is_tensor_text, resolve
@@ -119,16 +119,16 @@ def find(
 ) -> list[Instruction]:
     """Return every instruction that matches all arguments.
 
-    Element types may be nicknames: `fp8` finds e4m3 and e5m2, `nvfp4` finds e2m1 with ue4m3 scales.
+    Element types may be aliases: `fp8` finds e4m3 and e5m2, `nvfp4` finds e2m1 with ue4m3 scales.
     tcgen05 has fifteen thousand mma forms: they are listed only with a filter; `op="tcgen05"` lists all of them.
     """
-    from warpfrag.isa.rows import ROLES, nickname
+    from warpfrag.isa.rows import ROLES, has_elements
 
     types = {role: name if name is None else dtype_text(name) for role, name in zip("abcd", (a, b, c, d), strict=True)}
     wanted = {"op": op, "shape": _shape_text(shape), **types, "kind": kind}
     asked = {field: choice for field, choice in wanted.items() if choice is not None}
-    nicknamed = {role: called for role in ROLES if (called := nickname(asked.get(role)))}
-    asked = {field: choice for field, choice in asked.items() if field not in nicknamed}
+    aliases = {role: alias for role in ROLES if (alias := format_alias(asked.get(role)))}
+    asked = {field: choice for field, choice in asked.items() if field not in aliases}
     target = None if arch is None else read_target(arch, f"find(arch={quote(arch)})").name
     everything: list[Form] = [*(forms() if asked or target is None else forms_on(target))]
     is_asked = any(choice is not None for choice in (*wanted.values(), target, sparse))
@@ -146,7 +146,7 @@ def find(
         instruction_of(form, _fragment_arch(form, target))
         for form in everything
         if all(str(getattr(form, field)) == choice for field, choice in asked.items())
-        and all(called.fits(form, role) for role, called in nicknamed.items())
+        and all(has_elements(form, role, alias) for role, alias in aliases.items())
         and (sparse is None or ("metadata" in form.operation.storage) == sparse)
         and (target is None or is_legal(form, target))
     ]

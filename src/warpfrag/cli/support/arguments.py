@@ -81,10 +81,10 @@ def complete_arch(_context: click.Context, _parameter: click.Parameter, start: s
 
 
 def complete_type(_context: click.Context, _parameter: click.Parameter, start: str) -> list[str]:
-    """Complete element types and their nicknames."""
-    from warpfrag.isa.rows import nicknames
+    """Complete element types and their aliases."""
+    from warpfrag.formats.number_formats import format_aliases
 
-    return _beginning((*(name for row in nicknames().values() for name in row.types), *nicknames()), start)
+    return _beginning((*(name for row in format_aliases().values() for name in row.types), *format_aliases()), start)
 
 
 def complete_file(_context: click.Context, _parameter: click.Parameter, start: str) -> list[CompletionItem]:

@@ -14,10 +14,11 @@ from typing import Any, Literal
 
 from warpfrag import __version__
 from warpfrag.errors import InvalidOperand
+from warpfrag.formats.number_formats import format_aliases
 from warpfrag.isa.aliases import aliases_of
 from warpfrag.isa.operands import OperandSpec
 from warpfrag.isa.patterns import pattern
-from warpfrag.isa.rows import families_of, nicknames
+from warpfrag.isa.rows import families_of
 from warpfrag.isa.targets import architectures, gpus, targets
 from warpfrag.layout.index_expressions import element_formulas, place_formulas
 from warpfrag.layout.linear_layout import Layout
@@ -250,7 +251,7 @@ def page_data() -> dict[str, Any]:
         "version": __version__,
         "targets": list(targets()),
         "gpus": {name.lower(): target for name, target in gpus().items()},
-        "nicknames": {name: {"types": row.types, "lists": row.lists} for name, row in nicknames().items()},
+        "format_aliases": {name: {"types": row.types, "lists": row.lists} for name, row in format_aliases().items()},
         "colours": COLOURS,
         "format_bits": writer.format_bits,
         "patterns": writer.patterns,

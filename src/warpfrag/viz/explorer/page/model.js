@@ -16,8 +16,8 @@ export const TARGETS = DATA.targets;
 /** Names of GPUs, in lower case, with their targets. */
 export const GPUS = DATA.gpus;
 
-/** The element types that a nickname may mean. */
-export const NICKNAMES = DATA.nicknames;
+/** The element types that an alias may mean. */
+export const FORMAT_ALIASES = DATA.format_aliases;
 
 export const COLOURS = DATA.colours; // further lanes repeat the colours
 export const VERSION = DATA.version;

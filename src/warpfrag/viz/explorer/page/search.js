@@ -1,7 +1,7 @@
 // Find instructions by parts of the name, and by choices.
 
 import { namedByAlias } from "./aliases.js";
-import { GPUS, INSTRUCTIONS, NICKNAMES, productNamed } from "./model.js";
+import { FORMAT_ALIASES, GPUS, INSTRUCTIONS, productNamed } from "./model.js";
 import { FACETS } from "./state.js";
 
 const TARGET = /^sm_\d+[af]?$/; // sm_90 matches instructions of sm_90 and sm_90a
@@ -66,7 +66,7 @@ function spells(instruction, pieces) {
   return pieces.every((piece) => (next = words.indexOf(piece, next) + 1) > 0);
 }
 
-/** Return true if an instruction has the types of a nickname: fp8, or nvfp4, which also needs scale factors. */
+/** Return true if an instruction has the types of an alias: fp8, or nvfp4, which also needs scale factors. */
 function hasElements(instruction, { types, lists }) {
   return (
     ["a", "b", "c", "d"].some((role) => facetValues(instruction, role).some((type) => types.includes(type))) &&
@@ -91,8 +91,8 @@ function vocabulary(query) {
     const target = TARGET.exec(word);
     if (target) asked.push((instruction) => [word, `${word}a`].some((name) => instruction.targets.includes(name)));
     if (target) return false;
-    if (word in NICKNAMES) asked.push((instruction) => hasElements(instruction, NICKNAMES[word]));
-    return word && !(word in NICKNAMES);
+    if (word in FORMAT_ALIASES) asked.push((instruction) => hasElements(instruction, FORMAT_ALIASES[word]));
+    return word && !(word in FORMAT_ALIASES);
   });
   return { asked, rest: asked.length ? words.join(" ") : query };
 }
