@@ -109,7 +109,7 @@ def mistakes_line() -> str:
 
 
 def units_table() -> str:
-    """The numbers of every unit: tables/arithmetic.toml."""
+    """The numbers of every unit: tables/arithmetic_units.toml."""
     header = ["unit", "rule", "architectures", "A and B", "D", "products at once", "fraction bits", "rounding"]
     rows = [
         [
@@ -125,15 +125,15 @@ def units_table() -> str:
             f"`{row['nan']:#x}`",
             row["level"],
         ]
-        for row in read_table("arithmetic")["unit"]
+        for row in read_table("arithmetic_units")["unit"]
     ]
     return markdown_table([*header, "exponent of 0", "NaN", "level"], rows)
 
 
-def lowering_table() -> str:
-    """The machine code of each instruction: tables/lowering.toml, in its order."""
+def steps_table() -> str:
+    """The machine code of each instruction: tables/arithmetic_steps.toml, in its order."""
     rows = []
-    for row in read_table("lowering")["lowering"]:
+    for row in read_table("arithmetic_steps")["instruction"]:
         which = [*row.get("op", ()), *row.get("shape", ()), *(f"kind::{kind}" for kind in row.get("kind", ()) if kind)]
         which += [*row.get("bitop", ()), *(f"D.C = {pair}" for pair in row.get("accumulators", ()))]
         steps = ", ".join(_step(step) for step in row["steps"])
@@ -144,7 +144,7 @@ def lowering_table() -> str:
 
 
 def _step(step: dict[str, Any]) -> str:
-    """A step of the lowering table, with what it says besides its name."""
+    """A step of the table, with what it says besides its name."""
     more = [f"{key} {said}" for key, said in step.items() if key not in {"do", "of", "take"}]
     if "of" in step:
         more.append(("even" if step["take"] == 0 else "odd") + (" pairs" if step["of"] == 2 else f" {step['of']}s"))
@@ -320,7 +320,7 @@ REGIONS: dict[str, Callable[[], str]] = {
     "gpu-speed": gpu_speed_table,
     "mistakes": mistakes_line,
     "units": units_table,
-    "lowering": lowering_table,
+    "arithmetic-steps": steps_table,
     "targets": targets_table,
     "formats": formats_table,
     "gpus": gpus_table,

@@ -174,8 +174,8 @@ def test_a_form_that_no_instruction_has_is_refused(form, complaint):
         plan(form, "sm_90")
 
 
-def test_every_row_of_units_is_used_by_some_lowering():
-    named = {row["unit"] for row in read_table("lowering")["lowering"] if "unit" in row}
+def test_every_row_of_units_is_used_by_some_instruction():
+    named = {row["unit"] for row in read_table("arithmetic_steps")["instruction"] if "unit" in row}
     assert {unit.unit for unit in read_units()} == named
 
 
@@ -185,7 +185,7 @@ def test_every_unit_gives_the_canonical_nan_of_its_accumulator():
 
 
 def test_every_row_has_a_source_and_a_level():
-    rows = [*read_table("lowering")["lowering"], *read_table("arithmetic")["unit"]]
+    rows = [*read_table("arithmetic_steps")["instruction"], *read_table("arithmetic_units")["unit"]]
     assert len(rows) > 40
     for row in rows:
         assert row["source"]
@@ -230,7 +230,7 @@ def test_the_rows_of_the_table_have_known_keys_architectures_steps_and_formats()
     conditions = {"op", "a", "shape", "k", "blocks", "kind", "bitop", "accumulators", "arch"}
     answers = {"native", "machine", "unit", "piece", "steps", "source", "level"}
     pieces = {f"piece_{arch}" for arch in architectures()}
-    for row in read_table("lowering")["lowering"]:
+    for row in read_table("arithmetic_steps")["instruction"]:
         assert {*row} <= conditions | answers | pieces
         assert {*row.get("arch", ())} <= {*architectures()}
         assert {*row.get("a", ())} <= {*FORMATS}

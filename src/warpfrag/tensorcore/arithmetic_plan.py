@@ -1,8 +1,8 @@
 """The arithmetic rule of an instruction on an architecture. Arithmetic is a property of machine code, not of PTX.
 
-instruction + architecture  --tables/lowering.toml-->   machine code, and the steps it takes
-unit named by the row       --tables/arithmetic.toml->  the numbers of a step
-steps + numbers             --plan-->                   a rule (`rules`), and how it is known
+instruction + architecture  --tables/arithmetic_steps.toml-->  machine code, and the steps it takes
+unit named by the row       --tables/arithmetic_units.toml-->  the numbers of a step
+steps + numbers             --plan-->                          a rule (`rules`), and how it is known
 
 fp8 on sm_90:   A, B -> f16;  previous = fused(places 0 1 4 5 ...) onto 0;
                 previous = fused(places 2 3 6 7 ...) onto previous;  D = C + previous, to nearest
@@ -125,7 +125,7 @@ def _find_row(instruction: Form, arch: str) -> dict[str, Any] | None:
         "accumulators": f"{instruction.d}.{instruction.c}",
         "arch": arch,
     }
-    for row in read_table("lowering")["lowering"]:
+    for row in read_table("arithmetic_steps")["instruction"]:
         if all(fact in row[name] for name, fact in facts.items() if name in row):
             return dict(row)
     return None
@@ -188,7 +188,7 @@ Level = Literal["specified", "published", "hardware"]
 
 
 class ArithmeticUnit(NamedTuple):
-    """The arithmetic of one machine instruction: a row of `tables/arithmetic.toml`, which explains the fields."""
+    """The arithmetic of one machine instruction: a row of `tables/arithmetic_units.toml`, which explains the fields."""
 
     unit: str
     arch: tuple[str, ...]
@@ -208,7 +208,7 @@ class ArithmeticUnit(NamedTuple):
 @cache
 def read_units() -> tuple[ArithmeticUnit, ...]:
     """Read and check every row of the table."""
-    rows = read_table("arithmetic")["unit"]
+    rows = read_table("arithmetic_units")["unit"]
     return tuple(
         ArithmeticUnit(**{**row, "arch": tuple(row["arch"]), "operands": tuple(row["operands"])}) for row in rows
     )

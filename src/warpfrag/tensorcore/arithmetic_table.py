@@ -47,7 +47,7 @@ STEPS = {
     "integer": "exact, so in any order; wraps at 32 bits, or clamps once with .satfinite",
     "popcount": "exact: C plus the number of ones; wraps at 32 bits",
 }
-"""Descriptions of the steps in `tables/lowering.toml`."""
+"""Descriptions of the steps in `tables/arithmetic_steps.toml`."""
 ONTO = {"c": "added to C or to the sum so far", "zero": "added to the sum so far, which begins at 0"}
 ONTO["previous"] = "added to the sum so far"
 EXACT = "none: exact"

@@ -45,7 +45,7 @@ class Rule:
 
 @dataclass(frozen=True)
 class AlignedSum:
-    """The rule by which one step adds its terms; the fields are those of `tables/arithmetic.toml`."""
+    """The rule by which one step adds its terms; the fields are those of `tables/arithmetic_units.toml`."""
 
     fraction_bits: int
     zero_exponent: int
