@@ -13,7 +13,7 @@ import pytest
 
 from warpfrag import disk_cache
 from warpfrag.cli import installation_verbs as cache
-from warpfrag.machine.jit import machine_code
+from warpfrag.machine.jit import llvm_compiler
 from warpfrag.tensorcore.native import library
 
 OBJECT, OTHER = "0123456789abcdef" * 2 + ".o", "fedcba9876543210" * 2 + ".o"
@@ -94,12 +94,12 @@ def test_the_folders_are_those_that_code_is_written_to(tmp_path):
 
 def test_code_of_ptx_kernels_is_kept_below_a_size(tmp_path, monkeypatch):
     monkeypatch.setattr(disk_cache, "cache_folders", lambda name: [tmp_path])
-    monkeypatch.setattr(machine_code, "compile_text", lambda text, _level: text.encode() * 10)
+    monkeypatch.setattr(llvm_compiler, "compile_text", lambda text, _level: text.encode() * 10)
     limit = 2 * (10 + disk_cache.DIGEST_BYTES)
-    monkeypatch.setattr(machine_code, "CACHE", machine_code.CACHE._replace(max_bytes=limit))
+    monkeypatch.setattr(llvm_compiler, "CACHE", llvm_compiler.CACHE._replace(max_bytes=limit))
     for age, text in enumerate("ab"):
-        machine_code.object_of(text, 0)
-        os.utime(tmp_path / machine_code.name_of(text, 0), (age, age))
-    assert machine_code.object_of("a", 0) == b"a" * 10  # read, so used later than b
-    machine_code.object_of("c", 0)
-    assert {path.name for path in tmp_path.iterdir()} == {machine_code.name_of(text, 0) for text in "ac"}
+        llvm_compiler.object_of(text, 0)
+        os.utime(tmp_path / llvm_compiler.name_of(text, 0), (age, age))
+    assert llvm_compiler.object_of("a", 0) == b"a" * 10  # read, so used later than b
+    llvm_compiler.object_of("c", 0)
+    assert {path.name for path in tmp_path.iterdir()} == {llvm_compiler.name_of(text, 0) for text in "ac"}

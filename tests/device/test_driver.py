@@ -10,7 +10,7 @@ import pytest
 
 from device.conditions import needs_stand_ins
 from device.driver_api import run
-from warpfrag.device.gpu_profile import read_profile
+from warpfrag.device.gpu_attributes import read_profile
 from warpfrag.errors import InvalidOperand
 
 TENSOR_MAPS = Path(__file__).parent.parent / "data" / "tensor_maps_h200.json.gz"
@@ -295,7 +295,7 @@ def test_a_profile_is_read_from_a_gpu_and_used(tmp_path):
         """
         import json
         from dataclasses import asdict
-        from warpfrag.device.gpu_profile import measure_profile
+        from warpfrag.device.gpu_attributes import measure_profile
         profile = asdict(measure_profile())
         json.dump(profile | {"name": "NVIDIA Tiny", "total_memory": 1 << 30}, open("tiny.json", "w"))
         """,

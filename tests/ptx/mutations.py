@@ -25,7 +25,7 @@ from pathlib import Path
 import numpy as np
 
 import warpfrag as wf
-from warpfrag.machine.jit import machine_code
+from warpfrag.machine.jit import llvm_compiler
 from warpfrag.ptx.reader.parser import parse
 
 sys.path[:0] = [str(Path(__file__).parent.parent)] if __name__ == "__main__" else []
@@ -241,9 +241,9 @@ def case(number: int, count: int) -> tuple[str, tuple[str, ...], int]:
 def work(first: int, last: int, step: int, count: int) -> None:
     """Run some cases in this process, and print a line before and after each."""
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
-    cached = machine_code.object_of
-    machine_code.object_of = lambda text, level, *rest: (
-        cached(text, level, *rest) if level else machine_code.compile_text(text, level)
+    cached = llvm_compiler.object_of
+    llvm_compiler.object_of = lambda text, level, *rest: (
+        cached(text, level, *rest) if level else llvm_compiler.compile_text(text, level)
     )
 
     def late(*_args: object) -> None:

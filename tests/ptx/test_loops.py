@@ -20,7 +20,7 @@ from warpfrag.errors import SlowArithmetic
 from warpfrag.layout import coordinates
 from warpfrag.machine.interpreter import mbarriers, store_tags, warp_batch
 from warpfrag.machine.ir.state_spaces import SPACES
-from warpfrag.machine.jit import context, loops, machine_code
+from warpfrag.machine.jit import context, llvm_compiler, loops
 from warpfrag.tensorcore.native import library as native
 
 pytestmark = pytest.mark.one_engine
@@ -212,21 +212,21 @@ def test_a_library_of_other_c_files_is_not_used(tmp_path):
 def folder(tmp_path, monkeypatch):
     """The only folder of cached objects, which is empty."""
     monkeypatch.setattr(disk_cache, "cache_folders", lambda name: [tmp_path])
-    monkeypatch.setattr(machine_code, "LINKED", set())
+    monkeypatch.setattr(llvm_compiler, "LINKED", set())
     return tmp_path
 
 
 def test_objects_are_kept_and_found(folder):
-    machine_code.CACHE.keep("a.o", b"code")
-    assert machine_code.CACHE.find("a.o") == b"code"
-    assert machine_code.CACHE.find("b.o") is None
+    llvm_compiler.CACHE.keep("a.o", b"code")
+    assert llvm_compiler.CACHE.find("a.o") == b"code"
+    assert llvm_compiler.CACHE.find("b.o") is None
     assert [path.name for path in folder.iterdir()] == ["a.o"]
 
 
 def test_an_object_under_another_name_is_not_found(folder):
-    machine_code.CACHE.keep("a.o", b"code")
+    llvm_compiler.CACHE.keep("a.o", b"code")
     (folder / "a.o").rename(folder / "b.o")
-    assert machine_code.CACHE.find("b.o") is None
+    assert llvm_compiler.CACHE.find("b.o") is None
 
 
 def damage(rng, number, path, other):
@@ -254,21 +254,21 @@ def test_a_hundred_damaged_objects_are_compiled_again(folder):
         for number in range(100):
             path, other = folder / names[number % len(names)], folder / names[(number + 1) % len(names)]
             damage(rng, number, path, other)
-            machine_code.LINKED.clear()  # helpers are loaded again
+            llvm_compiler.LINKED.clear()  # helpers are loaded again
             out[:] = 0
             run = wf.ptx.load(KERNEL)["k"].launch(1, 32, [out, np.uint32(7)], engine="compiled")
             assert (run.engine, out.tolist()) == ("compiled", expected(7)), number
-            assert machine_code.CACHE.find(path.name) is not None, number
+            assert llvm_compiler.CACHE.find(path.name) is not None, number
     assert sorted(path.name for path in folder.iterdir()) == names
     assert len(names) > 1
 
 
 def test_what_is_no_file_is_left_aside(folder):
     (folder / "a.o").mkdir()
-    assert machine_code.CACHE.find("a.o") is None
+    assert llvm_compiler.CACHE.find("a.o") is None
     disk_cache.warn_uncached.cache_clear()
     with pytest.warns(SlowArithmetic, match="no cache folder is writable"):
-        machine_code.CACHE.keep("a.o", b"code")
+        llvm_compiler.CACHE.keep("a.o", b"code")
     assert [path.name for path in folder.iterdir()] == ["a.o"]
 
 
@@ -288,15 +288,15 @@ def test_a_full_disk_leaves_no_temporary_file(folder, monkeypatch):
     monkeypatch.setattr(tempfile, "NamedTemporaryFile", full)
     disk_cache.warn_uncached.cache_clear()
     with pytest.warns(SlowArithmetic, match="no cache folder is writable"):
-        machine_code.CACHE.keep("a.o", b"code")
-    machine_code.CACHE.keep("b.o", b"code")  # a second warning would be an error
+        llvm_compiler.CACHE.keep("a.o", b"code")
+    llvm_compiler.CACHE.keep("b.o", b"code")  # a second warning would be an error
     assert list(folder.iterdir()) == []
 
 
 def test_a_known_kernel_is_not_compiled_again(folder, monkeypatch):
     kernel = wf.ptx.load(KERNEL)["k"]
     kernel.compiled.compile_all()
-    monkeypatch.setattr(machine_code, "compile_text", None)
+    monkeypatch.setattr(llvm_compiler, "compile_text", None)
     again = wf.ptx.load(KERNEL)["k"]
     again.compiled.compile_all()
     assert again.compiled.segments.keys() == kernel.compiled.segments.keys() != set()

@@ -7,7 +7,7 @@ import warpfrag as wf
 from sampling import sampled
 from warpfrag import disk_cache
 from warpfrag.errors import SlowArithmetic
-from warpfrag.machine.jit import machine_code
+from warpfrag.machine.jit import llvm_compiler
 from warpfrag.machine.jit.lane_ops import LOWERINGS
 from warpfrag.machine.jit.pending_mma import group_by_operands
 from warpfrag.machine.ops.table import find
@@ -240,11 +240,11 @@ def test_code_is_kept_on_disk_and_found_again(tmp_path, monkeypatch):
     monkeypatch.setenv(disk_cache.CACHE_VARIABLE, str(tmp_path))
     assert next(iter(disk_cache.cache_folders("ptx"))) == tmp_path / "ptx"
     monkeypatch.setattr(disk_cache, "cache_folders", lambda name: [tmp_path / name])  # others may be full
-    monkeypatch.setattr(machine_code, "LINKED", set())
+    monkeypatch.setattr(llvm_compiler, "LINKED", set())
     first = wf.ptx.load(LOOP)["spread"]
     first.compiled.compile_all()
-    compiled, compile_text = [], machine_code.compile_text
-    monkeypatch.setattr(machine_code, "compile_text", lambda *given: compiled.append(given) or compile_text(*given))
+    compiled, compile_text = [], llvm_compiler.compile_text
+    monkeypatch.setattr(llvm_compiler, "compile_text", lambda *given: compiled.append(given) or compile_text(*given))
     again = wf.ptx.load(LOOP)["spread"]
     again.compiled.compile_all()
 
@@ -260,7 +260,7 @@ def test_code_is_kept_on_disk_and_found_again(tmp_path, monkeypatch):
 def test_code_that_cannot_be_kept_is_compiled_all_the_same(tmp_path, monkeypatch):
     (tmp_path / "file").write_text("not a folder", encoding="utf-8")
     monkeypatch.setattr(disk_cache, "cache_folders", lambda name: [tmp_path / "file" / name])
-    monkeypatch.setattr(machine_code, "LINKED", set())
+    monkeypatch.setattr(llvm_compiler, "LINKED", set())
     disk_cache.warn_uncached.cache_clear()
     kernel = wf.ptx.load(LOOP)["spread"]
     with pytest.warns(SlowArithmetic, match="no cache folder is writable"):

@@ -30,7 +30,7 @@ from warpfrag.tensorcore.backends.portable import PortableKernel
 from warpfrag.tensorcore.native import library as native
 from warpfrag.tensorcore.native.levels import library_name
 from warpfrag.tensorcore.resolved import _resolved, resolve_form
-from warpfrag.tensorcore.schedule import run_split
+from warpfrag.tensorcore.thread_split import run_split
 
 S8 = rule_of(instruction("mma", "m16n8k32", "s32.s8.s8.s32"), "sm_90")
 C_LAST = rule_of(instruction("mma", "m16n8k16", "f32.e4m3.e4m3.f32"), "sm_90")

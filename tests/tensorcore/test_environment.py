@@ -22,7 +22,7 @@ from warpfrag.plans.relayout_execution import convert_codes
 from warpfrag.tensorcore.backends.compiled import CHAIN_BLOCK, CHECK_ENVIRONMENT, Compiled
 from warpfrag.tensorcore.backends.cuda_backend import canary_operands
 from warpfrag.tensorcore.backends.portable import Portable, PortableKernel
-from warpfrag.tensorcore.schedule import run_split
+from warpfrag.tensorcore.thread_split import run_split
 
 MACHINE = {"x86_64": "x86", "aarch64": "arm"}.get(platform.machine()) if platform.system() == "Linux" else None
 pytestmark = pytest.mark.skipif(MACHINE is None, reason="neither x86-64 nor 64-bit ARM with the C library of Linux")

@@ -19,7 +19,7 @@ from warpfrag.formats.number_formats import FORMATS
 from warpfrag.tensorcore.backend_protocol import OutputBlock, ProductOperands
 from warpfrag.tensorcore.backends.compiled import Compiled
 from warpfrag.tensorcore.backends.float_steps import Factors
-from warpfrag.tensorcore.schedule import run_split
+from warpfrag.tensorcore.thread_split import run_split
 
 HEIGHT, WIDTH = 9, 150
 SPARSE = rule_of(instruction("mma.sp", "m16n8k64", "f32.e4m3.e4m3.f32"), "sm_90")

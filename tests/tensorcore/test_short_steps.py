@@ -19,7 +19,7 @@ from warpfrag.formats.number_formats import FORMATS
 from warpfrag.tensorcore.backend_protocol import OutputBlock, ProductOperands
 from warpfrag.tensorcore.backends.compiled import Compiled
 from warpfrag.tensorcore.encodings import loop_variant_of
-from warpfrag.tensorcore.schedule import run_split
+from warpfrag.tensorcore.thread_split import run_split
 
 SHORT = [
     (instruction("mma", "m16n8k8", "f32.tf32.tf32.f32"), "sm_90"),

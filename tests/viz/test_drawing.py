@@ -19,9 +19,9 @@ from warpfrag.layout.linear_layout import Layout
 from warpfrag.tensorcore.operand import Operand
 from warpfrag.viz.drawing import GridDrawing
 from warpfrag.viz.fragment_grids import matrix_grids, warp_grid
+from warpfrag.viz.grid_svg import width_of
 from warpfrag.viz.notebook import operand_html
 from warpfrag.viz.palette import DARK, LIGHT
-from warpfrag.viz.svg_page import width_of
 
 MMA = "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32"
 SPARSE = "mma.sp.sync.aligned.m16n8k32.row.col.f32.f16.f16.f32"

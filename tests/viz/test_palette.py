@@ -8,8 +8,8 @@ from itertools import pairwise
 import pytest
 
 from viz.contrast import READABLE, contrast, luminance
+from warpfrag.viz.grid_svg import stylesheet
 from warpfrag.viz.palette import DARK, LIGHT, oklch
-from warpfrag.viz.svg_page import stylesheet
 
 PALETTES = pytest.mark.parametrize("palette", [LIGHT, DARK], ids=["light", "dark"])
 

@@ -25,7 +25,7 @@ from warpfrag.tensorcore.backends import kernel_selector
 from warpfrag.tensorcore.matmul import multiply
 from warpfrag.tensorcore.resolved import ResolvedInstruction
 from warpfrag.tensorcore.rules import Rule
-from warpfrag.tensorcore.schedule import check_threads
+from warpfrag.tensorcore.thread_split import check_threads
 
 BACKENDS = ("cpu", "cuda", "native", "auto")
 PAYS = 1 << 26

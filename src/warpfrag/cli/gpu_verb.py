@@ -13,7 +13,7 @@ import click
 from warpfrag.cli.support.arguments import File
 from warpfrag.cli.support.output import INCOMPLETE, NO, echo, echo_error, print_table
 from warpfrag.cli.support.verbs import Answer, Param, verb
-from warpfrag.device.gpu_profile import profile_names, read_profile
+from warpfrag.device.gpu_attributes import profile_names, read_profile
 from warpfrag.device.launch_log import report_of, summary_of, unjudged_of
 from warpfrag.device.virtual_gpu import GpuOptions, run_program
 from warpfrag.errors import quote

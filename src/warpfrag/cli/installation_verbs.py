@@ -14,7 +14,7 @@ import click
 from warpfrag.cli.support.arguments import Count, File, InstructionName, Seed
 from warpfrag.cli.support.output import DONE, NO, ProgressLine, echo, print_notes, print_table
 from warpfrag.cli.support.verbs import Answer, Param, integer, verb
-from warpfrag.device.gpu_profile import measure_profile
+from warpfrag.device.gpu_attributes import measure_profile
 from warpfrag.disk_cache import DIGITS, cache_folders
 from warpfrag.errors import NoGpu, WarpfragError, quote
 from warpfrag.files import check_writable, write_atomically

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from warpfrag.device.gpu_profile import read_profile
+from warpfrag.device.gpu_attributes import read_profile
 from warpfrag.device.launch_log import LaunchLog, LaunchRecord
 from warpfrag.device.loaded_modules import LoadedModule, link_images
 from warpfrag.errors import CudaError, PtxError, WarpfragError

@@ -16,7 +16,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from warpfrag.device.gpu_profile import read_profile
+from warpfrag.device.gpu_attributes import read_profile
 from warpfrag.device.launch_log import INTERRUPTED
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from warpfrag.device.gpu_profile import read_profile
+from warpfrag.device.gpu_attributes import read_profile
 from warpfrag.device.launch_log import COMPLETE, INTERRUPTED, findings_of, read_log, summary_of
 from warpfrag.errors import FileError, InvalidOperand, MissingExtra, check_flag, quote
 

@@ -24,8 +24,8 @@ from warpfrag.tensorcore import execute_wgmma, matrix_moves
 from warpfrag.tensorcore.backend_protocol import ProductOperands
 from warpfrag.tensorcore.matmul import multiply
 from warpfrag.tensorcore.resolved import WORD, ResolvedInstruction, batch_of, resolve_form
-from warpfrag.tensorcore.schedule import check_threads
 from warpfrag.tensorcore.shared_operand import Location, Shared
+from warpfrag.tensorcore.thread_split import check_threads
 
 MAX_NAMES = 1024
 

@@ -23,8 +23,8 @@ from warpfrag.tensorcore.backend_protocol import Codes, ProductOperands
 from warpfrag.tensorcore.backends import KernelSelector, kernel_selector
 from warpfrag.tensorcore.resolved import batch_of, resolve_form, tiles_of
 from warpfrag.tensorcore.rules import Rule
-from warpfrag.tensorcore.schedule import check_threads, run
 from warpfrag.tensorcore.sparsity import compress_to_columns
+from warpfrag.tensorcore.thread_split import check_threads, run
 
 
 def matmul(

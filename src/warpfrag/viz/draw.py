@@ -20,7 +20,7 @@
     <BLANKLINE>
 
 `views` chooses the grids of an instruction. `fragment_grids`, `plan_views`, `shared_memory_views` and
-`tensor_memory_views` make grids of cells (`grids`), `svg_page` writes them as SVG and `drawing` as text. `plots` draws
+`tensor_memory_views` make grids of cells (`grids`), `grid_svg` writes them as SVG and `drawing` as text. `plots` draws
 charts and `notebook` makes cards. `FigureRow` is a figure of the PTX ISA, a row of `tables/figures.toml`.
 """
 

@@ -1,6 +1,6 @@
 """Drawings: figures that can be shown in a notebook, printed in a terminal, or saved.
 
-`GridDrawing` holds grids of cells, which become SVG in `svg_page` and ASCII tables here. `Plot` holds a chart.
+`GridDrawing` holds grids of cells, which become SVG in `grid_svg` and ASCII tables here. `Plot` holds a chart.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from typing import NamedTuple
 
 from warpfrag.errors import InvalidOperand, WarpfragError, install_command, quote
 from warpfrag.files import write_atomically
+from warpfrag.viz.grid_svg import cell_size, page
 from warpfrag.viz.grids import FigureGrid, HeadingLevel, Scene
 from warpfrag.viz.palette import Theme
-from warpfrag.viz.svg_page import cell_size, page
 
 TEXT_WIDTH = 100  # default width of text, in characters
 PNG_ZOOM = 2  # pixels per SVG unit: sharp on common screens and in print

@@ -2,7 +2,7 @@
 
 Compilation: `segments` cuts a program into runs of instructions that can be compiled, with the help of `register_flow`;
 `warp_code` builds the LLVM code of a run for one warp with `ir_builder`, using `lane_ops` and `sfu_code` for lane
-arithmetic and `memory_access` and `store_overlaps` for memory; `machine_code` compiles the module, keeps the
+arithmetic and `memory_access` and `store_overlaps` for memory; `llvm_compiler` compiles the module, keeps the
 object files on disk and loads them. These modules need llvmlite; without it, kernels are interpreted.
 
 Execution: `engine` is the batch of warps that runs compiled code; `scheduler.c` decides which lanes run next and calls

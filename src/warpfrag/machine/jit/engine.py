@@ -117,8 +117,8 @@ class CompiledProgram:
 
     def compile(self, at: int, *, is_hot: bool = False) -> None:
         """Compile the chunk that contains an instruction, or load it from the cache."""
-        from warpfrag.machine.jit import machine_code
-        from warpfrag.machine.jit.machine_code import LOCK, addresses_of
+        from warpfrag.machine.jit import llvm_compiler
+        from warpfrag.machine.jit.llvm_compiler import LOCK, addresses_of
         from warpfrag.machine.jit.segments import generate  # imports llvmlite
 
         self.is_ready = True
@@ -126,7 +126,7 @@ class CompiledProgram:
         with LOCK:
             if self.optimized[chunk] if is_hot else self.compiled[chunk]:
                 return
-            level = machine_code.HOT if is_hot else machine_code.FAST
+            level = llvm_compiler.HOT if is_hot else llvm_compiler.FAST
             segments, text, helpers = generate(self.program, self.layout, *self.chunks[chunk])
             if segments:
                 engine, addresses = addresses_of(text, helpers, [segment.name for segment in segments], level)
@@ -142,7 +142,7 @@ class CompiledProgram:
 
     def table(self, arch: str) -> NDArray[np.int64]:
         """Return the scheduler's instruction table (`context`) for an architecture; compiling invalidates it."""
-        from warpfrag.machine.jit.machine_code import LOCK
+        from warpfrag.machine.jit.llvm_compiler import LOCK
 
         with LOCK:
             if arch not in self.tables:

@@ -27,7 +27,7 @@ from warpfrag.machine.ir.program import DecodedInstruction, Discard, Program
 from warpfrag.machine.jit.engine import CompiledProgram, CompiledWarpBatch
 from warpfrag.machine.jit.screening import LaunchScreen
 from warpfrag.machine.sanitizer.checked_batch import LaunchChecks
-from warpfrag.tensorcore.schedule import SMALL, count_threads
+from warpfrag.tensorcore.thread_split import SMALL, count_threads
 
 Blocks: TypeAlias = list[tuple[int, int, int]]
 Progress: TypeAlias = "Callable[[int, int], object]"

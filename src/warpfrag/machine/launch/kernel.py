@@ -47,8 +47,8 @@ from warpfrag.machine.launch.options import (
     launch_config,
 )
 from warpfrag.machine.launch.run import Run
+from warpfrag.machine.launch.run_builder import build_run
 from warpfrag.machine.launch.run_evidence import MEASURED, launch_arch, opcode_evidence
-from warpfrag.machine.launch.summary import summarise
 from warpfrag.machine.launch.symbols import Symbols
 from warpfrag.smem.tensor_map import MAP_ALIGN, MAP_BYTES
 from warpfrag.tensorcore.evidence import Evidence
@@ -334,7 +334,7 @@ class Kernel:
             work = Work(self.program, config, memory, compiled).run_waves(waves, threads, options.progress)
         if compiled is None and engine_name != "reference" and work.tally.total > self.compiled.patience:
             loops.warn_interpreted()
-        result = summarise(work, self.readable_name, self.sources, module.address_size, named)
+        result = build_run(work, self.readable_name, self.sources, module.address_size, named)
         result = replace(result, basis=module.basis)
         if self.program.is_machine_code:
             result = replace(result, reasons=(*self.uncompared(work), *judged.reasons))

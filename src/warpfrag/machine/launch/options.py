@@ -20,7 +20,7 @@ from warpfrag.machine.ir import state_spaces
 from warpfrag.machine.ir.program import Program
 from warpfrag.machine.launch.grid import Progress
 from warpfrag.machine.launch.run_evidence import launch_arch
-from warpfrag.tensorcore.schedule import check_threads
+from warpfrag.tensorcore.thread_split import check_threads
 
 Engine = Literal["auto", "reference", "compiled"]
 ENGINES = ("auto", "reference", "compiled")

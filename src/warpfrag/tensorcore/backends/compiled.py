@@ -1,6 +1,6 @@
 """The compiled backend: one kernel class per rule, with loops written in C (`tensorcore/kernels`).
 
-A kernel converts codes to the arguments of its loops, runs blocks of outputs, and returns codes. `schedule` chooses
+A kernel converts codes to the arguments of its loops, runs blocks of outputs, and returns codes. `thread_split` chooses
 the blocks and threads.
 """
 
@@ -19,7 +19,7 @@ from warpfrag.tensorcore import encodings
 from warpfrag.tensorcore.backend_protocol import Codes, Grain, Job, OutputBlock, ProductOperands, Task
 from warpfrag.tensorcore.native.library import NativeFunction, library, warn_unusable
 from warpfrag.tensorcore.rules import BlockScaled, Chain, Fma64, Fused, Grouped, Popcount, Rule
-from warpfrag.tensorcore.schedule import allocate, split
+from warpfrag.tensorcore.thread_split import allocate, split
 
 MAX_FRACTION_BITS = 25
 """The maximum number of fraction bits for which `kernels/strip.h` is proved."""

@@ -26,7 +26,7 @@ from warpfrag.formats.number_formats import CANONICAL_NANS, FORMATS
 from warpfrag.tensorcore.backend_protocol import Codes, ProductOperands
 from warpfrag.tensorcore.encodings import NAN_SCALE, SCALE_BITS, SCALE_FRACTION, TO_E8M13_RZ, TO_F16_RN, TO_F32_RZ
 from warpfrag.tensorcore.rules import Rule
-from warpfrag.tensorcore.schedule import part_of_k
+from warpfrag.tensorcore.thread_split import part_of_k
 
 DeviceArray = NDArray[Any]
 """A CuPy array, which has NumPy's interface but no type information."""

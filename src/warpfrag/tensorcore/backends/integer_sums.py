@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from warpfrag.formats.number_formats import FORMATS, Format
 from warpfrag.tensorcore.backend_protocol import Codes, ProductOperands
 from warpfrag.tensorcore.rules import IntegerSum
-from warpfrag.tensorcore.schedule import allocate
+from warpfrag.tensorcore.thread_split import allocate
 
 Floats = np.dtype[np.floating[Any]]
 

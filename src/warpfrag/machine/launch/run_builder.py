@@ -18,7 +18,7 @@ from warpfrag.machine.launch.run_evidence import causes_of, instruction_evidence
 from warpfrag.tensorcore.evidence import Evidence
 
 
-def summarise(
+def build_run(
     work: Work, name: str, sources: Mapping[int, SourceLine], address_size: int, checks: tuple[Check, ...]
 ) -> Run:
     """Return the result of a launch; raise its error unless a check reports it as a finding."""

@@ -1,4 +1,4 @@
-"""Compile LLVM text to machine code, link it into this process, and keep the objects on disk."""
+"""Compile LLVM text to code for this processor, link it into this process, and keep the objects on disk."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""GPU profiles: the attributes of a real GPU, as its driver reports them."""
+"""The attributes of real GPUs, as their drivers report them: the profiles of the virtual GPU."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 
 from warpfrag.errors import InvalidOperand, NoGpu, quote
 
-FOLDER = Path(__file__).parent / "profiles"
+FOLDER = Path(__file__).parent / "attributes"
 ATTRIBUTES, LIMITS = 256, 16  # must match stand_in.h
 NO_LIMIT = 2**64 - 1
 MAJOR = 75  # the attribute of the major compute capability; the next one is the minor

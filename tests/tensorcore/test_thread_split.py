@@ -22,7 +22,7 @@ from warpfrag.tensorcore.backends.compiled import Compiled
 from warpfrag.tensorcore.backends.portable import Portable
 from warpfrag.tensorcore.matmul import matmul
 from warpfrag.tensorcore.rules import IntegerSum
-from warpfrag.tensorcore.schedule import blocks_of_tile, blocks_of_tiles, run, run_all, run_split
+from warpfrag.tensorcore.thread_split import blocks_of_tile, blocks_of_tiles, run, run_all, run_split
 
 FORMS = [
     (instruction("mma", "m16n8k16", "f32.f16.f16.f32"), "sm_90"),
