@@ -383,7 +383,7 @@ def sampled(key: str, case: LtCase, result: LtCall) -> dict[str, NDArray[Any]]:
 
 
 def write(folder: Path, found: dict[str, Any], samples: dict[str, Any]) -> None:
-    """Write what was found so far."""
+    """Write the results so far."""
     (folder / "cases.json").write_text(json.dumps(found, indent=0), encoding="utf-8")
     np.savez_compressed(folder / "samples.npz", **samples)
 

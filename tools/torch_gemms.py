@@ -231,7 +231,7 @@ def main() -> int:
     parser.add_argument("--rows", type=int, default=ROWS, help="the number of rows in a sample")
     parser.add_argument("--compare", type=Path, metavar="FILE", help="compare with stored digests")
     parser.add_argument("--kernels", action="store_true", help="store the kernels, on a GPU")
-    parser.add_argument("--only", type=re.compile, default=re.compile(".*"), metavar="REGEX", help="names of sorts")
+    parser.add_argument("--only", type=re.compile, default=re.compile(".*"), metavar="REGEX", help="names of kinds")
     options = parser.parse_args()
     torch.backends.cuda.matmul.allow_bf16_reduced_precision_reduction = False
     torch.backends.cuda.matmul.allow_fp16_reduced_precision_reduction = False

@@ -39,9 +39,9 @@ ARITHMETIC = ("HADD2", "FMUL", "FFMA", "FADD", "SHFL")
 # What a row says in lists; the state space, the layouts in memory, saturation and rounding never choose a row.
 FIELDS = ("op", "shape", "kind", "d", "a", "b", "c", "bitop", "scale_vec", "scale_type", "num", "trans", "memory")
 HEAD = """\
-# What instructions become in machine code (SASS). Rows are as those of names.toml; `sass` has a pattern for each
-# target. "2 x HMMA..." is a sequence of two, of which the order is left out; "emulated" does without tensor cores. What
-# the disassembler prints no name for has no row. Written by tests/oracle/machine_code.py.
+# The machine code (SASS) of instructions. Rows have the form of those in names.toml; `sass` has a pattern for each
+# target. "2 x HMMA..." is a sequence of two in any order; "emulated" means without tensor cores. Instructions
+# that the disassembler cannot name have no row. Written by tests/oracle/machine_code.py.
 
 source = "ptxas and nvdisasm 13.4, one kernel for each instruction, -O3"
 """

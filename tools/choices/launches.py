@@ -1,4 +1,4 @@
-"""Everything that the library says about a call: the attributes of its configuration, and the kernels it launches.
+"""All information that the library has about a call: the attributes of its configuration, and the kernels it launches.
 
 `launches.npz` has one row for each question, with the columns `COLUMNS`; a kernel is an index into the names in the
 header. Questions are random shapes, and the layers of the table for which it has segment-K kernels, which also need
@@ -78,7 +78,7 @@ def shapes(chunk: int, kind: ProductKind) -> Iterator[tuple[int, int, int, int]]
 
 
 class Asker:
-    """A process's questions and answers."""
+    """The queries and answers of a process."""
 
     def __init__(self) -> None:
         """Start without answers."""
@@ -106,7 +106,7 @@ class Asker:
 def ask_layer(
     asker: Asker, kind: ProductKind, number: int, n: int, k: int, runs: list[tuple[int, int]]
 ) -> None:  # fmt: skip
-    """Ask a layer at the ends of its runs of segment-K, between them, and where the configuration changes."""
+    """Query a layer at the ends of its runs of segment-K, between them, and at m where the configuration changes."""
     known: dict[int, tuple[int, ...]] = {}
 
     def ask(m: int) -> tuple[int, ...]:
@@ -123,7 +123,7 @@ def ask_layer(
 
 
 def locate(ask: Callable[[int], tuple[int, ...]], low: int, high: int) -> None:
-    """Ask until the two m around each visible change of the answer are known."""
+    """Query until the two m around each visible change of the answer are known."""
     if ask(low) != ask(high) and high - low > 1:
         middle = (low + high) // 2
         locate(ask, low, middle)

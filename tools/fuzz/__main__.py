@@ -199,7 +199,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     timed[0].add_argument("--keep", type=int, default=0, metavar="N", help="choose a fixed set of the first N kernels")
     timed[0].add_argument("--without-gpu", action="store_true", help="run the machine only")
     timed[2].add_argument("--favour", default="", help="a recipe that is frequent in every kernel, or `each` in turn")
-    timed[2].add_argument("--cubin-only", action="store_true", help="do not run what the driver makes of the PTX")
+    timed[2].add_argument("--cubin-only", action="store_true", help="do not run code that the driver compiled")
     timed[2].add_argument("--bytes", action="store_true", help="keep the output bytes, not only their digest")
     timed[1].add_argument("--targets", default=",".join(TARGETS), help="comma-separated targets")
     timed[1].add_argument("--only", choices=KINDS, help="only spellings of lanes, or only matrix instructions")

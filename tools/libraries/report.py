@@ -85,7 +85,7 @@ def write(folder: Path) -> None:
         if result.order is not None and result.case.call not in NOT_PREDICTED and result.how != BIAS_FIRST
     ]
     lines = [
-        "# Which order of additions PyTorch's products had on a GPU. Written by tools.libraries,",
+        "# The order of additions of PyTorch's products on a GPU. Written by tools.libraries,",
         "# read by warpfrag.predict.",
         "#",
         "# A 0 in a column of the order means that the order has no such part (None in wf.Order).",

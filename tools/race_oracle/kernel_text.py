@@ -40,7 +40,7 @@ COPIES: dict[str, Callable[[str, str, str], str]] = {
 
 
 class Writer:
-    """Writes steps as PTX: every access on a line of its own, so that a line is a step."""
+    """Writes steps as PTX: every access is on its own line, so that a line is a step."""
 
     def __init__(self, shape: Shape, steps: Sequence[Step], counts: dict[tuple[int, int], int]) -> None:
         """Write the kernel."""

@@ -294,7 +294,7 @@ class Oracle:
     # copies
 
     def do_copy(self, number: int, step: Step, threads: list[int]) -> None:
-        """An asynchronous copy of a region by one thread: judged at once, known when it was waited for."""
+        """An asynchronous copy of a region by one thread: judged immediately, known after its wait."""
         (thread,) = threads
         proxy = "generic" if step.way == "cp.async" else "async"
         source, target = ([(space, block, REGION_WORDS * region + at) for at in range(REGION_WORDS)]

@@ -157,7 +157,7 @@ def main() -> int:
     spellings.add_argument("--seeds", type=int, nargs=2, default=(0, 0), metavar=("FIRST", "COUNT"))
     spellings.add_argument("--size", type=int, default=SIZE, help="statements of a random kernel")
     spellings.add_argument("--workers", type=int, default=os.cpu_count())
-    spellings.add_argument("--variants", type=int, default=0, help="add spellings that differ in so many bits")
+    spellings.add_argument("--variants", type=int, default=0, help="add spellings that differ in up to N bits")
     spellings.set_defaults(function=write_spellings)
     probe = commands.add_parser("probe")
     probe.add_argument("examples", type=Path, help="a file that `spellings` wrote")
