@@ -147,7 +147,7 @@ FAULTS = [
     ("cute", "((8,4),(2,2)):((1,8),(8,64))", {"shape": (8, 16)}, "two digits of this layout move the same bit"),
     ("cute", "((32),(3)):((1),(32))", {"shape": (16, 6), "slots": 1}, ""),
     ("cute", "((32),(3)):((1),(16))", {"shape": (16, 4), "slots": 1}, "warpfrag cannot represent this layout"),
-    ("cute", 7, {}, "expected a text, got 7"),
+    ("cute", 7, {}, "expected a string, got 7"),
     ("cute", "(" + " " * 30_000, {}, "at most 20000 characters, got 30001"),
     ("triton", "#ttg.nvidia_mma<{versionMajor = 2}>", {}, "#ttg.nvidia_mma names a family of layouts and has no bases"),
     ("triton", "#ttg.linear<{lanes = [[0]]}>", {}, "expected one of register, lane, .* at character 14"),

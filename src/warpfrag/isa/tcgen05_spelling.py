@@ -216,7 +216,7 @@ def read_spelling(text: str) -> TensorSpelling:
     name, _, operands = text.strip().rstrip(";").strip().partition(" ")
     qualifiers = name.split(".")
     if qualifiers[0].lower() != PREFIX:
-        raise ParseError(f"expected a text that begins with {PREFIX}, got {name[:60]!r}")
+        raise ParseError(f"expected text that begins with {PREFIX}, got {name[:60]!r}")
     spelling = read_qualifiers(qualifiers[1:])
     if not operands.strip():
         return spelling

@@ -28,11 +28,11 @@ class Scanner:
     def __init__(self, notation: str, text: object) -> None:
         """Split a text into tokens; raise InvalidOperand if it is not a string or is too long."""
         if not isinstance(text, str):
-            raise InvalidOperand(f"{notation}: expected a text, got {quote(text)}")
+            raise InvalidOperand(f"{notation}: expected a string, got {quote(text)}")
         self.notation = notation
         self.text = text
         if len(text) > MAX_TEXT:
-            raise InvalidOperand(f"{notation}: expected a text of at most {MAX_TEXT} characters, got {len(text)}")
+            raise InvalidOperand(f"{notation}: expected a string of at most {MAX_TEXT} characters, got {len(text)}")
         self._tokens = [LayoutToken(match[0], match.start()) for match in TOKEN.finditer(text) if not match["space"]]
         self._tokens.append(LayoutToken("", len(text)))
         self._next = 0

@@ -176,7 +176,7 @@ def _shape_text(shape: str | tuple[int, ...] | None) -> str | None:
     if shape is None or isinstance(shape, str):
         return shape
     question = f"find(shape={quote(shape)})"
-    raise IllegalInstruction(question, "expected a text such as 'm16n8k16' or a tuple such as (16, 8, 16)")
+    raise IllegalInstruction(question, "expected a string such as 'm16n8k16' or a tuple such as (16, 8, 16)")
 
 
 def _check_answer(field: str, choice: str, answers: Iterable[str]) -> None:
