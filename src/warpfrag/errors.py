@@ -242,7 +242,7 @@ def check_index(name: str, index: int, extent: int) -> int:
     if number is None or isinstance(index, bool):
         raise InvalidOperand(f"{name} must be an integer in 0..{extent - 1}, got {quote(index)}")
     if not 0 <= number < extent:
-        raise InvalidOperand(f"{name} is 0..{extent - 1}, got {quote(number)}")
+        raise InvalidOperand(f"{name} must be in 0..{extent - 1}, got {quote(number)}")
     return number
 
 

@@ -48,10 +48,10 @@ def test_at_without_register_or_slot_shows_all_of_them(run, place):
 @pytest.mark.parametrize(
     ("place", "message"),
     [
-        ([32], "lane is 0..31, got 32"),
-        ([-1], "lane is 0..31, got -1"),
-        ([0, 4], "reg is 0..3, got 4"),
-        ([0, 0, 2], "slot is 0..1, got 2"),
+        ([32], "lane must be in 0..31, got 32"),
+        ([-1], "lane must be in 0..31, got -1"),
+        ([0, 4], "reg must be in 0..3, got 4"),
+        ([0, 0, 2], "slot must be in 0..1, got 2"),
     ],
 )
 def test_a_place_out_of_range_is_refused(refused, place, message):
@@ -102,8 +102,8 @@ def test_of_a_lane_whose_address_is_not_read_nothing_is_said_but_that(run, refus
     assert (found["elements"], found["notes"]) == ([], [note])
     assert run("at", name, "addresses", 5, "--json").json["notes"] == [note]
     assert run("at", "ldmatrix.m8n8.x4.b16", "addresses", 20, "--json").json["notes"] == []
-    assert refused("at", name, "addresses", 32) == "lane is 0..31, got 32"
-    assert refused("at", name, "addresses", 20, 1) == "reg is 0..0, got 1"
+    assert refused("at", name, "addresses", 32) == "lane must be in 0..31, got 32"
+    assert refused("at", name, "addresses", 20, 1) == "reg must be in 0..0, got 1"
 
 
 def test_at_the_addresses_of_ldmatrix(run):

@@ -211,8 +211,8 @@ def test_a_refusal_with_json_is_also_an_object_on_stdout(run):
     answer = run("at", NAME, "a", 32, "--json")
 
     assert answer.code == 2
-    assert answer.err == "warpfrag: lane is 0..31, got 32\n"
-    assert answer.json == {"schema": 2, "error": {"type": "InvalidOperand", "message": "lane is 0..31, got 32"}}
+    assert answer.err == "warpfrag: lane must be in 0..31, got 32\n"
+    assert answer.json == {"schema": 2, "error": {"type": "InvalidOperand", "message": "lane must be in 0..31, got 32"}}
 
     error = run("table", "mma.m16n8k12.f32.f16.f16.f32", "a", "--json").json["error"]
 

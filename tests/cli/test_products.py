@@ -106,8 +106,8 @@ def test_products_as_text(run):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        ([NAME, 16, 0], "row is 0..15, got 16"),
-        ([NAME, 0, 8], "col is 0..7, got 8"),
+        ([NAME, 16, 0], "row must be in 0..15, got 16"),
+        ([NAME, 0, 8], "col must be in 0..7, got 8"),
         ([NAME, 0, 0, "--selector", 0], "--selector applies to instructions with a sparse A"),
         ([NAME, 0, 0, "--mma", 0], "--mma does not apply to d of mma.sync"),
         ([SPARSE, 0, 0, "--selector", 1], "selector: expected one of 0, got 1"),

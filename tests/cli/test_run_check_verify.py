@@ -198,7 +198,7 @@ def test_a_trace_of_bits_has_two_terms(capsys: pytest.CaptureFixture[str]):
 
 @pytest.mark.parametrize(("words", "message"), [
     (["execute", F16, "--arch", "sm_75"], "arch 'sm_75' cannot run it"),
-    (["execute", F16, "--trace", "16", "0"], "ROW is 0..15, got 16"),
+    (["execute", F16, "--trace", "16", "0"], "ROW must be in 0..15, got 16"),
     (["execute", F16, "--a", "missing.npy"], "cannot read 'missing.npy': No such file or directory"),
     (["execute", F16, "--seed", "-1"], "'-1' is not in the range 0.."),
     (["execute", F16, "--arch", "sm_1"], "unknown arch 'sm_1'"),

@@ -98,7 +98,7 @@ def test_scale_factors_are_found_by_columns_of_b_not_by_padded_ones(run):
 
 
 def test_scale_factors_beyond_the_matrix_are_refused(refused):
-    assert refused("where", SCALED, "scale_b", 0, 32) == "col is 0..31, got 32"
+    assert refused("where", SCALED, "scale_b", 0, 32) == "col must be in 0..31, got 32"
 
 
 @pytest.mark.parametrize("operand", ["d", "a", "metadata"])

@@ -44,7 +44,7 @@ def test_where_lists_every_holder_the_first_first(run):
 def test_an_element_out_of_range_is_refused(refused, row, col):
     name, index = ("col", col) if 0 <= row < 16 else ("row", row)
 
-    assert refused("where", NAME, "a", row, col) == f"{name} is 0..15, got {index}"
+    assert refused("where", NAME, "a", row, col) == f"{name} must be in 0..15, got {index}"
 
 
 def test_the_number_of_coordinates_is_checked(refused):
@@ -126,6 +126,6 @@ def test_ordered_metadata_leaves_fewer_places(run):
 
 
 def test_logical_columns_are_checked(refused):
-    assert refused("where", SPARSE, "a", 9, 32, "--logical") == "col is 0..31, got 32"
+    assert refused("where", SPARSE, "a", 9, 32, "--logical") == "col must be in 0..31, got 32"
     assert refused("where", SPARSE, "a", 9, "--logical").startswith("expected row and col")
     assert "applies to a sparse A" in refused("where", NAME, "a", 9, 3, "--logical")

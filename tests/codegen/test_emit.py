@@ -194,7 +194,7 @@ def test_every_choice_of_ids_has_a_kernel():
         (MMA, Immediates(1), "is dense: it takes no selector, got 1"),
         (MMA, Immediates(0, (1, 0)), "has no scale factors: it takes no byte_id"),
         (SCALED, Immediates(0, (1, 0)), "byte_id of scale_a must be one of 0, 2, got 1"),
-        (SCALED, Immediates(0, (0, 0), (2, 0)), "thread_id of scale_a is 0..1, got 2"),
+        (SCALED, Immediates(0, (0, 0), (2, 0)), "thread_id of scale_a must be in 0..1, got 2"),
     ],
 )
 def test_immediates_that_do_not_exist_are_refused(name, choice, message):

@@ -331,10 +331,10 @@ def test_sizes_that_cannot_be_read_are_refused(extents: dict[str, int], reg: str
 @pytest.mark.parametrize(
     ("place", "message"),
     [
-        ({"lane": 32}, "lane is 0..31, got 32"),
-        ({"lane": -1}, "lane is 0..31, got -1"),
-        ({"lane": 0, "reg": 4}, "reg is 0..3, got 4"),
-        ({"lane": 0, "slot": 1}, "slot is 0..0, got 1"),
+        ({"lane": 32}, "lane must be in 0..31, got 32"),
+        ({"lane": -1}, "lane must be in 0..31, got -1"),
+        ({"lane": 0, "reg": 4}, "reg must be in 0..3, got 4"),
+        ({"lane": 0, "slot": 1}, "slot must be in 0..0, got 1"),
         ({"lane": "five"}, "lane must be an integer in 0..31, got 'five'"),
         ({"lane": 1.5}, "lane must be an integer in 0..31, got 1.5"),
         ({"lane": True}, "lane must be an integer in 0..31, got True"),
@@ -351,8 +351,8 @@ def test_a_place_outside_is_refused(place: dict[str, int], message: str):
 @pytest.mark.parametrize(
     ("coordinates", "message"),
     [
-        ({"row": 16, "col": 0}, "row is 0..15, got 16"),
-        ({"row": 0, "col": 8}, "col is 0..7, got 8"),
+        ({"row": 16, "col": 0}, "row must be in 0..15, got 16"),
+        ({"row": 0, "col": 8}, "col must be in 0..7, got 8"),
         ({"row": 0}, "expected the coordinates row, col; got row"),
         ({"row": 0, "column": 0}, "expected the coordinates row, col; got row, column"),
     ],
@@ -373,7 +373,7 @@ CROPPED = Layout.parse({"col": 24}, lane="", reg="c1 c2 c4 c8 c16")
         (lambda: accumulator().tiled(col=0), "the size of tiles along col must be an integer in .* got 0"),
         (lambda: accumulator().inverse().tiled(lane=2), "only a layout with registers can be tiled"),
         (lambda: accumulator().fix(row=2), "fix: expected some of lane, reg, slot; got row"),
-        (lambda: accumulator().fix(reg=4), "reg is 0..3, got 4"),
+        (lambda: accumulator().fix(reg=4), "reg must be in 0..3, got 4"),
         (lambda: CROPPED.fix(reg=9), "reg cannot be fixed at 9: a digit of radix 3 is not 0 there"),
         (lambda: accumulator().joined("lane", "reg"), "the joined input needs a new name, got 'lane'"),
         (lambda: accumulator().joined("i", "row"), "expected one of lane, reg, slot; got 'row'"),

@@ -88,6 +88,6 @@ def test_as_many_blocks_are_resident_as_the_driver_says(name):
 
     check_resident(LaunchConfig((fits, 1, 1), (threads, 1, 1), shared, "sm_90", 1), shared)
     with pytest.raises(
-        wf.errors.InvalidOperand, match=f"holds {MULTIPROCESSORS} x {H200[name]}, got a grid of {fits + 1}"
+        wf.errors.InvalidOperand, match=f"holds {MULTIPROCESSORS} x {H200[name]} blocks .*, got a grid of {fits + 1}"
     ):
         check_resident(LaunchConfig((fits + 1, 1, 1), (threads, 1, 1), shared, "sm_90", 1), shared)

@@ -159,7 +159,7 @@ def test_scale_words_hold_what_the_ids_choose():
 @pytest.mark.parametrize(
     ("ids", "message"),
     [
-        ({"thread_id": 2}, "thread_id is 0..1, got 2"),
+        ({"thread_id": 2}, "thread_id must be in 0..1, got 2"),
         ({"byte_id": 1}, "byte_id must be one of 0, got 1"),
     ],
 )
@@ -215,7 +215,7 @@ def test_an_operand_that_an_instruction_has_not_is_none():
 def test_only_lanes_that_give_an_address_have_one():
     addresses = wf.get("ldmatrix.m8n8.x1.b16").addresses
     assert addresses.at(lane=7) == (0, 7)
-    with pytest.raises(wf.errors.InvalidOperand, match="lane is 0..7, got 8"):
+    with pytest.raises(wf.errors.InvalidOperand, match="lane must be in 0..7, got 8"):
         addresses.at(lane=8)
 
 

@@ -168,13 +168,13 @@ def test_wrong_shapes_are_refused():
         sp.metadata.pack(np.zeros((16, 4), np.uint8))
     with pytest.raises(wf.errors.InvalidOperand, match="b4 codes are 0..0xf"):
         sp.metadata.pack(np.full((16, 8), 16))
-    with pytest.raises(wf.errors.InvalidOperand, match="selector is 0..1, got 2"):
+    with pytest.raises(wf.errors.InvalidOperand, match="selector must be in 0..1, got 2"):
         sp.metadata.pack(np.zeros((16, 8), np.uint8), selector=2)
     with pytest.raises(
         wf.errors.InvalidOperand, match="bits 0 to 3 of lane 2 are read only with selector 1, got selector 0"
     ):
         sp.metadata.at(lane=2, bit=0, selector=0)
-    with pytest.raises(wf.errors.InvalidOperand, match="bit is 0..31, got 32"):
+    with pytest.raises(wf.errors.InvalidOperand, match="bit must be in 0..31, got 32"):
         sp.metadata.at(lane=2, bit=32, selector=0)
 
 

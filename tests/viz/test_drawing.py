@@ -326,7 +326,7 @@ def test_what_cannot_be_shown_is_refused(arguments, message):
             {"operand": "a", "view": "warp", "rows": (0, 1), "cols": (0, 1)},
             "the warp view cannot be cut, got rows and cols; name one operand and its matrix or logical view",
         ),
-        ({"operand": "metadata", "selector": 2}, "selector is 0..1, got 2"),
+        ({"operand": "metadata", "selector": 2}, "selector must be in 0..1, got 2"),
         ({"theme": "pink"}, "the theme of a figure must be one of auto, light, dark; got 'pink'"),
     ],
 )

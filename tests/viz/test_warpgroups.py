@@ -55,7 +55,7 @@ def test_a_long_memory_is_cut_and_rows_show_the_rest():
     assert picture.notes[-1] == "Only the first 16 of 256 lines of memory are shown; select others with rows."
     last = draw(wide, "b", descriptor=desc.word, rows=(248, 255)).scenes[1][0]
     assert last.rows[0].marks[-1].words == str(255 * 128)
-    with pytest.raises(wf.errors.InvalidOperand, match=r"rows as .* in 0..255, got"):
+    with pytest.raises(wf.errors.InvalidOperand, match=r"rows to be .* in 0..255, got"):
         draw(wide, "b", descriptor=desc, rows=(0, 256))
 
 
@@ -99,7 +99,7 @@ def test_warps_stand_beside_their_rows():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"operand": "d", "warp": 4}, r"warp is 0\.\.3, got 4"),
+        ({"operand": "d", "warp": 4}, r"warp must be in 0\.\.3, got 4"),
         ({"operand": "d", "warp": 1, "rows": (0, 3)}, "expected warp or rows, got both"),
         ({"operand": "b", "warp": 1}, "has none in the memory view"),
         ({"operand": "d", "descriptor": 0}, "the memory view shows A or B of wgmma in shared memory, not operand d of"),

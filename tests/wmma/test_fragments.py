@@ -266,9 +266,9 @@ def test_the_layout_comes_with_its_evidence():
     assert "each element has 2 copies (hardware: read off an H200" in str(found)
     bits = wmma.fragment(wmma.matrix_a, 8, 8, 128, b1, wmma.row_major).layout()
     assert str(bits).startswith("element i % 32 of x[i / 32, lane] on sm_90: row = lane >> 2, col = ")
-    with pytest.raises(wf.errors.InvalidOperand, match=r"t is 0\.\.15, got 16"):
+    with pytest.raises(wf.errors.InvalidOperand, match=r"t must be in 0\.\.15, got 16"):
         found.at(t=16, lane=0)
-    with pytest.raises(wf.errors.InvalidOperand, match=r"slot is 0\.\.0, got 1"):
+    with pytest.raises(wf.errors.InvalidOperand, match=r"slot must be in 0\.\.0, got 1"):
         found.at(t=0, lane=0, slot=1)
 
 
