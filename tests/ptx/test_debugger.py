@@ -190,7 +190,7 @@ def test_what_cannot_be_is_refused_with_what_is_there():
         d.step()
         for call, words in (
             (lambda: d.matrix("a"), "line 8: .* is not a matrix instruction"),
-            (lambda: d.matrix("a", line=14), "line 14 is not a matrix instruction; lines with one: none"),
+            (lambda: d.matrix("a", line=14), "line 14 has no matrix instruction; lines with one: none"),
             (lambda: d.register("%x"), "a PTX register of k, such as .*, got '%x'"),
             (lambda: d.focus(warp=2), "a warp below 2, got 2"),
             (lambda: d.focus(block=3), r"a running block, \(0, 0, 0\) to \(0, 0, 0\); got \(3, 0, 0\)"),

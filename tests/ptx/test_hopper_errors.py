@@ -21,7 +21,10 @@ def kernel(body, parameters="", directives=""):
         ("mbarrier.init.shared::cta.b64 [bar], 0;", "expected 1..1048575 arrivals for mbarrier.init, got 0"),
         (
             "mbarrier.init.shared::cta.b64 [bar], 2;\n  mbarrier.arrive.shared::cta.b64 %rd1, [bar], 3;",
-            "3 arrivals at an mbarrier that awaits 2 (mbarrier at 0x400 of block (0, 0, 0), initialised at line 7)",
+            (
+                "expected at most 2 more arrivals at the mbarrier, got 3 "
+                "(mbarrier at 0x400 of block (0, 0, 0), initialised at line 7)"
+            ),
         ),
         (
             (
@@ -29,7 +32,7 @@ def kernel(body, parameters="", directives=""):
                 "  mbarrier.arrive.expect_tx.shared::cta.b64 %rd1, [bar], 64;\n"
                 "  cp.async.mbarrier.arrive.noinc.shared::cta.b64 [bar];"
             ),
-            "1 arrivals at an mbarrier that awaits 0",
+            "expected at most 0 more arrivals at the mbarrier, got 1",
         ),
         (
             (
@@ -44,7 +47,7 @@ def kernel(body, parameters="", directives=""):
                 "  mbarrier.expect_tx.relaxed.cta.shared::cta.b64 [bar], 1048575;\n"
                 "  mbarrier.expect_tx.relaxed.cta.shared::cta.b64 [bar], 16;"
             ),
-            "1048591 bytes are pending: expected -1048575 to 1048575",
+            "expected -1048575 to 1048575 pending bytes, got 1048591",
         ),
         (
             "mov.u32 %r1, bar; mapa.shared::cluster.u32 %r2, %r1, 5; ld.shared::cluster.u32 %r3, [%r2];",
@@ -178,12 +181,15 @@ def test_problems_of_a_map_are_those_of_the_driver(options, message):
         ({"box": (8, 64), "dtype": "float32"}, "expected elements of 2 bytes, as in the array, got float32"),
         ({"box": (8, 64), "swizzle": 96}, "expected swizzle to be one of 0, 32, 64, 128, got 96"),
         ({"box": (8, 64), "dims": (64, 64)}, "got one of 8192 bytes"),
-        ({"box": (8, 64), "strides": (128, 4)}, "expected the innermost stride to be an element of 2 bytes, got 4"),
-        ({"box": (8,), "interleave": 32}, "expected a last axis of 32 bytes, the channels of a slice, got 128"),
+        (
+            {"box": (8, 64), "strides": (128, 4)},
+            "expected an innermost stride of 2 bytes, the size of an element; got 4",
+        ),
+        ({"box": (8,), "interleave": 32}, "expected a last axis of 32 bytes (the channels of a slice), got 128"),
         ({"box": (8, 64), "interleave": 8}, "expected interleave to be one of 0, 16, 32, got 8"),
         (
             {"box": (1, 1, 4), "interleave": 16, "dims": (1, 1, 4), "strides": (64, 64, 2)},
-            "expected the innermost stride to be a slice of 16 bytes, got 2",
+            "expected an innermost stride of 16 bytes, the size of a slice; got 2",
         ),
     ],
 )
@@ -202,7 +208,7 @@ def test_a_map_gives_the_layout_that_it_leaves_and_the_descriptor_that_reads_it(
     leaves = tiles.memory(start=1024).addresses((32, 16), 16)
     assert np.array_equal(reads, leaves.T)
     assert "swizzle" in tiles._repr_html_()
-    with pytest.raises(InvalidOperand, match="expected a box whose rows have 128 bytes, those of its swizzle, got 64"):
+    with pytest.raises(InvalidOperand, match="expected a box with rows of 128 bytes, the width of its swizzle; got 64"):
         wf.ptx.TensorMap(A, box=(32, 32), swizzle=128).descriptor()
     with pytest.raises(InvalidOperand, match="create it over a DeviceArray"):
         bytes(tiles)

@@ -256,7 +256,7 @@ WRONG = [
     (
         "",
         f"@%p2 bra OVER; {RELINQUISH} tcgen05.alloc.cta_group::1.sync.aligned.shared::cta.b32 [allocated], 32; OVER:",
-        r"must not allocate any more: it relinquished its permit at line \d+",
+        r"cannot allocate more columns, because it relinquished its permit at line \d+",
     ),
     (
         "",

@@ -196,11 +196,11 @@ def test_a_map_may_be_made_field_by_field():
         for axis, value in enumerate(values):
             data = replace_field(data, name, value, axis)
     assert TensorMapFields.decode(data) == wanted
-    with pytest.raises(ValueError, match=r"expected swizzle_mode 0\.\.3, got 4"):
+    with pytest.raises(ValueError, match=r"swizzle_mode: expected a value in 0\.\.3, got 4"):
         replace_field(data, "swizzle_mode", 4)
     with pytest.raises(ValueError, match="expected global_stride to be a multiple of 16, got 24"):
         replace_field(data, "global_stride", 24)
-    with pytest.raises(ValueError, match=r"expected an axis 0\.\.3 for global_stride, got 4"):
+    with pytest.raises(ValueError, match=r"global_stride: expected an axis in 0\.\.3, got 4"):
         replace_field(data, "global_stride", 16, 4)
 
 

@@ -257,7 +257,7 @@ def test_a_pattern_may_start_late():
         (lambda: F16.b.load(np.zeros(4)), "expected a Shared, as `store` returns"),
         (lambda: F16.b.load(wf.Shared(np.zeros(64, np.uint8), wf.Descriptor(stride=1024))), "reaches byte"),
         (lambda: F16.b.descriptors(k=24), "a multiple of 16"),
-        (lambda: F16.b.descriptors(swizzle=128), "is not a multiple of the 128 bytes"),
+        (lambda: F16.b.descriptors(swizzle=128), "expected a line whose size is a multiple of 128 bytes"),
     ],
 )  # fmt: skip
 def test_what_is_no_descriptor_or_tile_is_refused(make, message):

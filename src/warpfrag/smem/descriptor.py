@@ -72,7 +72,7 @@ class Field(NamedTuple):
     unit: int
 
     def read(self, word: int) -> int:
-        """Return the field's value in a word, in bytes or as a number."""
+        """Return the field's value in `word`, multiplied by the field's unit."""
         return (word >> self.low & ((1 << self.bits) - 1)) * self.unit
 
     @property
@@ -99,7 +99,7 @@ class Problem(NamedTuple):
 
 
 class TensorMapArguments(NamedTuple):
-    """The arguments of `cuTensorMapEncodeTiled`, innermost first, and the copies that fill the tile.
+    """The arguments of `cuTensorMapEncodeTiled`, innermost axis first, and the copies that fill the tile.
 
     A copy has the element at which its box starts along the contiguous axis, and its byte offset in shared memory.
     """
@@ -117,7 +117,7 @@ class StagedOperand(Protocol):
 
     @property
     def role(self) -> str:
-        """The role: a or b."""
+        """The operand's role, "a" or "b"."""
 
     @property
     def format(self) -> Format:
@@ -125,7 +125,7 @@ class StagedOperand(Protocol):
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """The number of rows and columns."""
+        """The numbers of rows and columns."""
 
     @property
     def staged(self) -> bool:
@@ -177,7 +177,7 @@ class Descriptor:
         is_wide = self.kind == "tcgen05" and self.swizzle == 128
         if self.unit not in ((UNIT, WIDE_UNIT) if is_wide else (UNIT,)):
             raise InvalidOperand(
-                f"unit must be {UNIT}, or {WIDE_UNIT} with a 128-byte swizzle of tcgen05; got {quote(self.unit)}"
+                f"unit must be {UNIT}, or {WIDE_UNIT} with tcgen05's 128-byte swizzle; got {quote(self.unit)}"
             )
         if not (is_whole(self.version) and 0 <= self.version < 8):
             raise InvalidOperand(f"version must be in 0..7, got {quote(self.version)}")
@@ -313,7 +313,7 @@ class Descriptor:
         return replace(self, start=self.start + by if is_whole(by) else by)
 
     def used(self, operand: StagedOperand, *, trans: bool = False) -> dict[str, bool]:
-        """Return whether `leading` and `stride` are used: whether a line, and the lines together, exceed one atom."""
+        """Return whether `leading` and `stride` are used, that is, whether the operand exceeds one atom along each."""
         inner, outer = lines(operand, trans=trans)
         along, across = ("stride", "leading") if trans and not self.swizzle else ("leading", "stride")
         return {along: inner > self.width, across: outer > LINES}
@@ -359,7 +359,7 @@ def turnable_text(operand: StagedOperand) -> str:
 
 
 def stored_bits(operand: StagedOperand) -> int:
-    """Return the bits per element in shared memory: 4- and 6-bit types may be padded."""
+    """Return the number of bits that an element takes in shared memory, where 4- and 6-bit types may be padded."""
     return getattr(operand, "stored_bits", operand.format.bits)
 
 
@@ -392,7 +392,7 @@ def compact(
     width = first.width
     if line % width:
         raise InvalidOperand(
-            f"a line of {line} bytes is not a multiple of the {width} bytes of a {swizzle}-byte swizzle"
+            f"swizzle {swizzle}: expected a line whose size is a multiple of {width} bytes, got {line} bytes"
         )
     across, along = LINES * width, count * width  # atoms are stored across all lines first, then along the line
     is_plain = trans and not swizzle

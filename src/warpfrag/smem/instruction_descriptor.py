@@ -40,7 +40,7 @@ NARROW = ("e2m3", "e3m2", "e2m1")
 
 
 def fields_of(kind: str) -> dict[str, Field]:
-    """Return the fields of a kind's words, lowest first; raise InvalidOperand for an unknown kind."""
+    """Return the fields of a descriptor word of `kind`, lowest first; raise InvalidOperand for an unknown kind."""
     return _fields_of(kind if isinstance(kind, str) else quote(kind))
 
 
@@ -55,7 +55,7 @@ def _fields_of(kind: str) -> dict[str, Field]:
 
 
 def _numbers(name: str, kind: str) -> dict[str, int]:
-    """Return the encoding of each choice of a field."""
+    """Return the number that encodes each choice of the field `name`."""
     table = read_table("tcgen05")["descriptor"]["numbers"]
     return dict(table[kind if name in ("a", "b") else name])
 
@@ -120,7 +120,7 @@ class InstructionDescriptor:
         return repr_of_fields(self)
 
     def _raw(self, name: str, field: Field) -> int:
-        """Return the encoded number of a field; raise InvalidOperand if its value cannot be encoded."""
+        """Return the number that encodes a field; raise InvalidOperand if its value cannot be encoded."""
         entry = getattr(self, name)
         if name in FLAGS:
             if not isinstance(entry, bool):
@@ -149,7 +149,7 @@ class InstructionDescriptor:
 
     @classmethod
     def decode(cls, word: int, *, kind: str) -> InstructionDescriptor:
-        """Decode a word for a kind; any word is accepted."""
+        """Decode a word as a descriptor of `kind`; every word is accepted."""
         if not (is_whole(word) and 0 <= word < 1 << WORD_BITS):
             raise InvalidOperand(
                 f"expected an instruction descriptor of {WORD_BITS} bits, such as 0x8400490; got {quote(word)}"
@@ -169,7 +169,7 @@ class InstructionDescriptor:
 
     @classmethod
     def of(cls, instruction: HasForm, **options: int | str | bool | None) -> InstructionDescriptor:
-        """Return the descriptor of an mma; `options` sets fields that are not part of its name."""
+        """Return the descriptor of an mma; `options` sets fields that the instruction's name does not determine."""
         form = getattr(instruction, "form", None)
         if not (isinstance(form, TensorForm) and form.shape.m):
             raise InvalidOperand(f"expected a tcgen05.mma with shape and types, got {quote(instruction)}")
@@ -195,7 +195,7 @@ class InstructionDescriptor:
     def problems(self, instruction: HasForm | None = None) -> list[Problem]:
         """Return suspicious fields of the word, and fields that contradict the shape or types of `instruction`."""
         if not (instruction is None or isinstance(getattr(instruction, "form", None), TensorForm)):
-            raise InvalidOperand(f"expected an instruction of tcgen05, got {quote(instruction)}")
+            raise InvalidOperand(f"expected a tcgen05 instruction, got {quote(instruction)}")
         return list(_problems(self, instruction))
 
 
@@ -251,9 +251,9 @@ def _differences(word: InstructionDescriptor, instruction: HasForm | None) -> It
 class ZeroColumnMask:
     """The columns of B that mma.ws skips: runs of `zeros` skipped columns alternate with runs of `used` columns.
 
-    The n columns are divided into banks: one for m 128, two for m 64, four for m 32. `starts` is the position of each
-    bank in the repeating pair of runs; `zero_first` is True if it begins with the zero run. Column n of D reads column
-    n + `shift` of B.
+    The n columns are divided into banks: one for m 128, two for m 64, four for m 32. `starts` has the position of each
+    bank in the repeating pair of runs; `zero_first` is True if the pair begins with the zero run. Column n of D reads
+    column n + `shift` of B.
     """
 
     zeros: int = 1

@@ -165,7 +165,7 @@ class Memory:
         return self._address(rows, cols, bits, shape)
 
     def elements(self, address: int, shape: tuple[int, int], bits: int) -> list[Coordinate]:
-        """Return the elements of a matrix that overlap a byte."""
+        """Return the elements of a matrix that overlap the byte at `address`."""
         import numpy as np
 
         distance = check_index("address", address, MAX_BYTES) - self.addresses(shape, bits)
@@ -179,7 +179,7 @@ class Memory:
     def write(self, shared: ArrayLike, codes: ArrayLike, bits: int) -> NDArray[np.uint8]:
         """Store a matrix of codes and return the memory; raise InvalidOperand if elements overlap.
 
-        Leading axes of both are batch axes.
+        Leading axes of `shared` and `codes` are batch axes.
         """
         import numpy as np
 
@@ -193,7 +193,7 @@ class Memory:
             np.broadcast_to(matrix[..., 0, 0] if matrix.size else np.empty(matrix.shape[:-2]), after.shape[:-1])
         except ValueError:
             raise InvalidOperand(
-                f"codes {matrix.shape} and memory {after.shape} have leading axes that do not broadcast"
+                f"the leading axes of codes {matrix.shape} and memory {after.shape} cannot be broadcast together"
             ) from None
         twice = self.overlap((rows, cols), bits)
         if twice is not None:
@@ -218,7 +218,7 @@ class Memory:
         return after
 
     def overlap(self, shape: tuple[int, int], bits: int) -> tuple[Coordinate, Coordinate, int] | None:
-        """Return two elements of a matrix that share an address, and the address, or None."""
+        """Return two elements of a matrix that share an address, and that address; None if no two elements do."""
         import numpy as np
 
         places, shifts = self._bytes(_checked(shape), bits, MAX_BYTES)
@@ -236,7 +236,7 @@ class Memory:
         return first, second, int(taken[order[at]]) // 8
 
     def read(self, shared: ArrayLike, shape: tuple[int, int], bits: int) -> NDArray[np.uint64]:
-        """Load a matrix of codes from memory; leading axes of the memory are a batch."""
+        """Load a matrix of codes from `shared`, whose leading axes are batch axes."""
         import numpy as np
 
         memory = as_bytes(shared, batch=True)
@@ -249,7 +249,7 @@ class Memory:
         return codes
 
     def _bytes(self, shape: tuple[int, ...], bits: int, size: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Return the bytes of every element [row, col, byte], and the first bit of elements smaller than a byte."""
+        """Return every element's byte addresses, [row, col, byte], and the first bit of elements below 8 bits."""
         import numpy as np
 
         rows, cols = shape
@@ -274,7 +274,7 @@ class Memory:
         if self.pitch is not None:
             return self.pitch
         if shape is None:
-            raise InvalidOperand("without a pitch, rows follow each other without gaps: pass the shape of the matrix")
+            raise InvalidOperand("without a pitch, an address depends on the matrix's shape: pass shape=(rows, cols)")
         return -(-shape[1 if self.order == "row" else 0] * bits // 8)
 
 
@@ -301,7 +301,7 @@ def _checked(shape: object) -> tuple[int, int]:
 
 
 def as_bytes(shared: ArrayLike, *, batch: bool = False) -> NDArray[np.uint8]:
-    """Return a memory as an array of bytes; with `batch`, it may have leading axes."""
+    """Return shared memory as a uint8 array; with `batch`, the array may have leading axes."""
     from warpfrag.formats.arrays import as_array
 
     memory = as_array(shared, "shared")
@@ -360,7 +360,7 @@ def _checked_addresses(addresses: Sequence[int | None]) -> list[int | None]:
     except TypeError:
         checked = []
     if not 1 <= len(checked) <= LANES:
-        raise InvalidOperand(f"expected the addresses of up to {LANES} lanes, got {quote(addresses)}")
+        raise InvalidOperand(f"expected the addresses of 1 to {LANES} lanes, got {quote(addresses)}")
     for lane, address in enumerate(checked):
         if address is not None and not (type(address) is int and 0 <= address < MAX_BYTES):
             checked[lane] = check_index(f"the address of lane {lane}", address, MAX_BYTES)

@@ -177,7 +177,7 @@ class TensorMapFields:
 
     @property
     def box_indices(self) -> tuple[int, ...]:
-        """The number of indices of a box along each axis, after element strides, with one slice."""
+        """The number of indices along each axis of a box, after element strides; an interleaved box has one slice."""
         counts = [-(-extent // max(1, step)) for extent, step in zip(self.box, self.steps, strict=True)]
         if self.interleave:
             counts[self.fixed_axis] = 1
@@ -216,7 +216,7 @@ class TensorMapFields:
 
     @property
     def counted_bytes(self) -> int:
-        """The driver's byte count of a box: it rounds extent / stride down, but the hardware rounds up."""
+        """The byte count of a box as the driver computes it, rounding extent / stride down (the hardware rounds up)."""
         if self.im2col is not None:
             return self.im2col.channels * self.im2col.pixels * self.element.bytes
         steps = zip(self.box, self.element_strides, strict=True)
@@ -291,7 +291,7 @@ class TensorMapFields:
     def elements(
         self, coordinates: tuple[int, ...], offsets: tuple[int, ...] = ()
     ) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-        """Return the byte offset of each box element from the tensor's address, and a mask of the elements inside it.
+        """Return each box element's byte offset from the tensor's address, and a mask of elements inside the tensor.
 
         Both have an axis for each of `box_shape`, outermost first. `offsets` move the pixels of im2col.
         """
@@ -321,7 +321,7 @@ class TensorMapFields:
     def _pixels(
         self, kind: Im2col, coordinates: tuple[int, ...], offsets: tuple[int, ...]
     ) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-        """Return the elements of a column of pixels, [pixels, channels]."""
+        """Return the byte offsets of a column of pixels, [pixels, channels], and a mask of those inside the tensor."""
         import numpy as np
 
         spatial, fixed = self.rank - 2, self.fixed_axis
@@ -358,24 +358,24 @@ class TensorMapFields:
 
 
 class BitRange(NamedTuple):
-    """Bits of the map that hold a number, or part of one, per axis: the first bit for axis 0, and the width."""
+    """Bits of the map that store one number per axis, or part of each number; `first` is the first bit for axis 0."""
 
     first: int
     bits: int
 
     def at(self, axis: int) -> int:
-        """Return the first bit of an axis."""
+        """Return the first bit of the number for an axis."""
         return self.first + self.bits * axis
 
 
 class MapField(NamedTuple):
-    """A field of the 128 bytes: the count of its numbers, and their bit ranges, lowest bits first."""
+    """A field of a tensor map: the count of its numbers, and the bit ranges of each number, lowest bits first."""
 
     numbers: int
     ranges: tuple[BitRange, ...]
 
     def read(self, word: int) -> tuple[int, ...]:
-        """Return the numbers of the field in the whole map."""
+        """Return the field's numbers, one per axis; `word` is the whole map as an integer."""
         return tuple(self._read_axis(word, axis) for axis in range(self.numbers))
 
     def _read_axis(self, word: int, axis: int) -> int:
@@ -387,7 +387,7 @@ class MapField(NamedTuple):
         return number
 
     def write(self, word: int, axis: int, number: int) -> int:
-        """Return the map with the number of an axis changed."""
+        """Return the map, as an integer, with the field's number for one axis replaced."""
         for part in self.ranges:
             mask = (1 << part.bits) - 1
             word = word & ~(mask << part.at(axis)) | (number & mask) << part.at(axis)
@@ -421,7 +421,7 @@ FIELDS = {
 
 
 class Replaced(NamedTuple):
-    """A field of tensormap.replace: the map's field, the width of its value, and the offset to subtract."""
+    """A field that tensormap.replace can change: its name in the map, the width of the new value, and its offset."""
 
     field: str
     bits: int
@@ -451,9 +451,9 @@ def replace_field(data: bytes, name: str, number: int, axis: int = 0) -> bytes:
     row = REPLACED[name]
     field = FIELDS[row.field]
     if not 0 <= axis < field.numbers:
-        raise ValueError(f"expected an axis 0..{field.numbers - 1} for {name}, got {axis}")
+        raise ValueError(f"{name}: expected an axis in 0..{field.numbers - 1}, got {axis}")
     if row.choices and number >= row.choices:
-        raise ValueError(f"expected {name} 0..{row.choices - 1}, got {number}")
+        raise ValueError(f"{name}: expected a value in 0..{row.choices - 1}, got {number}")
     if number % row.unit:
         raise ValueError(f"expected {name} to be a multiple of {row.unit}, got {number}")
     if name == "elemtype":
@@ -470,7 +470,7 @@ class DriverCheck(NamedTuple):
 
 
 def _problems(fields: TensorMapFields) -> Iterator[str]:
-    """Yield the driver's checks, in the order of its parameters."""
+    """Return the texts of the driver's checks that fail, in the order of its parameters."""
     checks = (*_tensor_checks(fields), *_box_checks(fields))
     return (check.text for check in checks if not check.holds)
 

@@ -53,7 +53,7 @@ def matrix_action(inst: DecodedInstruction) -> MatrixOp:
 
 
 def operands_at(inst: DecodedInstruction, arch: str) -> Operands:
-    """Return the operands of a matrix instruction on this architecture."""
+    """Return the operands of a matrix instruction on an architecture."""
     form = matrix_action(inst).form
     return operands_of(form, architecture_of(form, arch) if form.is_wmma else "")
 
@@ -153,7 +153,7 @@ class SharedView:
     start = SHARED_START
 
     def __init__(self, memory: NDArray[np.uint8], end: int) -> None:
-        """Create a view of one block's memory from address 0; the kernel's part ends at `end`."""
+        """Create a view of one block's memory, which starts at address 0; the kernel's bytes end at `end`."""
         self._memory, self.end = memory, end
 
     def __repr__(self) -> str:
@@ -186,7 +186,9 @@ class SharedView:
         """
         if isinstance(memory, Descriptor):
             if operand is None:
-                raise InvalidOperand("a descriptor needs operand=, such as wgmma.b: its shape and its number format")
+                raise InvalidOperand(
+                    "a Descriptor needs operand=, such as wgmma.b, for the shape and the number format"
+                )
             moved = memory if start is None else memory.moved(start - memory.start)
             return operand.load(Shared(self._memory[: self.end], moved, trans), raw=raw)
         if not isinstance(memory, Memory):
@@ -302,7 +304,7 @@ def _dtypes(inst: DecodedInstruction, *, is_result: bool) -> dict[int, Type]:
 def _lanes(
     batch: SteppedBatch, row: int, operand: PtxOperand, dtype: Type | None, *, is_result: bool
 ) -> OperandValues | None:
-    """Return an operand's values in the lanes of a warp, or None if it has no values."""
+    """Return an operand's values in the lanes of a warp, or None if the operand has no values."""
     group = LaneGroup(batch, np.array([row]), np.ones((1, 32), np.bool_))
     if isinstance(operand, MemoryOperand):
         base = operand.name if operand.base is None else next(registers_of(operand.base)).name

@@ -48,7 +48,7 @@ Block = tuple[int, int, int]
 
 
 class Debugger:
-    """A launch that stops at breakpoints and watchpoints; `Kernel.debug` creates it, and `with` ends it."""
+    """A launch that stops at breakpoints and watchpoints; `Kernel.debug` creates it, and leaving `with` ends it."""
 
     def __init__(
         self,
@@ -116,7 +116,7 @@ class Debugger:
         file, number_of_source = _source_line(source)
         for name, number in (("line", line), ("source", number_of_source), ("warp", warp)):
             if number is not None and not (is_whole(number) and number >= 0):
-                raise InvalidOperand(f"expected {name} to be a number, got {quote(number)}")
+                raise InvalidOperand(f"expected {name} to be an integer of at least 0, got {quote(number)}")
         if opcode is not None and not isinstance(opcode, str):
             raise InvalidOperand(
                 f"expected an opcode or its first qualifiers, such as 'mma' or 'ld.global'; got {quote(opcode)}"
@@ -165,9 +165,11 @@ class Debugger:
         if not (isinstance(access, str) and access in {"write", "read", "any"}):
             raise InvalidOperand(f"expected access to be write, read or any, got {quote(access)}")
         if not is_whole(size) or size < 1 or not (shared is None or is_whole(shared)):
-            raise InvalidOperand(f"expected size and shared in bytes, got {quote(size)} and {quote(shared)}")
+            raise InvalidOperand(
+                f"expected size and shared to be numbers of bytes, got {quote(size)} and {quote(shared)}"
+            )
         if (array is None) == (shared is None):
-            raise InvalidOperand("expected an array among the arguments, or shared= with an address")
+            raise InvalidOperand("expected either an array among the arguments or shared= with an address")
         if shared is not None:
             if not SharedView.start <= shared <= self.shared_end - size:
                 text = f"{SharedView.start:#x} to {self.shared_end:#x}"
@@ -290,7 +292,7 @@ class Debugger:
             self._row = before
 
     def _rows(self, position: Position) -> list[int]:
-        """Return the warps at a position that have a lane whose guard holds."""
+        """Return the warps at a position that have at least one lane whose guard is true."""
         group = self.batch.active_part(self.batch.inst_at(position), position.group)
         return [int(row) for row in group.active_rows]
 
@@ -408,15 +410,15 @@ class Debugger:
         return self._place(self._row)
 
     def registers(self, *, block: int | Sequence[int] | None = None, warp: int | None = None) -> dict[str, Array]:
-        """Return all registers of a warp by name, each as the values in 32 lanes, as `register` does."""
+        """Return all registers of a warp by name; each value is the one that `register` returns."""
         return {name: self.register(name, block=block, warp=warp) for name in self._names}
 
     def register(
         self, name: str, *, block: int | Sequence[int] | None = None, warp: int | None = None, raw: bool = False
     ) -> Array:
-        """Return a register in the 32 lanes of a warp: floats if the kernel computes with floats, or unsigned codes.
+        """Return a register's values in the 32 lanes of a warp: floats if the kernel uses it for floats, else codes.
 
-        With `raw` they are always unsigned codes.
+        With `raw`, the values are always unsigned codes.
         """
         if not isinstance(name, str) or name not in self._names:
             raise InvalidOperand(
@@ -469,7 +471,7 @@ class Debugger:
                 return inst
         lines = sorted({inst.line for inst in self.program.instructions if isinstance(inst.action, MatrixOp)})
         known = ", ".join(map(str, lines[:8])) + (", ..." if len(lines) > 8 else "")
-        raise InvalidOperand(f"line {quote(line)} is not a matrix instruction; lines with one: {known or 'none'}")
+        raise InvalidOperand(f"line {quote(line)} has no matrix instruction; lines with one: {known or 'none'}")
 
     @property
     def shared(self) -> SharedView:

@@ -34,7 +34,7 @@ class Breakpoint:
     starts: frozenset[int] | None = None  # the instructions that begin the source line
 
     def names(self, inst: DecodedInstruction, source: SourceLine | None) -> bool:
-        """Return True if the breakpoint is on an instruction; its opcode matches by leading qualifiers."""
+        """Return True if the breakpoint applies to an instruction, whose opcode may have further qualifiers."""
         if self.line is not None and inst.line != self.line:
             return False
         if self.starts is not None and inst.line not in self.starts:
@@ -139,7 +139,7 @@ class SteppedBatch(WarpBatch):
                 return self.position
 
     def _is_complete(self, position: Position) -> bool:
-        """Return True if all lanes that the instruction needs have arrived; otherwise the present ones wait."""
+        """Return True if all lanes that the instruction needs have arrived; otherwise the lanes present wait."""
         inst = self.inst_at(position)
         self.line = inst.line
         if not inst.action.is_collective:

@@ -120,14 +120,14 @@ class BlockBarriers:
     """The barriers of a batch's blocks; `states` has the barriers in use, by block and number."""
 
     def __init__(self, state: WarpState) -> None:
-        """Create the barriers of a batch; `divergent` collects barriers that only part of a warp reaches."""
+        """Create the barriers of a batch; `divergent` collects barriers that only some lanes of a warp reach."""
         self.state = state
         self.per_block = state.launch.warps
         self.states: dict[tuple[int, int], BarrierState] = {}
         self.divergent: dict[int, str] = {}  # line -> description
 
     def arrive(self, inst: DecodedInstruction, action: Barrier, group: LaneGroup) -> None:
-        """Run bar or barrier: lanes arrive and, unless it is bar.arrive, wait."""
+        """Run bar or barrier: lanes arrive and, unless the instruction is bar.arrive, wait."""
         state = self.state
         operands = list(inst.sources)
         vote = operands.pop() if action.reduction else None
@@ -174,7 +174,7 @@ class BlockBarriers:
             self.check(*key)
 
     def _note_divergence(self, barrier: BarrierState) -> None:
-        """Record the instructions that only part of a warp had reached when a barrier completed."""
+        """Record the instructions that only some lanes of a warp had reached when a barrier completed."""
         for (line, warp), (name, missing) in barrier.partial.items():
             if missing.any() and line not in self.divergent:
                 who = self.state.thread_name(warp, int(missing.argmax()))
@@ -210,7 +210,7 @@ class BlockBarriers:
             self._write_votes(barrier)
 
     def _write_votes(self, barrier: BarrierState) -> None:
-        """Write the bar.red result of every lane that waited."""
+        """Write the bar.red result to every lane that waited."""
         votes = barrier.votes[barrier.here] if barrier.votes is not None else np.zeros(0, np.bool_)
         for action, inst, warp, lanes in barrier.waiters:
             group = LaneGroup(self.state, np.array([warp]), lanes[None, :])
@@ -235,7 +235,7 @@ class BlockBarriers:
         return int(self.state.waiting.sum()) < before
 
     def deadlock(self) -> tuple[int, str] | None:
-        """Return the line and message of a deadlock, with barriers and missing threads, or None."""
+        """Return the line and message of a deadlock at a barrier, with the missing threads, or None."""
         state = self.state
         for barrier in self.states.values():
             self._note_divergence(barrier)
@@ -285,7 +285,7 @@ class ClusterBarriers:
         return bool(self.has_arrived.any())
 
     def run(self, inst: DecodedInstruction, action: ClusterBarrier, group: LaneGroup) -> None:
-        """Let lanes arrive, or wait for the phase in which they arrived."""
+        """Run barrier.cluster: lanes arrive, or wait for the phase in which they arrived."""
         rows = group.warp_rows
         phases = self.phases[rows // self.size][:, None]
         self.lines[rows[group.mask.any(axis=1)]] = inst.line

@@ -55,7 +55,7 @@ class LaneCopies:
         return self.group.values(operand, U32).tolist()
 
     def owner(self, lane: int) -> Owners:
-        """Return the owner of a lane's memory, without a request: the wavefronts of these accesses are not counted."""
+        """Return the owner of a lane's memory, without a request, so that no wavefronts are counted."""
         which = slice(lane, lane + 1)
         return Owners(self.owners.blocks[which], self.owners.threads[which], None)
 
@@ -125,7 +125,7 @@ class LaneCopies:
             return [own]
         size = self.state.launch.cluster_blocks
         if not mask or mask >> size:
-            raise MemoryFault(lane, f"expected a mask of the {size} blocks of the cluster, got {mask:#x}")
+            raise MemoryFault(lane, f"expected a nonzero mask of the cluster's {size} blocks, got {mask:#x}")
         return [own // size * size + rank for rank in range(size) if mask >> rank & 1]
 
     def barrier_cell(self, place: PtxOperand, lane: int) -> int:
@@ -185,7 +185,11 @@ def run_bulk_copy(
     targets, sources = group.addresses(target).tolist(), group.addresses(source).tolist()
     for lane in range(copies.count):
         count = sizes[lane]
-        for value, label in ((count, "a size"), (targets[lane], "a target"), (sources[lane], "a source")):
+        for value, label in (
+            (count, "a size"),
+            (targets[lane], "a target address"),
+            (sources[lane], "a source address"),
+        ):
             _check(lane, value, GRANULE, label)
         if not count:
             continue
@@ -239,7 +243,7 @@ def run_tensor_copy(
 
 
 def read_map(copies: LaneCopies, address: int, lane: int) -> TensorMapFields:
-    """Return the tensor map at a generic address."""
+    """Return the fields of the tensor map at a generic address; raise MemoryFault if there is none."""
     _check(lane, address, MAP_ALIGN, "the address of a tensor map")
     try:
         buffer, first = copies.span_at("generic", address, lane, writes=False)
@@ -255,7 +259,7 @@ def read_map(copies: LaneCopies, address: int, lane: int) -> TensorMapFields:
 def check_copy(
     fields: TensorMapFields, action: actions.TensorCopy, start: tuple[int, ...], box: int, lane: int
 ) -> None:
-    """Raise a MemoryFault for a copy that ends a launch on an H200 (measured)."""
+    """Raise MemoryFault for a copy that ends the launch on an H200 (measured)."""
     problem = _map_problem(fields, action)
     if problem:
         raise MemoryFault(lane, problem, kind="descriptor")
@@ -291,7 +295,7 @@ def _start_problem(fields: TensorMapFields, action: actions.TensorCopy, start: t
         first = 0 if fields.interleave else 1  # the first pixel axis
         axes = zip(start[first:], fields.im2col.lower, fields.im2col.upper, fields.dims[first:], strict=False)
         if not all(low <= at <= extent - 1 + up for at, low, up, extent in axes):
-            return f"expected a first pixel in the bounding box, got {start}"
+            return f"expected a first pixel inside the bounding box, got {start}"
     return ""
 
 
@@ -312,7 +316,7 @@ def box_data(
     lane: int,
     cells: Sequence[int] = (),
 ) -> Bytes:
-    """Return a box's bytes in shared-memory order, not swizzled; elements outside the tensor get the fill value."""
+    """Return a box's bytes in shared-memory order before swizzling; elements outside the tensor get the fill value."""
     places, inside = fields.elements(start, offsets)
     dtype = np.dtype(f"u{fields.element.bytes}")
     if inside.all():
@@ -333,7 +337,7 @@ def box_data(
 
 
 def loaded(fields: TensorMapFields, codes: Codes) -> Codes:
-    """Return elements as a load delivers them: tf32 is rounded, with one canonical NaN (measured on an H200)."""
+    """Return elements as a load delivers them: tf32 values are rounded, and NaNs become canonical (H200)."""
     if fields.element.format != "tf32":
         return codes
     even = (codes >> np.uint32(13)) & np.uint32(1)
@@ -344,7 +348,7 @@ def loaded(fields: TensorMapFields, codes: Codes) -> Codes:
 def put_box(
     copies: LaneCopies, fields: TensorMapFields, action: actions.TensorCopy, start: tuple[int, ...], box: int, lane: int
 ) -> None:
-    """Store a box, or reduce it into the tensor; only the part inside the tensor is written, in whole units.
+    """Store a box, or reduce it into the tensor; only 16-byte units inside the tensor are written.
 
     A box that is entirely outside is not even read (measured on an H200).
     """
@@ -377,9 +381,9 @@ def put_box(
 
 
 def reduce_cells(function: actions.CodeFunction, cells: Codes, places: NDArray[np.int64], codes: Codes) -> int:
-    """Reduce codes into cells, sequentially if they collide; return the number of rounds.
+    """Reduce codes into cells, in several rounds if codes share a cell; return the number of rounds.
 
-    Elements of a box collide if a stride of the map is shorter than the extent of the inner axes.
+    Elements of a box share a cell if a stride of the map is shorter than the extent of the inner axes.
     """
     left, rounds = np.arange(len(places)), 0
     while len(left):
@@ -391,9 +395,9 @@ def reduce_cells(function: actions.CodeFunction, cells: Codes, places: NDArray[n
 
 
 def tensor_reduction(fields: TensorMapFields, name: str) -> actions.CodeFunction:
-    """Return the result of an element-wise reduction.
+    """Return the function of an element-wise reduction.
 
-    It equals that of `red`, except that f32 sums flush subnormals only if the map says so (H200).
+    The function equals that of `red`, except that f32 sums flush subnormals only if the map says so (H200).
     """
     element = fields.element
     if name == "add" and element.format in {"f32", "tf32"}:
@@ -454,7 +458,7 @@ def run_map_copy(
     targets, sources = group.addresses(inst.sources[0]).tolist(), group.addresses(inst.sources[1]).tolist()
     warps = copies.owners.threads // group.mask.shape[1]
     for lane in np.unique(warps, return_index=True)[1].tolist():
-        _check(lane, targets[lane], MAP_BYTES, "a target")
+        _check(lane, targets[lane], MAP_BYTES, "a target address")
         home, at = copies.span_at("generic", targets[lane], lane, writes=True)
         buffer, first = copies.span_at("shared", sources[lane], lane)
         copies.store(

@@ -43,7 +43,7 @@ class CallStacks:
         deepest = int(depth[group.mask].max())
         if deepest + 1 >= self.callers.shape[2]:
             if deepest >= MAX_CALL_DEPTH:
-                raise PtxError(inst.line, f"expected at most {MAX_CALL_DEPTH} nested calls")
+                raise PtxError(inst.line, f"expected at most {MAX_CALL_DEPTH} nested calls, got more")
             more = np.zeros((self.state.warps, LANES, 8), np.int64)
             self.callers = np.concatenate([self.callers, more], axis=2)
         args = [bytes_of(group, copy.source, copy.size) for copy in inst.arguments]
@@ -103,7 +103,7 @@ class CallStacks:
 
 
 def bytes_of(group: LaneGroup, source: PtxOperand, size: int) -> NDArray[np.uint8]:
-    """Return an argument's bytes in the given lanes, [lanes, size]."""
+    """Return an argument's bytes in the group's lanes, [lanes, size]."""
     if isinstance(source, MemoryOperand):
         memory = group.state.memory
         return memory.local[_local_bytes(group, source, size)]
@@ -174,7 +174,7 @@ def run_system(state: WarpState, inst: DecodedInstruction, group: LaneGroup, nam
 
 
 def _print(state: WarpState, line: int, thread: ThreadReader, form: int, arguments: int) -> None:
-    """Append a thread's output, up to a limit."""
+    """Append the output of a thread's printf; raise PtxError beyond the limit of a launch."""
     try:
         text = thread.formatted(form, arguments)
     except ValueError as error:
@@ -190,7 +190,7 @@ class ThreadReader:
     """Reads a thread's memory without counting the reads."""
 
     def __init__(self, state: WarpState, owners: Owners) -> None:
-        """Create a reader of a batch's memory for the owner of its shared and local parts."""
+        """Create a reader for the thread in `owners`, which determines the shared and local memory."""
         self.state, self.owners = state, owners
 
     def read(self, address: int, size: int) -> bytes:

@@ -57,7 +57,7 @@ class Heap:
         return address
 
     def free(self, address: int, index: int) -> None:
-        """Free a piece; a null pointer is ignored. `index` is the lane to name in a MemoryFault."""
+        """Free a piece, or ignore a null pointer; `index` is the lane to name in a MemoryFault."""
         if not address:
             return
         if address not in self.pieces:
@@ -91,7 +91,7 @@ UNIT_BITS = 48  # enough bits for any sector number
 
 @dataclass
 class Allocation:
-    """A range of global memory: an array of the caller, a module variable, or the heap."""
+    """A range of global memory: one of the caller's arrays, a module variable, or the heap."""
 
     start: int
     data: Bytes
@@ -119,7 +119,7 @@ class DeviceMemory:
     """The memory that a batch of blocks can access, and counts of its accesses."""
 
     def __init__(self, parameters: bytes, instructions: int) -> None:
-        """Create memory with only parameters; bytes and wavefronts are counted per instruction."""
+        """Create memory that contains only parameters; bytes and wavefronts are counted for each instruction."""
         self.allocations: list[Allocation] = []
         self.starts: list[int] = []
         self.parameters = np.frombuffer(parameters, np.uint8)
@@ -153,7 +153,7 @@ class DeviceMemory:
         for near in self.allocations[max(at - 1, 0) : at + 1]:
             if near.start < allocation.end and allocation.start < near.end:
                 raise InvalidOperand(
-                    f"{allocation.name} at {allocation.start:#x} overlaps {near.name}: move one of them"
+                    f"{allocation.name} at {allocation.start:#x} overlaps {near.name}; move one of them"
                 )
         self.starts.insert(at, allocation.start)
         self.allocations.insert(at, allocation)
@@ -161,7 +161,7 @@ class DeviceMemory:
             self.tags.add(allocation.data)
 
     def fork(self) -> DeviceMemory:
-        """Return a view for other blocks: the same global memory, with separate shared memory and counts."""
+        """Return a memory for other blocks, with the same global memory but separate shared memory and counts."""
         other = DeviceMemory(b"", len(self.inst_wavefronts))
         other.parameters, other.allocations, other.starts = self.parameters, self.allocations, self.starts
         other.lock, other.tags.of_global = self.lock, self.tags.of_global
@@ -179,7 +179,7 @@ class DeviceMemory:
         return [*(allocation.data for allocation in self.allocations if allocation.writable), *surfaces]
 
     def join(self, other: DeviceMemory) -> None:
-        """Add the counts of other blocks."""
+        """Add the counts of `other`, the memory of other blocks."""
         for own, more in (
             (self.read_bytes, other.read_bytes), (self.written_bytes, other.written_bytes),
             (self.wavefronts, other.wavefronts),
@@ -200,7 +200,7 @@ class DeviceMemory:
         self.local = np.zeros(threads * self.local_stride, np.uint8)
 
     def constant(self, offset: int, size: int) -> int:
-        """Return an integer in the constant buffer; bytes after its end are zero."""
+        """Return an integer from the constant buffer; bytes after the end of the buffer are zero."""
         return int.from_bytes(self.parameters[offset : offset + size].tobytes(), "little")
 
     # --- address resolution
@@ -261,7 +261,7 @@ class DeviceMemory:
         return name, address - state_spaces.WINDOWS[name]
 
     def peek(self, address: int, size: int, owners: Owners) -> Bytes:
-        """Return the memory from a thread's generic address to the end of its buffer, at least `size` bytes."""
+        """Return the memory from a thread's generic address to the end of the buffer; `size` bytes must exist."""
         name, place = self.space_of(address)
         inner = np.array([place], np.uint64)
         ((_, buffer, offsets),) = self.reach_space(name, inner, size, owners, writes=False)
@@ -290,7 +290,7 @@ class DeviceMemory:
     def find(
         self, space: str, addresses: Addresses, size: int, owners: Owners, *, writes: bool
     ) -> list[tuple[NDArray[Any], Bytes, NDArray[np.int64]]]:
-        """Return the buffers of an access to one state space, without an alignment check."""
+        """Return the buffers that an access to one state space touches, without an alignment check."""
         everyone = np.arange(len(addresses))
         if space in {"global", "const"}:
             return self._reach_global(addresses, size, writes=writes)
@@ -416,9 +416,9 @@ class DeviceMemory:
 def count_wavefronts(
     addresses: Addresses, size: int, requests: NDArray[np.int64], unit: int, slots: int
 ) -> tuple[int, int]:
-    """Count the wavefronts of requests: the largest number of different units in one slot.
+    """Return the wavefronts of requests (the largest number of distinct units in one slot), and bank conflicts.
 
-    Also count bank conflicts: the wavefronts that would not be needed if the units were spread evenly over the slots.
+    Bank conflicts are the wavefronts that would not be needed if the units were spread evenly over the slots.
     In shared memory, a unit is the data that a lane accesses at once (4 to 16 bytes), and the banks together hold
     `slots` units; for aligned accesses this equals `smem.shared_memory.wavefronts`. In global memory, units are sectors
     and there is one slot, so every touched sector counts.
@@ -444,7 +444,7 @@ def count_wavefronts(
 
 @dataclass(frozen=True)
 class Owners:
-    """The block and thread of each lane, which own its shared and local memory, and its request.
+    """The block and the thread that own each lane's shared and local memory, and the lane's request.
 
     The lanes of a request are served together: the lanes of a warp, or of one ldmatrix matrix. If `requests` is None,
     no wavefronts are counted.

@@ -21,7 +21,7 @@ BATCH_THREADS = 2048  # the maximum number of concurrent threads whose order is 
 
 
 class KernelCheck(NamedTuple):
-    """A check: the kinds of findings that it reports, its observers, and the condition for screening it."""
+    """A check: the kinds of findings that it reports, its observers, and the condition under which it is screened."""
 
     kinds: tuple[str, ...]
     observers: Callable[[Any], list[Any]]  # a function of a CheckedWarpBatch
@@ -58,7 +58,7 @@ KINDS = {kind: name for name, check in CHECK_TABLE.items() for kind in check.kin
 
 @dataclass(frozen=True)
 class KernelAccess:
-    """One side of a finding: the access, its line and its thread; `stack` has the lines of the calls."""
+    """One side of a finding: the access, its line and its thread; `stack` has the lines of the enclosing calls."""
 
     operation: str
     line: int
@@ -99,7 +99,7 @@ class KernelFinding:
 
     @property
     def check(self) -> str:
-        """The check that detects this kind."""
+        """The check that reports this kind of finding."""
         return KINDS[self.kind]
 
     def __str__(self) -> str:
@@ -115,7 +115,7 @@ class KernelFinding:
         return excerpt(self.source, self.other.source if self.other else None)
 
     def to_dict(self) -> dict[str, object]:
-        """Return all fields for JSON; source lines are text."""
+        """Return all fields as JSON-compatible values; source lines are strings."""
         result: dict[str, object] = asdict(self)
         result |= {"check": self.check, "source": str(self.source) if self.source else None}
         if self.other is not None:
@@ -159,7 +159,7 @@ class FindingCollector:
         return has_dropped
 
     def leave_out(self, reason: str) -> None:
-        """Record why something could not be checked."""
+        """Record a reason why the checks are incomplete."""
         self.unjudged.setdefault(reason)
 
     def note(self, text: str) -> None:
@@ -168,7 +168,7 @@ class FindingCollector:
 
     @property
     def findings(self) -> list[KernelFinding]:
-        """All findings, by line; three or more unordered pairs of source lines that share lines are one finding."""
+        """All findings by line; three or more findings about missing ordering that share source lines are merged."""
         groups: list[tuple[set[SourceLine], list[KernelFinding]]] = []
         for finding in sorted(self.places.values(), key=lambda finding: (finding.line, finding.kind)):
             ends = (finding.source, finding.other.source) if finding.other and finding.kind in UNORDERED else ()

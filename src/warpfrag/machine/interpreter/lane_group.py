@@ -29,12 +29,12 @@ Mask = NDArray[np.bool_]
 
 
 class LaneGroup:
-    """A set of lanes: `rows` are their warps (None for the whole batch), `mask` the lanes of each warp."""
+    """A set of lanes: `rows` are their warps (None for the whole batch), and `mask` selects the lanes of each warp."""
 
     __slots__ = ("_places", "is_whole", "mask", "rows", "state")
 
     def __init__(self, state: WarpState, rows: NDArray[np.int64] | None, mask: Mask) -> None:
-        """Create a group, and record whether it consists of whole warps, which is the common case."""
+        """Create a group; `is_whole` records whether it consists of whole warps, which is the common case."""
         self.state, self.rows, self.mask = state, rows, mask
         self.is_whole = bool(mask.all())
         self._places: tuple[NDArray[np.int64], NDArray[np.int64]] | None = None
@@ -59,11 +59,11 @@ class LaneGroup:
         return self.warp_rows[self.mask.any(axis=1)]
 
     def of(self, everyone: Codes) -> Codes:
-        """Return the group's rows of an array over all warps."""
+        """Return the rows of the group's warps in an array over all warps."""
         return everyone if self.rows is None else everyone[self.rows]
 
     def pick(self, everyone: Codes) -> Codes:
-        """Return the group's lanes of an array over all warps, as a flat array."""
+        """Return the values of the group's lanes in an array over all warps, as a flat array."""
         if self.is_whole:
             return self.of(everyone).flatten()
         if self._places is None:
@@ -72,7 +72,7 @@ class LaneGroup:
         return everyone[self._places]
 
     def put(self, everyone: Codes, values: Codes | int) -> None:
-        """Assign to the group's lanes of an array over all warps, in place."""
+        """Assign values to the group's lanes in an array over all warps, in place."""
         if self.rows is None:
             everyone[self.mask] = values[self.mask] if isinstance(values, np.ndarray) else values
         else:
@@ -83,7 +83,7 @@ class LaneGroup:
     # --- operands
 
     def read(self, operand: PtxOperand, kind: Type) -> Codes:
-        """Return the codes of an operand in all lanes of the warps."""
+        """Return the codes of an operand in all lanes of the group's warps."""
         if type(operand) is Register:
             codes = self.of(self.state.registers[operand.index])
             if operand.negated:
@@ -119,7 +119,7 @@ class LaneGroup:
         return self.read(operand, kind)[self.mask]
 
     def write(self, operand: PtxOperand, codes: Codes, kind: Type | None = None) -> None:
-        """Write codes to a register in the group's lanes, extended to its width according to `kind`."""
+        """Write codes to a register in the group's lanes, extended to the register's width according to `kind`."""
         if type(operand) is VectorOperand:
             for element, word in zip(operand.items, split(codes, len(operand.items), 32), strict=True):
                 self.write(element, word)

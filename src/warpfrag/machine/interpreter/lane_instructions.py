@@ -133,7 +133,7 @@ def run_store(state: WarpState, inst: DecodedInstruction, action: actions.Memory
 
 
 def run_atomic(state: WarpState, inst: DecodedInstruction, action: actions.Atomic, group: LaneGroup) -> None:
-    """Run atom or red: lane by lane, in the order of warps and lanes."""
+    """Run atom or red lane by lane, in the order of warps and lanes."""
     kind = action.type
     addresses, owners = group.addresses(inst.sources[0]), group.owners
     operands = [
@@ -150,7 +150,7 @@ def run_atomic(state: WarpState, inst: DecodedInstruction, action: actions.Atomi
 
 
 def run_allocate(state: WarpState, inst: DecodedInstruction, _action: actions.Allocate, group: LaneGroup) -> None:
-    """Run alloca: extend the stack, and write the address of the new part and the stack size."""
+    """Run alloca: extend the stack, and write the address of the new bytes and the stack size."""
     size, align, used, start = (group.read(source, B64) for source in inst.sources)
     offset = (used + align - np.uint64(1)) // align * align
     capacity = np.uint64(state.program.local_bytes) - start
@@ -194,7 +194,7 @@ def exchange(
 
 
 def note_nan_sums(state: WarpState, cells: Codes, index: Codes, operands: Codes) -> None:
-    """Record f64 sums in a cas loop that combine different NaNs: the hardware's operand order is unknown."""
+    """Record f64 sums in a cas loop that combine different NaNs, because the hardware's operand order is unknown."""
     nan = is_nan(operands, "f64")
     if nan.any() and (nan & is_nan(cells[index], "f64") & ((operands | QUIET) != (cells[index] | QUIET))).any():
         state.tally.causes[state.memory.inst] |= InexactCause.NAN_OPERANDS

@@ -56,7 +56,9 @@ def architecture_of(form: Form, arch: str) -> str:
     target = read_target(arch, spell(form))
     able = able_architectures(form)
     if target.arch not in able:
-        raise IllegalInstruction(spell(form), f"{target.name} does not support it; {', '.join(able)} do")
+        raise IllegalInstruction(
+            spell(form), f"{target.name} does not support the instruction, but {', '.join(able)} do"
+        )
     return target.arch
 
 
@@ -124,7 +126,7 @@ def _multiply(state: WarpState, inst: DecodedInstruction, action: MatrixOp, grou
 
 
 def _multiply_fragments(state: WarpState, form: Form, words: list[NDArray[np.uint32]]) -> NDArray[np.uint32]:
-    """Run wmma.mma with a substitute for an unknown layout."""
+    """Run wmma.mma on unpacked matrices, with a substitute layout for fragments of unknown layout."""
     specs = _fragment_operands(state, form)
     matrices = [fragment.unpack(specs[role], own) for role, own in zip("abc", words, strict=True)]
     return fragment.pack(specs["d"], multiply_matrices(form, *matrices, arch=state.launch.arch, raw=True))
@@ -133,7 +135,7 @@ def _multiply_fragments(state: WarpState, form: Form, words: list[NDArray[np.uin
 def _sparsity_options(
     inst: DecodedInstruction, group: LaneGroup, form: Form, operands: list[PtxOperand]
 ) -> dict[str, Any]:
-    """Return the options of `execute` for a sparse A, from the first operands after A, B and C."""
+    """Return the options of `execute` for a sparse A, which are the first operands after A, B and C."""
     if not form.operation.sparsity:
         return {}
     return {"metadata": group.read(operands.pop(0), U32), "immediates": Immediates(_immediate(inst, operands.pop(0)))}
@@ -153,7 +155,7 @@ def multiply_many(state: WarpState, instructions: list[DecodedInstruction], grou
 
 
 def _multiply_warpgroups(state: WarpState, inst: DecodedInstruction, action: MatrixOp, group: LaneGroup) -> None:
-    """Run wgmma one warpgroup at a time; it completes at issue, and D is also C."""
+    """Run wgmma one warpgroup at a time; the instruction completes at issue, and D is also C."""
     a, b, *rest = inst.sources
     form = action.form
     options = _sparsity_options(inst, group, form, rest)
@@ -232,7 +234,7 @@ def tell_reads(
 def _immediate(inst: DecodedInstruction, operand: PtxOperand) -> int:
     """Return the value of an operand that must be an immediate."""
     if not isinstance(operand, Immediate):
-        raise PtxError(inst.line, f"expected a constant in {inst.text}")
+        raise PtxError(inst.line, f"expected an immediate operand in {inst.text}")
     return operand.code(None)
 
 
@@ -299,7 +301,7 @@ def _fragment_operand(state: WarpState, form: Form) -> OperandSpec:
 def _elements(
     inst: DecodedInstruction, group: LaneGroup, form: Form, operand: OperandSpec, stride: PtxOperand | None
 ) -> tuple[Codes, Codes]:
-    """Return the address of every element of a tile and its first bit there, [warps, rows, cols]."""
+    """Return each element's address and its first bit at that address, both [warps, rows, cols]."""
     height, width = operand.layout.shape
     order = form.layouts[0]
     line = (width if order == "row" else height) if stride is None else 0
@@ -313,7 +315,7 @@ def _elements(
 
 
 def _owners(group: LaneGroup, count: int) -> Owners:
-    """Return the owners of a fragment's elements, without requests, because PTX does not specify the requests."""
+    """Return the owners of a fragment's elements, without requests, which PTX does not specify."""
     owners = group.owners
     firsts = [np.repeat(owner.reshape(group.warps, LANES)[:, 0], count) for owner in (owners.blocks, owners.threads)]
     return Owners(firsts[0], firsts[1], None)

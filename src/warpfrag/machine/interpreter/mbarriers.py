@@ -65,7 +65,7 @@ class MbarrierState:
         """Add `count` pending bytes; a negative count subtracts."""
         self.bytes += count
         if abs(self.bytes) > MAX_TX:
-            raise ValueError(f"{self.bytes} bytes are pending: expected -{MAX_TX} to {MAX_TX}")
+            raise ValueError(f"expected -{MAX_TX} to {MAX_TX} pending bytes, got {self.bytes}")
 
     @property
     def description(self) -> str:
@@ -139,7 +139,7 @@ class Mbarriers:
         return cells
 
     def check_live(self, cell: int, address: int, lane: int) -> None:
-        """Raise a MemoryFault if there is no initialised mbarrier at the index."""
+        """Raise MemoryFault if there is no initialised mbarrier at word index `cell`."""
         if cell not in self.live:
             raise MemoryFault(lane, f"no mbarrier is initialised at {address:#x}", kind="barrier")
 
@@ -216,7 +216,7 @@ class Mbarriers:
     # --- waiting
 
     def wait(self, at: int, inst: DecodedInstruction, action: MemoryBarrier, group: LaneGroup) -> bool:
-        """Wait for phases to end; return False if lanes sleep and the others have moved on."""
+        """Wait for phases to end; return False if some lanes sleep and the others have moved on."""
         state = self.state
         cells, done = self.ended_phases(inst, action, group)
         answered = done | group.pick(self.expired)
@@ -247,7 +247,7 @@ class Mbarriers:
         return cells, self.is_over(cells, action, number_of(group, inst.sources[1:], action))
 
     def _polls(self, at: int, group: LaneGroup) -> NDArray[np.bool_]:
-        """Record failed tests; return True for lanes that poll: they tested here before, with no store in between."""
+        """Record failed tests; return True for lanes that poll, that is, tested here before with no store since."""
         polls = (group.of(self.polled) == self.state.progress) & (group.of(self.polled_at) == at)
         group.put(self.polled, self.state.progress)
         group.put(self.polled_at, at)
@@ -288,13 +288,13 @@ class Mbarriers:
         return True
 
     def place_name(self, cell: int) -> str:
-        """Return an mbarrier's address, with its block if there are several, for messages."""
+        """Return an mbarrier's address and block for messages."""
         block, offset = divmod(8 * cell, self.state.memory.shared_stride)
         name = ", ".join(map(str, self.state.blocks[block]))
         return f"{offset:#x} of block ({name})"
 
     def deadlock(self) -> tuple[int, str] | None:
-        """Return the line and message of a deadlock, with mbarriers and waiting lanes, or None."""
+        """Return the line and message of a deadlock at mbarriers, with the waiting lanes, or None."""
         texts, lines = [], []
         for cell in np.unique(self.awaited[self.awaited != NOT_ASLEEP]).tolist():
             lanes = self.awaited == cell
@@ -340,7 +340,7 @@ def _advance(barrier: MbarrierState, action: MemoryBarrier, number: int) -> int:
             barrier.owe(number)
             number = 1
         if number > barrier.pending:
-            raise ValueError(f"{number} arrivals at an mbarrier that awaits {barrier.pending}")
+            raise ValueError(f"expected at most {barrier.pending} more arrivals at the mbarrier, got {number}")
         barrier.pending -= number
         if action.drops:
             barrier.count -= number

@@ -20,7 +20,7 @@ Numbers = NDArray[np.int64]
 
 
 class TensorAccess(NamedTuple):
-    """An access to tensor memory: the thread that issued it, and the accessed part of a block's memory."""
+    """An access to tensor memory: the thread that issued the access, and the columns of a block that it touches."""
 
     inst: DecodedInstruction
     thread: int  # the thread's number in the batch; the first lane if a warp issued the access
@@ -33,7 +33,7 @@ class TensorAccess(NamedTuple):
     quarters: tuple[int, ...] = (0, 1, 2, 3)  # groups of 32 lanes
 
     def overlaps(self, other: TensorAccess) -> bool:
-        """Return True if two accesses share a column and lanes."""
+        """Return True if two accesses share a block, a quarter of the lanes and a column."""
         if self.block != other.block or not set(self.quarters) & set(other.quarters):
             return False
         return self.column < other.column + other.columns and other.column < self.column + self.columns
@@ -107,7 +107,7 @@ class Observer:
         """Handle the end of an mbarrier's phase."""
 
     def mbarrier_tested(self, cells: Numbers, threads: Numbers) -> None:
-        """Handle threads that get the answer to a test, before they learn from it."""
+        """Handle threads that receive the result of a test, before they act on it."""
 
     def mbarrier_waited(self, cells: Numbers, threads: Numbers) -> None:
         """Handle threads that have seen the end of the phases that they wait for."""

@@ -73,7 +73,7 @@ class StoreTags:
         self.of_global[id(data)] = np.zeros(-(-len(data) // WORD), np.uint64)
 
     def address_of(self, data: Bytes) -> int:
-        """Return the address of a global buffer's tags for compiled code, or 0 if it has none."""
+        """Return the address of a global buffer's tags for compiled code, or 0 if the buffer has none."""
         tags = self.of_global.get(id(data))
         return 0 if tags is None else tags.ctypes.data
 
@@ -152,7 +152,7 @@ class TaggedStore:
         return TaggedStore(self.tags, self.buffer, self.offsets[which], codes, threads, mine, is_shared=self.is_shared)
 
     def foreign(self, before: Tags) -> NDArray[np.bool_]:
-        """Return a mask of the words that another warp has stored to without ordering."""
+        """Return a mask of the words that another warp has stored to, with no barrier or wait since."""
         differences = before ^ self.mine
         foreign = (differences < (1 << INTERVAL_SHIFT)) & ((differences & np.uint64(WARP_FIELD)) != 0)
         if not self.is_shared:
@@ -161,7 +161,7 @@ class TaggedStore:
         return foreign & ((before & self.masks) != 0)
 
     def claim(self) -> bool:
-        """Tag all words; return False, with none tagged, if another warp owns a word or two warps overlap."""
+        """Tag all words and return True; tag none and return False if another warp owns a word or two warps overlap."""
         before = self.tags[self.words]
         if self.foreign(before).any():
             return False
@@ -193,7 +193,7 @@ class TaggedStore:
         return True
 
     def replace_tags(self) -> bool:
-        """Tag the words of a warp; return True if they overwrite different bytes of an unordered store."""
+        """Tag the words of a warp; return True if its stores overwrite different bytes of an unordered store."""
         before = self.tags[self.words]
         foreign, overlap = self.foreign(before), before & self.masks
         changed = np.ascontiguousarray(self.cells[self.at] ^ self.codes)

@@ -84,7 +84,7 @@ def run_fetch(state: WarpState, inst: DecodedInstruction, action: TextureFetch, 
 
 
 def _items(inst: DecodedInstruction, operands: tuple[PtxOperand, ...], count: int) -> tuple[PtxOperand, ...]:
-    """Return the registers of the only operand; there must be `count`."""
+    """Return the `count` registers of the only operand; raise PtxError if their number differs."""
     items = items_of(operands[0]) if len(operands) == 1 else ()
     if len(items) != count:
         raise PtxError(inst.line, f"expected {count} registers in {inst.text}")
@@ -101,7 +101,7 @@ def _places(
     action: SurfaceLoad | SurfaceStore | SurfaceReduction,
     size: int,
 ) -> Iterator[tuple[NDArray[np.int64], Surface, NDArray[np.int64], NDArray[np.bool_]]]:
-    """Yield each surface with its lanes, their byte offsets, and a mask of the lanes inside it."""
+    """Yield each surface with its lanes, their byte offsets, and a mask of the lanes inside the surface."""
     layers, axes = _coordinates(inst, group, action.geometry)
     for which, surface in _resources(state, inst, group, Surface):
         _check_geometry(surface, action.geometry, int(which[0]))
@@ -121,7 +121,7 @@ def _places(
 def _byte_offsets(
     surface: Surface, layers: NDArray[np.int64], axes: list[NDArray[np.int64]], size: int
 ) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-    """Return byte offsets, clamped to the surface, and a mask of the coordinates inside it; x counts bytes."""
+    """Return byte offsets, clamped to the surface, and a mask of coordinates inside the surface; x counts bytes."""
     count, depth, height, width, _ = surface.texels.shape
     row = width * surface.channels * surface.texels.dtype.itemsize
     extents = [(row, 1, size), (height, row, 1), (depth, row * height, 1)][: len(axes)]

@@ -65,7 +65,7 @@ class TensorMemories:
         self._relinquished: dict[int, int] = {}
 
     def pair(self, block: int) -> Words:
-        """Return the cells of a block's pair, uint32[2, 128, 512]."""
+        """Return the cells of the pair that a block belongs to, uint32[2, 128, 512]."""
         number = block // 2
         if number not in self._pairs:
             self._pairs[number] = np.zeros((2, TENSOR_LANES, TENSOR_COLUMNS), np.uint32)
@@ -93,7 +93,7 @@ class TensorMemories:
         live = self.live.setdefault(block, [])
         if block in self._relinquished:
             text = f"it relinquished its permit at line {self._relinquished[block]}"
-            raise MemoryFault(0, f"the block must not allocate any more: {text}")
+            raise MemoryFault(0, f"the block cannot allocate more columns, because {text}")
         if is_exclusive and live:
             raise MemoryFault(0, f"the block already has {live[0].columns} columns")
         if columns > self._smallest.get(block, TENSOR_COLUMNS):
@@ -126,7 +126,7 @@ class TensorMemories:
         self._relinquished[block] = line
 
     def check_freed(self) -> None:
-        """Raise a PtxError for the first allocation that was not freed when all threads have exited."""
+        """Raise PtxError for the first allocation that is not freed when all threads have exited."""
         for block, live in sorted(self.live.items()):
             for part in live:
                 name = ", ".join(map(str, self.state.blocks[block]))
@@ -134,7 +134,7 @@ class TensorMemories:
                 raise PtxError(part.line, f"{text} and never freed; on a GPU, they remain allocated")
 
     def check_access(self, access: TensorAccess) -> None:
-        """Raise a MemoryFault if columns are not allocated; report the access to the checks."""
+        """Report an access to the checks; raise MemoryFault if its columns are not allocated."""
         first, end = access.column, access.column + access.columns
         live = self.live.get(access.block, [])
         if not any(part.column <= first and end <= part.column + part.columns for part in _joined(live)):
@@ -358,7 +358,7 @@ def _shift(memories: TensorMemories, inst: DecodedInstruction, spelling: TensorS
 
 @lru_cache(MAX_ISSUES)
 def _form_of(spelling: TensorSpelling, word: int, target: str) -> tuple[TensorForm, InstructionDescriptor]:
-    """Return the mma that an instruction descriptor specifies; raise IllegalInstruction if there is none."""
+    """Return the mma that an instruction descriptor specifies; raise IllegalInstruction if it specifies none."""
     descriptor = InstructionDescriptor.decode(word, kind=spelling.kind)
     if descriptor.sparse != spelling.is_sparse:
         text = f"is {'sparse' if descriptor.sparse else 'dense'}, but the instruction is not"
@@ -385,7 +385,7 @@ def _form_of(spelling: TensorSpelling, word: int, target: str) -> tuple[TensorFo
 def _issue(
     spelling: TensorSpelling, word: int, target: str, arch: str, address: int, at: tuple[tuple[str, int], ...]
 ) -> tcgen05.TensorProduct:
-    """Return an mma with resolved operands; cached, because kernels repeat a few distinct ones."""
+    """Return an mma with resolved operands; the result is cached because kernels repeat a few distinct mma."""
     form, descriptor = _form_of(spelling, word, target)
     product = tcgen05.TensorProduct(form, arch, address, dict(at), descriptor)
     lane, _ = product.base
@@ -503,7 +503,7 @@ def _check_places(
 
 
 def _by_parts(product: tcgen05.TensorProduct, rule: Rule, taken: list[dict[str, Array]]) -> Array:
-    """Compute D if the copies of A differ: each part of D's columns uses the copy of A in its lanes."""
+    """Return D if the copies of A differ; each range of D's columns uses the copy of A in its lanes."""
     width = taken[0]["b"].shape[-1] // len(taken)
     parts = []
     for number, part in enumerate(taken):
@@ -516,7 +516,7 @@ def _by_parts(product: tcgen05.TensorProduct, rule: Rule, taken: list[dict[str, 
 def _halved(
     taken: list[dict[str, Array]], product: tcgen05.TensorProduct, power: int
 ) -> tuple[list[dict[str, Array]], str]:
-    """Scale the input D by 2^-power; also return the reason for uncertainty if that rounds."""
+    """Return operands with the input D scaled by 2^-power, and the reason for uncertainty if that rounds."""
     dtype = np.dtype(np.float32 if product.form.d == "f32" else np.float16)
     old = taken[0]["c"].view(dtype)
     new = np.ldexp(old, -power).astype(dtype)
@@ -528,7 +528,7 @@ def _halved(
 def _without_columns(
     taken: list[dict[str, Array]], product: tcgen05.TensorProduct, word: int, b: int, shared: NDArray[np.uint8]
 ) -> list[dict[str, Array]]:
-    """Apply a zero-column mask to the columns of B."""
+    """Return operands with a zero-column mask applied to the columns of B."""
     mask = ZeroColumnMask.decode(word)
     if not mask.active:
         return taken

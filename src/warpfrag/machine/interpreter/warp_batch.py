@@ -77,7 +77,7 @@ class WarpBatch(WarpState):
             pass
 
     def schedule_next(self) -> bool:
-        """Give a time slice to the lanes with the lowest program counter; return False if all have exited."""
+        """Give a time slice to the lanes with the lowest program counter; return False if all lanes have exited."""
         runnable = self.alive & ~self.waiting
         if not runnable.any():
             if not self.alive.any():
@@ -128,7 +128,7 @@ class WarpBatch(WarpState):
             self.end_in_deadlock()
 
     def release_waiting(self) -> None:
-        """Make lanes runnable if none is: complete barriers, then let waits time out, else raise a deadlock error."""
+        """Complete barriers, or let waits time out, so that lanes can run again; otherwise raise a deadlock error."""
         if self.leave_convergence_barriers():
             return
         if self.barriers.release_completed() or self.cluster_barriers.check_all() or self.mbarriers.expire():
@@ -152,7 +152,7 @@ class WarpBatch(WarpState):
         group.put(self.pc, end)
 
     def begin_slice(self, start: int, group: LaneGroup) -> None:
-        """Count the time slice that lanes get for a block of instructions."""
+        """Count a time slice for lanes that start a block of instructions."""
         self.check_interrupt()
         weight = 1
         if start in self.program.polling:
@@ -161,7 +161,7 @@ class WarpBatch(WarpState):
         group.put(self.slices, group.of(self.slices) + weight)
 
     def run_inst(self, at: int, group: LaneGroup) -> bool:
-        """Run an instruction; return False if its lanes wait for other lanes of their warp instead."""
+        """Run an instruction; return False if its lanes have to wait for other lanes instead."""
         inst = self.program.instructions[at]
         self.line, self.memory.inst = inst.line, at
         action = inst.action
@@ -180,14 +180,14 @@ class WarpBatch(WarpState):
         return True
 
     def active_part(self, inst: DecodedInstruction, group: LaneGroup) -> LaneGroup:
-        """Return the lanes of a group whose guard holds."""
+        """Return the lanes of a group whose guard is true."""
         if inst.guard is None:
             return group
         guard = group.of(self.registers[inst.guard.index])
         return group.part(group.mask & (~guard if inst.guard.negated else guard))
 
     def count(self, start: int, end: int, warps: int) -> None:
-        """Count instructions run by a number of warps; raise PtxError beyond the launch limit."""
+        """Count the instructions that `warps` warps have run; raise PtxError beyond the limit of the launch."""
         self.tally.instructions[start:end] += warps
         self.tally.total += (end - start) * warps
         if self.tally.total > self.launch.limit:
@@ -371,7 +371,7 @@ class WarpBatch(WarpState):
             return
         index = active.read(inst.sources[0], U32)
         if (index[active.mask] >= len(inst.targets)).any():
-            raise PtxError(inst.line, f"expected an index below {len(inst.targets)} for {inst.name}, got a larger one")
+            raise PtxError(inst.line, f"{inst.name}: expected an index below {len(inst.targets)}, got a larger one")
         active.put(self.pc, np.array(inst.targets, np.int64)[np.where(active.mask, index, 0)])
 
     def call(self, at: int, inst: DecodedInstruction, _action: actions.DirectCall, active: LaneGroup) -> None:
@@ -435,9 +435,9 @@ class WarpBatch(WarpState):
         ready.put(self.pc, at + 1)
 
     def leave_convergence_barriers(self) -> bool:
-        """Release lanes from a BSYNC whose missing lanes wait elsewhere; return True if any were released.
+        """Release lanes from a BSYNC whose missing lanes wait elsewhere; return True if lanes were released.
 
-        They may wait at a WARPSYNC, because code that leaves a region without BREAK relies on it, or at another BSYNC
+        The missing lanes wait at a WARPSYNC, as in code that leaves a region without BREAK, or at another BSYNC
         of the same barrier. An H200 completes both.
         """
         instructions, released = self.program.instructions, False
@@ -480,7 +480,7 @@ class WarpBatch(WarpState):
             active.part(active.mask & (addresses == np.uint64(address))).put(self.pc, action.starts[address])
 
     def refuse(self, _at: int, inst: DecodedInstruction, action: actions.Refused, _active: LaneGroup) -> None:
-        """Raise the error of an instruction that is not modelled."""
+        """Raise PtxError for an instruction that is not modelled."""
         raise PtxError(inst.line, action.reason)
 
 

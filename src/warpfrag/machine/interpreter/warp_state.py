@@ -83,7 +83,7 @@ class LaunchConfig:
 
     @property
     def is_late(self) -> bool:
-        """True if the time limit has passed, or the launch was interrupted."""
+        """True if the time limit has passed or the launch was interrupted."""
         return monotonic() > self.deadline or INTERRUPT.is_set()
 
     @property
@@ -98,7 +98,7 @@ class LaunchConfig:
 
     @property
     def warps(self) -> int:
-        """The number of warps in a block, including a partial one."""
+        """The number of warps in a block; a partial warp counts."""
         return -(-self.threads // LANES)
 
 
@@ -191,18 +191,18 @@ class WarpState:
         return np.array([b[0] + x * (b[1] + y * b[2]) for b in self.blocks], np.int64)[self.warp_block]
 
     def order_stores(self, blocks: Iterable[int], *, across_blocks: bool = False) -> None:
-        """Order the blocks' later stores after their earlier stores, or after those of any block."""
+        """Order later stores of the blocks after their earlier stores, or after the earlier stores of all blocks."""
         is_ordered = np.zeros(len(self.blocks), np.bool_)
         is_ordered[list(blocks)] = True
         next_interval(self.writers, is_ordered[self.warp_block], across_blocks=across_blocks)
 
     def end_wait(self, rows: NDArray[np.int64], *, across_blocks: bool) -> None:
-        """Order the later stores of these warps' blocks, because the warps have seen other threads' changes."""
+        """Order the later stores of these warps' blocks, because the warps have seen changes by other threads."""
         self.order_stores(self.warp_block[rows].tolist(), across_blocks=across_blocks)
 
     @property
     def shared_bytes(self) -> int:
-        """Bytes of shared memory that the kernel declares."""
+        """The number of bytes of shared memory that the kernel declares."""
         return self.program.shared_bytes
 
     @property

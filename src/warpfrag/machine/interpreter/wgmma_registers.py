@@ -41,7 +41,7 @@ def is_proxy_fence(inst: DecodedInstruction) -> bool:
 
 
 def product_registers(inst: DecodedInstruction) -> tuple[list[int], list[int]]:
-    """Return the registers of D, and those of A if it is not in shared memory."""
+    """Return the registers of D, and those of A unless A is in shared memory."""
     a = inst.sources[0]
     sources = [register.index for register in registers_of(a)] if isinstance(a, VectorOperand) else []
     return [register.index for register in registers_of(inst.results[0])], sources
@@ -72,14 +72,14 @@ def groups_left(inst: DecodedInstruction) -> int:
 
 @lru_cache(maxsize=1024)  # kernels reuse a few descriptors
 def descriptor_problem(form: Form, arch: str, role: str, word: int, *, is_transposed: bool) -> str:
-    """Return the mistake in the descriptor of A or B of a wgmma, or an empty string."""
+    """Return a description of the mistake in a wgmma's A or B descriptor, or an empty string."""
     operand = getattr(resolve_form(form, arch).operands, role)
     problems = contradictions(Descriptor.decode(word), operand, trans=is_transposed)
     return next((problem.text for problem in problems), "")
 
 
 class RegisterProblem(NamedTuple):
-    """A register access of a wgmma that is too early: its kind, its description, and the line of the earlier access."""
+    """A wgmma register access that is too early: its kind, its description, and the line of the earlier access."""
 
     kind: str
     text: str
@@ -100,7 +100,7 @@ class WarpProducts:
     has_fence: bool = False
 
     def run(self, inst: DecodedInstruction) -> list[RegisterProblem]:
-        """Follow an instruction and return its mistakes."""
+        """Update the state with an instruction and return the instruction's mistakes."""
         operation = inst.name.split(".")[1] if inst.name.startswith("wgmma.") else ""
         if is_wgmma(inst):
             return list(self.issue(inst))
@@ -118,7 +118,7 @@ class WarpProducts:
         return []
 
     def issue(self, inst: DecodedInstruction) -> Iterator[RegisterProblem]:
-        """Yield the registers of a wgmma that are not ready, and mark all of them as in flight."""
+        """Yield a problem for each wgmma register that is not ready, and mark all its registers as in flight."""
         targets, sources = product_registers(inst)
         late = [index for index in (*targets, *sources) if index in self.written]
         if not self.has_fence:
@@ -136,7 +136,7 @@ class WarpProducts:
         self.sources |= dict.fromkeys(sources, (self.group, inst.line))
 
     def move(self, inst: DecodedInstruction) -> bool:
-        """Follow a copy or a constant; return False for a constant that overwrites a register in flight."""
+        """Update the state with a copy or a constant; return False if a constant overwrites a register in flight."""
         sources, targets = indices_of(inst.sources[:1]), indices_of(inst.results[:1])
         if not sources and any(index in table for index in targets for table in (self.targets, self.sources)):
             return False
@@ -149,7 +149,7 @@ class WarpProducts:
         return True
 
     def access(self, inst: DecodedInstruction) -> list[RegisterProblem]:
-        """Follow another instruction; return its access to a register in flight, if there is one."""
+        """Update the state with another instruction; return its first access to a register in flight, if any."""
         in_flight = self.sources | self.targets
         early = [("reads", index) for index in sorted(indices_of(inst.operands_read)) if index in self.targets]
         early += [("writes", index) for index in sorted(indices_of(inst.results)) if index in in_flight]
@@ -163,7 +163,7 @@ class WarpProducts:
         return []
 
     def joined(self, other: WarpProducts) -> WarpProducts:
-        """Return the state after either of two paths: closed groups are 0, the open one is 1."""
+        """Return the state after either of two paths; closed groups become 0, and the open group becomes 1."""
         tables: tuple[RegisterTable, RegisterTable, RegisterTable] = {}, {}, {}
         for state in (self, other):
             for table, own in zip(tables, (state.targets, state.sources, state.written), strict=True):
@@ -180,7 +180,7 @@ def name_of(inst: DecodedInstruction, index: int) -> str:
 
 
 def touching(program: Program) -> set[int]:
-    """Return the wgmma instructions, and those that read or write a tracked register."""
+    """Return the indices of the instructions that are wgmma instructions, or read or write a tracked register."""
     tracked = tracked_registers(program)
     return {
         at

@@ -70,7 +70,7 @@ class NoOp(Action):
 
 @dataclass(frozen=True)
 class MemoryLoad(Action):
-    """ld, ldu and ld.global.nc."""
+    """ld, ldu and ld.global.nc: load registers from memory."""
 
     space: StateSpace
     type: Type
@@ -89,14 +89,14 @@ class MemoryStore(Action):
 
 @dataclass(frozen=True)
 class Allocate(Action):
-    """alloca: allocate stack space; the sources are size, alignment, the size in use and the start of the stack."""
+    """alloca: allocate stack space; the sources are the size, the alignment, the bytes in use and the stack's start."""
 
 
 @dataclass(frozen=True)
 class Atomic(Action):
-    """atom and red: `function(old, b, c)` is the new value; `returns` is True if the old value is used.
+    """atom and red: replace a value with `function(old, b, c)`; `returns` is True if the old value is used.
 
-    `in_window` replaces it if a generic address is in the window of shared or local memory; None means no difference.
+    If a generic address is in the window of shared or local memory, `in_window` replaces `function` unless it is None.
     """
 
     space: StateSpace
@@ -121,7 +121,7 @@ class TextureFetch(Action):
 
 @dataclass(frozen=True)
 class SurfaceLoad(Action):
-    """suld.b: load elements of a surface; x is in bytes."""
+    """suld.b: load elements of a surface; the x coordinate is in bytes."""
 
     geometry: Geometry
     type: Type
@@ -131,7 +131,7 @@ class SurfaceLoad(Action):
 
 @dataclass(frozen=True)
 class SurfaceStore(Action):
-    """sust.b: store registers to a surface; x is in bytes."""
+    """sust.b: store registers to a surface; the x coordinate is in bytes."""
 
     geometry: Geometry
     type: Type
@@ -141,7 +141,7 @@ class SurfaceStore(Action):
 
 @dataclass(frozen=True)
 class SurfaceReduction(Action):
-    """sured.b: `function(old, b)` is the new element of a surface; x is in bytes."""
+    """sured.b: replace an element of a surface with `function(old, b)`; the x coordinate is in bytes."""
 
     geometry: Geometry
     type: Type
@@ -161,7 +161,7 @@ class AsyncCopy(Action):
 class BulkCopy(Action):
     """cp.async.bulk and cp.reduce.async.bulk: copy or reduce consecutive bytes, lane by lane.
 
-    It reports to an mbarrier, or to the thread's bulk group; `function(old, b)` reduces elements of `type`.
+    The copy reports to an mbarrier or to the thread's bulk group; `function(old, b)` reduces elements of `type`.
     """
 
     target: StateSpace
@@ -227,7 +227,7 @@ class ClusterBarrier(Action):
 
 @dataclass(frozen=True)
 class Branch(Action):
-    """bra and brx.idx."""
+    """bra and brx.idx: jump to a label, or to one label of a list."""
 
     ends_block: ClassVar[bool] = True
     indexed: bool = False
@@ -235,14 +235,14 @@ class Branch(Action):
 
 @dataclass(frozen=True)
 class DirectCall(Action):
-    """A call of a function by name."""
+    """A call to a function by name."""
 
     ends_block: ClassVar[bool] = True
 
 
 @dataclass(frozen=True)
 class IndirectCall(Action):
-    """A call by address, with the addresses of the possible functions; the instruction's targets are direct calls."""
+    """A call by address; `addresses` lists the possible functions, and the instruction's targets call each directly."""
 
     ends_block: ClassVar[bool] = True
     addresses: tuple[int, ...]
@@ -265,14 +265,14 @@ SYSTEM_FUNCTIONS = {
 
 @dataclass(frozen=True)
 class SystemCall(Action):
-    """A call of a function that the driver provides."""
+    """A call to a function that the driver provides."""
 
     name: str
 
 
 @dataclass(frozen=True)
 class Return(Action):
-    """ret and exit."""
+    """ret and exit: return from a function, or end the thread."""
 
     ends_block: ClassVar[bool] = True
     whole_thread: bool = False
@@ -314,7 +314,7 @@ class LeaveBarrier(Action):
 
 @dataclass(frozen=True)
 class Jump(Action):
-    """BRX and RET: jump to the instruction at an address; `starts` maps the valid addresses to indices."""
+    """BRX and RET: jump to the instruction at an address; `starts` maps valid addresses to instruction indices."""
 
     ends_block: ClassVar[bool] = True
     starts: Mapping[int, int]
@@ -322,7 +322,7 @@ class Jump(Action):
 
 @dataclass(frozen=True)
 class WarpCollective(Action):
-    """Shuffles, votes, matches, reductions: `function(mask, *codes)` sees the 32 lanes of every warp.
+    """A shuffle, vote, match or reduction: `function(mask, *codes)` takes the codes of all 32 lanes of every warp.
 
     `mask` is bool[warps, 32]: the lanes that take part. With `synced`, the last source is the mask of lanes to wait
     for; lanes with the same mask take part together if that affects the result (`by_members`).

@@ -30,7 +30,7 @@ HINTS = frozenset((
 
 
 class Modifier(NamedTuple):
-    """The alternatives of a modifier; an instruction has at most one, or exactly one if it is required."""
+    """The alternatives of a modifier; an instruction has at most one of them, or exactly one if `is_required`."""
 
     words: tuple[str, ...]
     is_required: bool
@@ -38,7 +38,7 @@ class Modifier(NamedTuple):
 
 @dataclass(frozen=True)
 class OpcodeRow:
-    """One opcode, or one of its type families."""
+    """A row of the opcode table: one opcode, or one of its type families."""
 
     opcode: str
     types: tuple[Types, ...]  # the types allowed at each position

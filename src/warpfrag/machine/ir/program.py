@@ -76,7 +76,7 @@ def file_name(path: str) -> str:
 
 
 def excerpt(*sources: SourceLine | None) -> str:
-    """Return the texts of source lines and of the calls that they are inlined at, each on a new line, if known."""
+    """Return the text of each source line and of its call sites, one per line; lines without a text are omitted."""
     lines = dict.fromkeys(line._replace(inlined_at=None) for source in sources if source for line in source.calls)
     return "".join(f"\n    {line}: {line.text}" for line in lines if line.text)
 
@@ -101,7 +101,7 @@ class FloatLiteral:
 
 @dataclass(frozen=True, slots=True)
 class Register:
-    """A register: its index in the register file."""
+    """A register operand: its index in the register file, its width and its name."""
 
     index: int
     bits: int
@@ -158,7 +158,7 @@ class VectorOperand:
 
 @dataclass(frozen=True, slots=True)
 class MemoryOperand:
-    """An address: an optional register or register pair plus a constant; `space` is set for a variable."""
+    """An address: an optional register or register pair plus a constant; `space` is set if it is a variable's."""
 
     base: Register | VectorOperand | None
     offset: int
@@ -290,7 +290,7 @@ class Program:
         return block_ends(self.instructions, self.leaders)
 
     def constant_banks(self, extents: Sequence[tuple[int, ...]], parameters: bytes, *, is_cooperative: bool) -> bytes:
-        """Return the constant buffer for these extents of grid, block and cluster; for PTX, it has only parameters."""
+        """Return the constant buffer for these grid, block and cluster extents; PTX has only the parameters in it."""
         del extents, is_cooperative
         return parameters
 
@@ -327,7 +327,7 @@ def polls(action: Action) -> bool:
 
 
 def registers_of(operand: PtxOperand) -> Iterator[Register]:
-    """Return all registers in an operand."""
+    """Yield all registers in an operand."""
     if isinstance(operand, Register):
         yield operand
     elif isinstance(operand, VectorOperand):
@@ -336,7 +336,7 @@ def registers_of(operand: PtxOperand) -> Iterator[Register]:
 
 
 def indices_of(operands: Iterable[PtxOperand]) -> set[int]:
-    """Return the register indices in operands, including those in addresses."""
+    """Return the indices of all registers in the operands, including address registers."""
     registers: set[int] = set()
     for operand in operands:
         if isinstance(operand, Register):  # the usual case

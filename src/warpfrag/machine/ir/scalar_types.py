@@ -16,7 +16,7 @@ Codes: TypeAlias = "NDArray[Any]"
 
 @dataclass(frozen=True)
 class Type:
-    """One type: `element` is the format of each of its `parts`, low bits first."""
+    """A PTX scalar type; a packed type has several `parts`, low bits first, each in the format `element`."""
 
     name: str
     kind: Kind

@@ -49,7 +49,7 @@ class BatchedMbarriers(Mbarriers):
     def change_all(
         self, cells: NDArray[np.int64], action: MemoryBarrier, numbers: Codes, line: int
     ) -> NDArray[np.uint64]:
-        """Initialise, invalidate or update mbarriers; the interpreter reports errors."""
+        """Initialise, invalidate or update mbarriers; errors are left to the interpreter."""
         before = self.words[cells]
         if action.name == "init" and self.can_initialise(cells, numbers):
             self.words[cells] = self.written[cells] = numbers | numbers << COUNT_SHIFT
@@ -99,7 +99,7 @@ class BatchedMbarriers(Mbarriers):
     def ended_phases(
         self, inst: DecodedInstruction, action: MemoryBarrier, group: LaneGroup
     ) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-        """Return the mbarriers that lanes wait for, and whether their phases ended; test uniform warps only once."""
+        """Return the mbarriers that lanes wait for, and whether their phases ended; uniform warps are tested once."""
         if action.space == "shared" and self.state.memory.accesses is None and self.agree(inst, group):
             first = np.zeros_like(group.mask)
             first[:, 0] = True
@@ -140,14 +140,14 @@ FIRST = np.zeros(1, np.int64)  # the index of the first lane
 
 
 class UnitPlan(NamedTuple):
-    """The 16-byte units of a box and the runs of words that they fill, as offsets in 64-bit words."""
+    """The 16-byte units of a box, and the runs of words that the units fill, as offsets in 64-bit words."""
 
     units: Index
     runs: Index  # [runs, 2]: the first word of each run and its word count
 
     @staticmethod
     def of(units: Index) -> UnitPlan:
-        """Build a plan from unit offsets, which count 16-byte units."""
+        """Return a plan for unit offsets, which are in units of 16 bytes."""
         ordered = np.sort(units)
         first = np.flatnonzero(np.diff(ordered, prepend=ordered[0] - 2) != 1)
         counts = np.diff(first, append=len(ordered))
@@ -166,7 +166,7 @@ class BoxPlan:
     @staticmethod
     @lru_cache(256)  # kernels are often launched again with the same maps
     def of(data: bytes) -> BoxPlan | None:
-        """Return the plan of a 128-byte map; None if the interpreter must handle it."""
+        """Return the plan of a 128-byte tensor map, or None if the interpreter must handle the map."""
         fields = TensorMapFields.decode(data)
         if fields is None or fields.im2col is not None or fields.element.format == "tf32" or fields.problems():
             return None
@@ -176,17 +176,17 @@ class BoxPlan:
 
     @cached_property
     def global_bytes(self) -> int:
-        """The bytes that a box spans in global memory, gaps included."""
+        """The number of bytes that a box spans in global memory, including gaps."""
         return int(self.in_global.units[-1]) * 8 + GRANULE
 
     @cached_property
     def shared_bytes(self) -> int:
-        """The bytes of shared memory that a box spans."""
+        """The number of bytes that a box spans in shared memory."""
         return self.fields.shared_bytes
 
     @cached_property
     def box_bytes(self) -> int:
-        """The bytes that an mbarrier counts for a box."""
+        """The number of bytes that an mbarrier counts for a box."""
         return self.fields.box_bytes
 
     @cached_property
@@ -197,13 +197,13 @@ class BoxPlan:
         return np.array(fields.dims, np.int64) - 1 - extents
 
     def in_shared(self, place: int) -> UnitPlan:
-        """Return the units in shared memory of a box at a position in the swizzle pattern."""
+        """Return the shared-memory units of a box that starts at a position in the swizzle pattern."""
         if place not in self.by_place:
             self.by_place[place] = UnitPlan.of((self.fields.shared_units(place) - place) // GRANULE)
         return self.by_place[place]
 
     def offsets(self, starts: Index) -> Index | None:
-        """Return the tensor offsets of boxes at coordinates [lanes, axes]; None if one is outside or misaligned."""
+        """Return the tensor offsets of boxes at coordinates [lanes, axes], or None if one is outside or misaligned."""
         fields = self.fields
         if (starts < 0).any() or (starts > self.last_starts).any():
             return None
@@ -234,7 +234,7 @@ class BoxTargets(NamedTuple):
     lane_count: int
 
     def of(self, lanes: Index) -> BoxTargets:
-        """Select copies by index."""
+        """Return the copies of the selected lanes."""
         if len(lanes) == self.lane_count:
             return self
         own = np.isin(self.lanes, lanes)
@@ -250,7 +250,7 @@ class BoxCopies:
         self.batch, self.memory, self.mbarriers = batch, batch.memory, mbarriers
 
     def run(self, inst: DecodedInstruction, action: TensorCopy, group: LaneGroup) -> bool:
-        """Copy the boxes of all lanes; return False, with nothing copied, if the interpreter must do it."""
+        """Copy the boxes of all lanes; return False, with nothing copied, if the interpreter must copy them."""
         if action.mode != "tile" or action.reduction:
             return False
         rest = list(inst.sources)
@@ -282,7 +282,7 @@ class BoxCopies:
     def job(
         self, address: int, lanes: Index, action: TensorCopy, starts: Index, boxes: Codes, owners: Owners
     ) -> BoxJob | None:
-        """Return the copies that use one map; return None or raise MemoryFault if the interpreter must make them."""
+        """Return the copies that use one map; return None or raise MemoryFault if they are left to the interpreter."""
         space, inner = self.memory.space_of(address)
         if address % MAP_ALIGN or space not in {"global", "const", "param"}:
             return None
@@ -309,7 +309,7 @@ class BoxCopies:
         return buffer[first : first + MAP_BYTES].tobytes()
 
     def reach(self, space: str, firsts: Codes, size: int, owners: Owners, *, writes: bool) -> tuple[Bytes, Index]:
-        """Return the buffer that contains all boxes, and their offsets; raise MemoryFault if there are several."""
+        """Return the buffer that contains all boxes, and their offsets; raise MemoryFault for several buffers."""
         reached = self.memory.find(space, firsts, size, owners, writes=writes)
         if len(reached) > 1:
             raise MemoryFault(0, "the boxes are in several allocations")

@@ -1,4 +1,4 @@
-"""The context of compiled code: an array of 64-bit words with the addresses, sizes and counters that it uses."""
+"""The context of compiled code: an array of 64-bit words with the addresses, sizes and counters that the code uses."""
 
 from __future__ import annotations
 

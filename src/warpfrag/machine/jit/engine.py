@@ -55,7 +55,7 @@ class CompiledProgram:
     """A program's machine code, compiled chunk by chunk on first use or after enough interpreted instructions."""
 
     def __init__(self, program: Program) -> None:
-        """Lay out the registers, without compiling anything."""
+        """Lay out the registers; nothing is compiled yet."""
         self.program = program = mma_issue.grouped(program)
         self.layout = RegisterLayout.of(program)
         self.segments: dict[int, Segment] = {}  # keyed by first instruction
@@ -88,7 +88,7 @@ class CompiledProgram:
         return self.interpreted_instructions + instructions >= self.patience
 
     def interpret(self, at: int, instructions: int) -> bool:
-        """Count instructions that are interpreted from index `at` on; return True if their chunk should be compiled."""
+        """Count instructions that are interpreted from index `at`; return True if their chunk should be compiled."""
         self.interpreted_instructions += instructions
         chunk = self.chunk[at]
         self.interpreted[chunk] += instructions
@@ -105,7 +105,7 @@ class CompiledProgram:
             self.compile(start)
 
     def optimize(self, executed: NDArray[np.int64]) -> bool:
-        """Recompile hot chunks with more optimization; return True if there are any."""
+        """Recompile hot chunks with more optimization; return True if there were hot chunks."""
         hot = [
             start
             for chunk, (start, end) in enumerate(self.chunks)
@@ -141,7 +141,7 @@ class CompiledProgram:
             self.compiled[chunk], self.optimized[chunk] = True, is_hot
 
     def table(self, arch: str) -> NDArray[np.int64]:
-        """Return the scheduler's instruction table (`context`) for an architecture; compiling invalidates it."""
+        """Return the scheduler's instruction table (`context`) for an architecture; compiling invalidates the table."""
         from warpfrag.machine.jit.llvm_compiler import LOCK
 
         with LOCK:
@@ -150,7 +150,7 @@ class CompiledProgram:
             return self.tables[arch]
 
     def with_segments(self, table: NDArray[np.int64], segments: list[Segment], arch: str) -> NDArray[np.int64]:
-        """Add rows for the segments whose instructions all exist on an architecture."""
+        """Return the table with rows for the segments whose first instruction exists on an architecture."""
         for segment in segments:
             row = table[segment.start]
             row[ctx.NEEDS_PRODUCTS] = self.mma_instructions.needs_products[segment.start : segment.end].any()
@@ -203,7 +203,7 @@ def chunks_of(program: Program) -> list[tuple[int, int]]:
 
 
 def has_instruction(action: actions.Action, arch: str) -> bool:
-    """Return True if an architecture has an action's instruction."""
+    """Return True if an architecture supports an action's instruction."""
     try:
         return not isinstance(action, actions.MatrixOp) or bool(architecture_of(action.form, arch))
     except WarpfragError:  # the interpreter raises this error when the instruction runs
@@ -253,7 +253,7 @@ def view_of(buffer: NDArray[np.uint8], offset: int, dtype: np.dtype[Any]) -> Cod
 
 
 class CompiledWarpBatch(WarpBatch):
-    """Blocks that run at the same time, in machine code if it exists."""
+    """Blocks that run at the same time, in machine code if their program has it."""
 
     def __init__(self, part: LaunchPart, compiled: CompiledProgram) -> None:
         """Start every lane at the entry, with all registers in one buffer."""
@@ -355,14 +355,14 @@ class CompiledWarpBatch(WarpBatch):
             compiled.compile(start)
 
     def run_inst(self, at: int, group: LaneGroup) -> bool:
-        """Compute the pending products that an instruction needs, then run it."""
+        """Compute the pending products that an instruction needs, then run the instruction."""
         compiled = self.compiled
         if self.products.pending and (compiled.mma_instructions.needs_products[at] or at in compiled.products):
             self.products.flush()
         return super().run_inst(at, group)
 
     def run_compiled(self) -> None:
-        """Run the compiled scheduler, and handle the statuses that it returns."""
+        """Run the compiled scheduler, and handle each status that it returns."""
         compiled, schedule, table = self.compiled, self.schedule, self.compiled.table(self.launch.arch)
         lanes = (self.context, self.buffer, self.flags, self.numbers, self.lists)
         args = (*lanes, self.block_numbers, self.runs, self.writers, self.exited)
@@ -414,7 +414,7 @@ class CompiledWarpBatch(WarpBatch):
         self.schedule[ctx.IS_STALE] = 1
 
     def interpret(self, at: int) -> None:
-        """Run an instruction, or several mma, for the lanes that have the time slice."""
+        """Run an instruction, or several mma instructions, for the lanes that have the time slice."""
         group = self.scheduled_group()
         ends = self.compiled.products.get(at)
         if (
@@ -467,7 +467,7 @@ class CompiledWarpBatch(WarpBatch):
                     counts[space] += int(self.context[start + index])
 
     def multiply(self, start: int, ends: tuple[int, ...], group: LaneGroup) -> None:
-        """Run several whole-warp mma, as one product if they are tiles of one."""
+        """Run several whole-warp mma instructions, as one product if they are the tiles of one."""
         instructions, compiled = self.program.instructions, self.compiled
         if self.products.pending and compiled.mma_instructions.needs_products[start]:
             self.products.flush()
@@ -499,7 +499,7 @@ class CompiledWarpBatch(WarpBatch):
             super().execute(inst, group)
 
     def is_within_limit(self, instructions: int, group: LaneGroup) -> bool:
-        """Return True if these instructions stay within the launch limit."""
+        """Return True if running this number of instructions stays within the limit of the launch."""
         return self.tally.total + instructions * group.warps <= self.launch.limit
 
     def all_arrived(self, at: int, inst: DecodedInstruction, group: LaneGroup, active: LaneGroup) -> bool:
@@ -511,7 +511,7 @@ class CompiledWarpBatch(WarpBatch):
         return here or super().all_arrived(at, inst, group, active)
 
     def are_warpgroups(self, group: LaneGroup) -> bool:
-        """Return True if the warps form whole warpgroups."""
+        """Return True if the group's warps form whole warpgroups."""
         rows = group.warp_rows
         if len(rows) % mma_issue.WARPS:
             return False

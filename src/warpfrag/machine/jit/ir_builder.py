@@ -57,7 +57,7 @@ class SplatConstant(ir.Constant):  # type: ignore[misc] # llvmlite has no types
 
 
 def constant(kind: ir.Type, number: float) -> ir.Constant:
-    """Return a constant of a type, or a splat if it is a vector type; integers wrap."""
+    """Return a number as a constant of a type, or as a splat if the type is a vector; integers wrap."""
     if isinstance(kind, ir.VectorType):
         return SplatConstant(kind, constant(kind.element, number))
     return ir.Constant(kind, int(number) & ((1 << kind.width) - 1) if isinstance(kind, ir.IntType) else number)
@@ -76,7 +76,7 @@ def float_splat(number: float, bits: int = 64) -> ir.Constant:
 
 
 def integers(numbers: Iterable[int], bits: int = 64) -> ir.Constant:
-    """Return a vector of constants."""
+    """Return a constant vector of integers."""
     items = list(numbers)
     return ir.Constant(vector(bits, len(items)), [ir.Constant(ir.IntType(bits), number) for number in items])
 
@@ -85,12 +85,12 @@ LANE_NUMBERS = integers(range(LANES))
 
 
 def operand(kind: ir.Type, value: ir.Value | float) -> ir.Value:
-    """Return a value unchanged, or a number as a constant of the type."""
+    """Return an IR value unchanged, or a Python number as a constant of type `kind`."""
     return constant(kind, value) if isinstance(value, int | float) else value
 
 
 def with_constants(name: str) -> Callable[..., Any]:
-    """Wrap a binary method of llvmlite's builder to accept a number as second operand."""
+    """Wrap a binary method of llvmlite's builder so that it accepts a Python number as its second operand."""
     emit = getattr(ir.IRBuilder, name)
 
     def method(builder: IRBuilder, a: ir.Value, b: ir.Value | float) -> ir.Value:
@@ -113,7 +113,7 @@ class Variable:
         return self.ir.load(self.address, typ=self.type)
 
     def set(self, value: ir.Value | int) -> None:
-        """Store to the variable."""
+        """Store a value in the variable."""
         self.ir.store(operand(self.type, value), self.address)
 
 
@@ -133,11 +133,11 @@ class IRBuilder(ir.IRBuilder):  # type: ignore[misc] # llvmlite has no types
         return self.sub(constant(a.type, 0), a)
 
     def icmp(self, predicate: str, a: ir.Value, b: ir.Value | int) -> ir.Value:
-        """Compare integers by an LLVM predicate: eq, ult, sge."""
+        """Compare integers by an LLVM predicate, such as eq, ult or sge."""
         return self._insert_compare(ir.instructions.ICMPInstr(self.block, predicate, a, operand(a.type, b)))
 
     def fcmp(self, predicate: str, a: ir.Value, b: ir.Value | float) -> ir.Value:
-        """Compare floats by an LLVM predicate: oeq, uno, olt."""
+        """Compare floats by an LLVM predicate, such as oeq, uno or olt."""
         return self._insert_compare(ir.instructions.FCMPInstr(self.block, predicate, a, operand(a.type, b)))
 
     def _insert_compare(self, instruction: ir.Instruction) -> ir.Value:
@@ -151,7 +151,7 @@ class IRBuilder(ir.IRBuilder):  # type: ignore[misc] # llvmlite has no types
         return self.select(self.icmp(predicate, a, code), operand(otherwise.type, then), otherwise)
 
     def resize(self, a: ir.Value, bits: int, *, signed: bool = False) -> ir.Value:
-        """Truncate, zero-extend or sign-extend integers to a width."""
+        """Truncate, zero-extend or sign-extend integers to `bits` bits."""
         kind = vector(bits, a.type.count) if isinstance(a.type, ir.VectorType) else ir.IntType(bits)
         if width(a) >= bits:
             return self.trunc(a, kind)
@@ -169,11 +169,11 @@ class IRBuilder(ir.IRBuilder):  # type: ignore[misc] # llvmlite has no types
         return self.call_named(f"llvm.{name}.{count}{suffix}", result or kind, *arguments)
 
     def reduce(self, name: str, a: ir.Value) -> ir.Value:
-        """Reduce a vector of integers to a scalar: or, add, umin, umax."""
+        """Reduce a vector of integers to a scalar; `name` is or, add, umin or umax."""
         return self.intrinsic(f"vector.reduce.{name}", a, result=a.type.element)
 
     def call_named(self, name: str, result: ir.Type, *arguments: ir.Value) -> ir.Value:
-        """Declare a function of another module and call it."""
+        """Call a function of another module, and declare the function if necessary."""
         function = self.module.globals.get(name)
         if function is None:
             function = ir.Function(self.module, ir.FunctionType(result, [value.type for value in arguments]), name)
@@ -266,7 +266,7 @@ class IRBuilder(ir.IRBuilder):  # type: ignore[misc] # llvmlite has no types
         return self.bitcast(mask, vector(1))
 
     def any(self, predicate: ir.Value) -> ir.Value:
-        """Return True if a predicate holds in any lane."""
+        """Return True if a predicate is true in at least one lane."""
         return self.icmp("ne", self.lane_mask(predicate), 0)
 
     def broadcast(self, scalar: ir.Value, count: int = LANES) -> ir.Value:
@@ -304,7 +304,7 @@ class IRBuilder(ir.IRBuilder):  # type: ignore[misc] # llvmlite has no types
 
     @contextmanager
     def count_to(self, end: ir.Value | int, first: ir.Value | int = 0) -> Iterator[ir.Value]:
-        """Emit a loop over the 64-bit integers below an end; yield the integer."""
+        """Emit a loop over the 64-bit integers from `first` to `end` - 1; yield the integer."""
         index = Variable(self, operand(I64, first))
         with self.while_(lambda: self.icmp("ult", index.get(), end)):
             yield index.get()
@@ -313,7 +313,7 @@ class IRBuilder(ir.IRBuilder):  # type: ignore[misc] # llvmlite has no types
 
 @contextmanager
 def define(module: ir.Module, name: str, result: ir.Type, *parameters: ir.Type, attribute: str = "") -> Iterator[Any]:
-    """Define a function, internal if an attribute is given; yield a builder at its entry, and its parameters."""
+    """Define a function, which is internal if it has an attribute; yield a builder at its entry, and its parameters."""
     function = ir.Function(module, ir.FunctionType(result, parameters), name)
     if attribute:
         function.linkage = "internal"

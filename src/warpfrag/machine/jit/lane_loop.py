@@ -24,10 +24,10 @@ SIZES = (1, 2, 4, 8)  # bytes per element
 
 
 class LaneLoop:
-    """A loop over groups of lanes; `current` has the register values, `changed` the registers to write back."""
+    """A loop over groups of lanes; `current` has register values, and `changed` has the registers to write back."""
 
     def __init__(self, ir: IRBuilder, warp: Value, mask: Value) -> None:
-        """Open the loop; `mask` is the warp's active lanes."""
+        """Open the loop; `mask` has the warp's active lanes."""
         self.ir, self.mask, head = ir, mask, ir.block
         self.body = ir.append_basic_block("lanes")
         ir.branch(self.body)
@@ -47,7 +47,7 @@ class LaneLoop:
         return self.ir.at(array, self.ir.mul(self.first, size) if size > 1 else self.first, I8)
 
     def load(self, offset: int, bits: int) -> Value:
-        """Load the group's values of the register at an offset; a predicate is stored as a byte."""
+        """Load the group's values from the register at `offset`; predicates are stored as bytes."""
         size = max(8, bits) // 8
         value = self.ir.load(
             self.ir.at(self.bases[size], offset, I8),

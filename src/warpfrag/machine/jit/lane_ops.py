@@ -148,7 +148,7 @@ def lower_shift(ir: IRBuilder, attributes: Attributes, operands: Lanes) -> Resul
 
 
 def lower_funnel_shift(ir: IRBuilder, attributes: Attributes, operands: Lanes) -> Results:
-    """Lower shf: 32 bits of b:a."""
+    """Lower shf, which shifts the 64-bit value b:a and returns 32 bits of it."""
     a, b, c = operands
     count = ir.and_(c, 31) if attributes.wraps else ir.minimum(c, 32, signed=False)
     high = ir.shl(ir.resize(b, 64), 32)
@@ -159,7 +159,7 @@ def lower_funnel_shift(ir: IRBuilder, attributes: Attributes, operands: Lanes) -
 
 
 def lower_lop3(ir: IRBuilder, attributes: Attributes, operands: Lanes, table: int) -> Results | None:
-    """Lower lop3: any function of three bits, as the OR of the minterms that its table selects."""
+    """Lower lop3, an arbitrary function of three bits, as the OR of the minterms that its table selects."""
     if attributes.combine is not None:
         return None
     total = splat(0, 32)
@@ -193,7 +193,7 @@ def low_bits(ir: IRBuilder, count: Value, bits: int) -> Value:
 
 
 def lower_extend(ir: IRBuilder, attributes: Attributes, operands: Lanes) -> Results | None:
-    """Lower unsigned szext: keep the low bits."""
+    """Lower unsigned szext, which keeps the low bits."""
     count = ir.and_(operands[1], 31) if "wrap" in attributes.name else operands[1]
     return (ir.and_(operands[0], low_bits(ir, count, 32)),) if attributes.types[0].kind == "u" else None
 
@@ -262,7 +262,7 @@ def magnitude(ir: IRBuilder, a: Value) -> Value:
 
 
 def sign_of(ir: IRBuilder, a: Value) -> Value:
-    """Return only the sign bits."""
+    """Return codes with only their sign bits."""
     return ir.and_(a, 1 << (width(a) - 1))
 
 
@@ -272,7 +272,7 @@ def negate(ir: IRBuilder, a: Value) -> Value:
 
 
 def is_nan(ir: IRBuilder, a: Value) -> Value:
-    """Return True if codes are NaNs."""
+    """Return True in the lanes whose code is a NaN."""
     if width(a) >= 32:
         number = ir.as_float(a)
         return ir.fcmp("uno", number, number)
@@ -296,7 +296,7 @@ def canonical(ir: IRBuilder, result: Value, operands: Lanes) -> Value:
 
 
 def choose_nan(ir: IRBuilder, result: Value, operands: Lanes, order: Sequence[int]) -> tuple[Value, Value]:
-    """Return an f64 result with the first operand NaN in `order`, and the lanes in which other NaNs differ."""
+    """Return an f64 result with the first operand NaN in `order`, and a mask of lanes whose operand NaNs differ."""
     nan, differs, is_chosen = splat(NAN[64], 64), splat(0, 1), splat(0, 1)
     for index in order[::-1]:
         here, quieted = is_nan(ir, operands[index]), ir.or_(operands[index], QUIET_F64)
@@ -307,7 +307,7 @@ def choose_nan(ir: IRBuilder, result: Value, operands: Lanes, order: Sequence[in
 
 
 def saturate(ir: IRBuilder, a: Value) -> Value:
-    """Clamp to 0..1; NaNs and negative numbers become 0."""
+    """Clamp floats to 0..1; NaNs and negative numbers become 0."""
     below_1 = ir.minimum(a, CODE_OF_1[width(a)], signed=False)
     is_zero = ir.or_(is_nan(ir, a), ir.icmp("slt", a, 0))
     return ir.select(is_zero, splat(0, width(a)), below_1)
@@ -573,7 +573,7 @@ Lowering = Callable[[IRBuilder, "Attributes", Lanes], Results | None]
 
 
 def by_type(floats: Lowering, integers: Lowering) -> Lowering:
-    """Return a lowering that selects by type between integers and floats."""
+    """Return a lowering that uses `floats` for float types and `integers` for integer types."""
 
     def lower(ir: IRBuilder, attributes: Attributes, operands: Lanes) -> Results | None:
         return (floats if attributes.types[-1].is_float else integers)(ir, attributes, operands)

@@ -64,7 +64,7 @@ def compile_text(text: str, level: tuple[int, int]) -> bytes:
 
 
 def object_of(key: str, level: tuple[int, int], make_text: Callable[[], str] | None = None) -> bytes:
-    """Return a module's object file from the cache, compiling it if necessary; the key defaults to the text."""
+    """Return a module's object file from the cache, or compile it; without `make_text`, the key is its text."""
     name = name_of(key, level)
     data = CACHE.find(name)
     if data is None:
@@ -87,7 +87,7 @@ KEPT: list[llvm.ExecutionEngine] = []
 
 
 def linked(data: bytes) -> llvm.ExecutionEngine:
-    """Link an object file into this process, and return its engine."""
+    """Link an object file into this process, and return the execution engine that owns it."""
     engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), target_machine())  # the engine owns both arguments
     engine.add_object_file(llvm.ObjectFileRef.from_data(data))
     engine.finalize_object()

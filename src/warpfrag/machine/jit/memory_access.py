@@ -78,7 +78,7 @@ def define_sectors(module: ir.Module) -> None:
 
 
 def define_passes(module: ir.Module) -> None:
-    """Define `passes(mask, addresses, unit)`, the wavefronts of an access to shared memory, and its conflicts."""
+    """Define `passes(mask, addresses, unit)`, the wavefronts and bank conflicts of an access to shared memory."""
     with define(module, "passes", I64, I32, POINTER, I64) as (b, mask, addresses, unit):
         with b.if_then(b.icmp("eq", mask, 0)):
             b.ret(constant(I64, 0))
@@ -115,7 +115,7 @@ def define_matrix_passes(module: ir.Module) -> None:
 
 
 def define_different(module: ir.Module) -> None:
-    """Define `different(mask, addresses, unit, slots)`: the maximum units per slot, and in the upper half the total."""
+    """Define `different(mask, addresses, unit, slots)`: the most units in one slot, and the total in the upper half."""
     with define(module, "different", I64, I32, POINTER, I64, I64) as (b, mask, addresses, unit, slots):
         counts, known = (b.entry_alloca(ir.ArrayType(I64, LANES), 64) for _ in range(2))
         for table in (counts, known):
@@ -156,7 +156,7 @@ START, END, DATA, WRITABLE, TAGS = range(ctx.ALLOCATION_WORDS)
 
 
 class AccessCall(NamedTuple):
-    """The parameters of a helper, which describe a warp's access."""
+    """The parameters of a helper function, which describe a warp's access."""
 
     context: ir.Value
     row: ir.Value
@@ -192,7 +192,7 @@ def functions_of(helper: Helper) -> tuple[str, ...]:
 
 
 def helper_text(access: str, space: str, bits: int, count: int) -> str:
-    """Return the LLVM module of one helper."""
+    """Return the text of a helper's LLVM module."""
     module = ir.Module(helper_name(access, space, bits, count))
     if access == "common":
         for define_function in (
@@ -215,13 +215,13 @@ def helper_text(access: str, space: str, bits: int, count: int) -> str:
 
 
 def fail_if(b: IRBuilder, condition: ir.Value) -> None:
-    """Emit a return of 1, the fault status, if a condition holds."""
+    """Emit code that returns 1, the fault status, if a condition is true."""
     with b.if_then(condition, likely=False):
         b.ret(constant(I32, 1))
 
 
 def define_generic(module: ir.Module, access: str, bits: int, count: int) -> None:
-    """Define a helper for generic addresses: it calls each window's helper with the lanes in that window."""
+    """Define a helper for generic addresses, which calls each window's helper for the lanes in that window."""
     with define(module, helper_name(access, "generic", bits, count), I32, *HELPER_TYPES) as (b, *arguments):
         call = AccessCall(*arguments)
         every = b.load(call.addresses, typ=vector(64), align=8)
@@ -267,7 +267,7 @@ def define_plain(module: ir.Module, access: str, space: str, bits: int, count: i
 
 
 def is_misaligned(b: IRBuilder, call: AccessCall, size: int) -> ir.Value:
-    """Return True if an active lane's address is not a multiple of a power of two."""
+    """Return True if an active lane's address is not a multiple of `size`, a power of two."""
     every = b.load(call.addresses, typ=vector(64), align=8)
     live = b.select(b.predicate_of(call.mask), every, constant(vector(64), 0))
     return b.icmp("ne", b.and_(b.reduce("or", live), size - 1), 0)
@@ -284,7 +284,7 @@ def count_bytes(b: IRBuilder, call: AccessCall, space: str, more: ir.Value, *, i
 
 
 def count_wavefronts(b: IRBuilder, call: AccessCall, space: str, packed: ir.Value) -> None:
-    """Emit code that counts wavefronts, and the bank conflicts in their upper half."""
+    """Emit code that adds the wavefronts in the lower half of `packed`, and the bank conflicts in its upper half."""
     more = b.and_(packed, LOW_HALF)
     b.add_to(b.element(call.context, ctx.INST_CONFLICTS, POINTER), call.inst, b.lshr(packed, 32))
     b.add_to(call.context, ctx.WAVEFRONTS + SPACES.index(space), more)
@@ -292,7 +292,7 @@ def count_wavefronts(b: IRBuilder, call: AccessCall, space: str, packed: ir.Valu
 
 
 def wavefronts_of(b: IRBuilder, call: AccessCall, space: str, size: int) -> ir.Value:
-    """Return the wavefronts of an access to global or shared memory."""
+    """Emit code that counts the wavefronts of an access to global or shared memory."""
     if space == "global":
         return b.call_named("sectors", I64, call.mask, call.addresses)
     if space == "shared":
@@ -308,7 +308,7 @@ def wavefronts_of(b: IRBuilder, call: AccessCall, space: str, size: int) -> ir.V
 
 
 class Reached(NamedTuple):
-    """Lanes whose data is in one buffer: at `places` + `delta` in host memory, and at offset `places` + `base`."""
+    """Lanes whose data is in one buffer, at host address `places` + `delta` and at buffer offset `places` + `base`."""
 
     part: ir.Value
     places: ir.Value
@@ -344,7 +344,7 @@ def each_allocation(b: IRBuilder, call: AccessCall, _space: str, size: ir.Value,
 
 @contextmanager
 def in_buffer(b: IRBuilder, call: AccessCall, space: str, size: ir.Value, *, writes: bool) -> Iterator[Reached]:
-    """Emit code for a state space that is one buffer with a part for each block or thread."""
+    """Emit code for a state space that is one buffer, with one region for each block or thread."""
     del writes
     start = state_spaces.SHARED_START if space == "shared" else 0
     end_word, base_word, number = {
@@ -436,7 +436,7 @@ def define_mover(module: ir.Module, access: str, bits: int, count: int) -> None:
 
 
 def in_order(b: IRBuilder, part: ir.Value, first: int) -> ir.Value:
-    """Permute a lane mask: bit i of the result is bit i xor `first`."""
+    """Permute a lane mask so that bit i of the result is bit (i xor `first`) of the mask."""
     if not first:
         return part
     turned = b.intrinsic("bitreverse", part)

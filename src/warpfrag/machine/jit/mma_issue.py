@@ -68,7 +68,7 @@ class RegisterTile:
         return out
 
     def units_of(self, buffer: NDArray[np.uint8], rows: Index) -> OperandUnits:
-        """Return the 16-byte units of the registers that contain the operand in the given warps."""
+        """Return the 16-byte units of the given warps' registers that contain the operand."""
         return OperandUnits(
             buffer.reshape(-1).view(np.uint64), rows * (buffer.shape[1] // 8), self.units, np.zeros(len(rows), np.int64)
         )
@@ -86,7 +86,7 @@ class Tiling:
 
     @staticmethod
     def of(parts: list[list[DecodedInstruction]], layout: RegisterLayout, arch: str) -> Tiling | None:
-        """Combine instructions, in parts along K, into one product; return None if they are not its tiles."""
+        """Combine instructions, given in parts along K, into one product; return None if they are not its tiles."""
         runner = resolve_form(form_of(matrix_name(parts[0][0])), arch)
         grids = [grid_of(instructions) for instructions in parts]
         along_a, along_b = [], []
@@ -126,7 +126,7 @@ class Tiling:
 def tilings_of(
     parts: list[list[DecodedInstruction]], layout: RegisterLayout, arch: str, *, is_chain: bool
 ) -> list[tuple[Tiling | None, list[DecodedInstruction]]]:
-    """Return one tiling for a chain of parts, else for each part its tiling or None, and its instructions."""
+    """Return the tiling of a chain of parts, or otherwise each part's tiling, or None, with its instructions."""
     whole = Tiling.of(parts, layout, arch) if is_chain else None
     if whole is not None:
         return [(whole, [])]
@@ -148,7 +148,7 @@ def operands_of(grid: list[list[DecodedInstruction]], *, is_result: bool) -> lis
 
 
 def join(parts: list[RegisterTile | None], axis: int) -> RegisterTile | None:
-    """Join parts along K into one operand."""
+    """Join tiles along K into one operand; return None if a tile is None."""
     tiles = [tile for tile in parts if tile is not None]
     if len(tiles) != len(parts):
         return None
@@ -157,7 +157,7 @@ def join(parts: list[RegisterTile | None], axis: int) -> RegisterTile | None:
 
 
 def register_starts(port: OperandCodec, operand: PtxOperand, layout: RegisterLayout) -> Index | None:
-    """Return the offsets of a fragment's registers, or None unless all are 32 bits wide and have whole elements."""
+    """Return the offsets of a fragment's registers, or None unless they are 32 bits wide and have whole elements."""
     items = items_of(operand)
     registers = [element for element in items if isinstance(element, Register) and element.bits == 32]
     is_split = port.container.itemsize > 4  # machine code has f64 in pairs of registers
@@ -200,7 +200,7 @@ B64, PRED = TYPES["b64"], TYPES["pred"]
 
 
 def is_joinable(inst: DecodedInstruction) -> bool:
-    """Return True for a dense wgmma without a guard whose immediates are constants."""
+    """Return True for a dense, unguarded wgmma whose flags are all immediate operands."""
     action = inst.action
     if (
         not isinstance(action, MatrixOp)
@@ -226,7 +226,7 @@ class GatherPlaces:
 
     @staticmethod
     def of(places: Index, which: Index, code_bytes: int) -> GatherPlaces | None:
-        """Group codes at offsets [descriptors, rows, columns] into 16-byte units; return None if they are scattered."""
+        """Group codes at offsets [descriptors, rows, columns] into 16-byte units; return None for scattered codes."""
         count = UNIT_BYTES // code_bytes
         for is_transposed in (False, True):
             lines = places.swapaxes(1, 2) if is_transposed else places
@@ -243,7 +243,7 @@ class GatherPlaces:
 def gather_places(
     form: Form, arch: str, role: str, descriptors: bytes, size: int, *, is_transposed: bool
 ) -> GatherPlaces | None:
-    """Return the units that descriptors address, or None if one is beyond `size` bytes or not contiguous."""
+    """Return the units that descriptors address, or None if a unit is beyond `size` bytes or not contiguous."""
     bits = getattr(resolve_form(form, arch).operands, role).format.bits
     unique, which = np.unique(np.frombuffer(descriptors, np.uint64), return_inverse=True)
     places = [element_places(form, arch, role, word, is_transposed) for word in unique.tolist()]
@@ -265,7 +265,7 @@ class WgmmaPlan:
 
     @staticmethod
     def of(inst: DecodedInstruction, arch: str, layout: RegisterLayout, row_bytes: int) -> WgmmaPlan | None:
-        """Return an instruction's plan, or None if it cannot be joined with others."""
+        """Return an instruction's plan, or None if the instruction cannot be joined with others."""
         action = inst.action
         if not isinstance(action, MatrixOp):
             return None
@@ -330,7 +330,7 @@ class WgmmaProducts:
     def operands(
         self, plan: WgmmaPlan, inst: DecodedInstruction, group: LaneGroup
     ) -> dict[str, tuple[OperandUnits, bool]] | None:
-        """Locate A [64, k] and B [k, n] of every warpgroup, transposed or not; return None if one cannot be gathered.
+        """Locate A [64, k] and B [k, n] of every warpgroup, and return None if an operand cannot be gathered.
 
         Operands outside the memory, and codes that are not whole bytes, cannot be gathered.
         """
@@ -399,7 +399,7 @@ PASSED = (AsyncCopy, LaneOp, MemoryLoad, MemoryStore, Move, NoOp)
 
 
 def grouped(program: Program) -> Program:
-    """Return a program in which consecutive mma are adjacent if the instructions between them are independent.
+    """Return a program in which mma instructions are adjacent if those between them are independent.
 
     ptxas puts loads and integer arithmetic between mma; together they are the tiles of one product.
     """
@@ -428,7 +428,7 @@ def grouped(program: Program) -> Program:
 
 
 def mma_runs(program: Program) -> dict[int, tuple[int, ...]]:
-    """Map the first instruction of each mma run to the ends of its parts; mma within a part are independent.
+    """Map the first instruction of each mma run to the ends of its parts; the mma of a part are independent.
 
     So a part is one product of more warps, and parts may form one product with a longer K.
     """
@@ -460,7 +460,7 @@ def mma_runs(program: Program) -> dict[int, tuple[int, ...]]:
 
 
 def mma_chains(program: Program, runs: dict[int, tuple[int, ...]]) -> set[int]:
-    """Return the runs whose parts may form one product: each adds to earlier results, which nothing else reads."""
+    """Return the runs whose parts may form one product, because only the next part reads the results of a part."""
     lasts = {ends[-1] - 1: (start, ends) for start, ends in runs.items() if len(ends) > 1}
     joinable: set[int] = set()
     for at, live in live_after(program) if lasts else ():

@@ -1,4 +1,4 @@
-"""Matrix products that are issued but not yet computed: the mma and wgmma of many warps become a few large products.
+"""Matrix products that are issued but not yet computed, so that those of many warps become a few large products.
 
 An mma or wgmma whose D registers are those of its C stays *pending* until an instruction needs these accumulators. So
 all iterations of a loop over K become one product with a longer K, and C is read and D written once for all of them. A
@@ -37,7 +37,7 @@ class MmaInstructions:
     """
 
     def __init__(self, program: Program, runs: dict[int, list[DecodedInstruction]]) -> None:
-        """Index a program's products; `runs` has the instructions of each, keyed by the first, which issues it."""
+        """Index a program's products; `runs` has each product's instructions, by the instruction that issues it."""
         self.accumulators = {
             at: frozenset(indices_of(operand for inst in instructions for operand in inst.results))
             for at, instructions in runs.items()
@@ -49,7 +49,7 @@ class MmaInstructions:
 
 
 def needs_registers(inst: DecodedInstruction, registers: frozenset[int]) -> bool:
-    """Return True if an instruction reads or writes any of the given registers, or uses all registers."""
+    """Return True if an instruction reads or writes at least one of the given registers, or uses all registers."""
     if isinstance(inst.action, DirectCall | IndirectCall | Return):
         return True
     return bool(indices_of((*inst.results, *inst.operands_read)) & registers)
@@ -63,7 +63,7 @@ class OperandCodes(NamedTuple):
 
 
 class OperandSharing(NamedTuple):
-    """Warps that share an operand: the first warp with the same operand, a flag for that warp, and the tile index."""
+    """For each warp, the first warp with the same operand, a flag that marks such first warps, and the tile index."""
 
     first: Index
     different: NDArray[np.bool_]
@@ -71,15 +71,15 @@ class OperandSharing(NamedTuple):
 
     @staticmethod
     def of(first: Index) -> OperandSharing:
-        """Create the sharing from the first warp with the same operand, for each warp."""
+        """Create the sharing; `first` has, for each warp, the first warp with the same operand."""
         different = first == np.arange(len(first))
         return OperandSharing(first, different, (np.cumsum(different) - 1)[first])
 
 
 class OperandUnits(NamedTuple):
-    """The addresses of an operand in many warps: 16-byte units at bases[i] + plans[which[i]].
+    """The addresses of an operand in many warps: those of warp i are bases[i] + plans[which[i]].
 
-    `words` is the memory as 64-bit words, which are also the unit of bases and plans.
+    `words` is the memory as 64-bit words, and bases and plans are in words. Each entry of a plan is a 16-byte unit.
     """
 
     words: NDArray[np.uint64]
@@ -112,7 +112,7 @@ class TilePlaces(NamedTuple):
 
 @dataclass
 class PendingProduct:
-    """The products issued for the same warps and accumulators, with A and B of each instruction."""
+    """The products issued for the same warps and accumulators, with the A and B of each instruction."""
 
     kernels: KernelSelector
     accumulators: frozenset[int]
@@ -134,7 +134,7 @@ class PendingProduct:
         )
 
     def conflicts(self, other: PendingProduct) -> bool:
-        """Return True if another product uses any of these registers in any of these warps."""
+        """Return True if `other` shares at least one accumulator register and one warp with this product."""
         return bool(self.accumulators & other.accumulators) and bool(np.isin(other.rows, self.rows).any())
 
 
@@ -149,7 +149,7 @@ class PendingProducts:
         self.sharing: dict[tuple[frozenset[int], str, int], OperandSharing] = {}  # keyed by product, operand and warps
 
     def find_different(self, accumulators: frozenset[int], role: str, units: OperandUnits) -> OperandSharing:
-        """Find the warps that have the same operand; try the last answer first, because it usually holds in loops.
+        """Find the warps that have the same operand, starting from the last answer, which is usually right in loops.
 
         Equal operands may then count as different, which takes more time but does not change results.
         """
@@ -184,7 +184,7 @@ class PendingProducts:
             self.multiply(product)
 
     def multiply(self, product: PendingProduct) -> None:
-        """Multiply for all warps: in large products if they share operands, else in one product per warp."""
+        """Compute a product for all warps: as large products if warps share operands, otherwise one per warp."""
         groups = group_by_operands(first_of_all(product.a).tobytes(), first_of_all(product.b).tobytes())
         if groups is None:
             everyone = np.arange(len(product.rows))
@@ -201,7 +201,7 @@ class PendingProducts:
     def multiply_tiles(
         self, product: PendingProduct, group: Index, a: list[NDArray[Any]], b: list[NDArray[Any]]
     ) -> None:
-        """Multiply for the warps group[i, j], whose accumulators are the tiles of the output."""
+        """Compute the product of the warps group[i, j], whose accumulators are the tiles of the output."""
         rows, kernels, dtype = product.rows[group], product.kernels, code_type(product.c.dtype)
         height, width = product.c.places.shape
         tiles = np.zeros((group.shape[0], height, group.shape[1], width), dtype)
@@ -227,7 +227,7 @@ class PendingProducts:
 
 
 def code_type(dtype: np.dtype[Any]) -> np.dtype[Any]:
-    """Return the dtype in which codes are multiplied, at least 32 bits wide."""
+    """Return the dtype in which codes are multiplied, which is at least 32 bits wide."""
     return dtype if dtype.itemsize > 4 else np.dtype(np.uint32)
 
 
@@ -237,7 +237,7 @@ def are_same(places: Index, others: Index) -> bool:
 
 
 def first_of_all(parts: list[OperandCodes]) -> Index:
-    """For every warp, return the first one with the same codes in every part."""
+    """Return, for every warp, the first warp with the same codes in every part."""
     different = [part.which for part in parts]
     if all(are_same(which, different[0]) for which in different[1:]):
         return np.unique(different[0], return_index=True)[1][different[0]]
@@ -254,7 +254,7 @@ MIN_WARPS = 4
 def group_by_operands(a: bytes, b: bytes) -> list[Index] | None:
     """Group warps as [rows, columns] with one A per row and one B per column; return None if groups are too small.
 
-    `a` and `b` give, for every warp, the first one with the same A and B.
+    `a` and `b` give, for every warp, the first warp with the same A and the first warp with the same B.
     """
     columns: dict[int, dict[int, int]] = {}
     pairs = zip(*(np.frombuffer(firsts, np.int64).tolist() for firsts in (a, b)), strict=True)

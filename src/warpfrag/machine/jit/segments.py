@@ -25,7 +25,7 @@ MAX_INSTRUCTIONS = 256  # per segment; LLVM's compile time is superlinear in the
 
 @dataclass(frozen=True)
 class Segment:
-    """Instructions that run as one function; `stores` is their store count, `is_whole` requires whole warps."""
+    """Instructions that run as one function; `stores` counts their stores, and `is_whole` requires whole warps."""
 
     start: int
     end: int
@@ -35,7 +35,7 @@ class Segment:
 
 
 class GeneratedModule(NamedTuple):
-    """Segments, the text of an LLVM module with one function per segment, and the helpers that they call."""
+    """Segments, the text of an LLVM module with one function per segment, and the helpers that the functions call."""
 
     segments: list[Segment]
     text: str
@@ -89,7 +89,7 @@ def cut(
 
 
 def generate(program: Program, layout: RegisterLayout, first: int, last: int) -> GeneratedModule:
-    """Generate the LLVM module of the given blocks."""
+    """Generate the LLVM module for the blocks from instruction `first` to `last`."""
     module, helpers = ir.Module("segments"), set[Helper]()
     pieces = cut(program, layout, module, first, last)
     by_last = {segment.end - 1: code for segment, code in pieces}

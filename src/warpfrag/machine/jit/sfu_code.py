@@ -45,7 +45,7 @@ def quiet(ir: IRBuilder, a: Value) -> Value:
 
 
 def parabola(ir: IRBuilder, function: str, digits: Value) -> Value:
-    """Return the unit's result before truncation, as float64: c0 + c1 * x + c2 * square(x)."""
+    """Return the special-function unit's result before truncation, as float64: c0 + c1 * x + c2 * square(x)."""
     segment, x = ir.lshr(digits, DIGITS), ir.and_(digits, (1 << DIGITS) - 1)
     square = splat(0, 32)
     for place in range(COLUMN // 2 + 1, DIGITS):  # the digit's square and its products with lower digits
@@ -69,7 +69,7 @@ def truncate(ir: IRBuilder, units: Value) -> Value:
 
 
 def fields(ir: IRBuilder, a: Value) -> tuple[Value, Value, Value, Value]:
-    """Return the sign, magnitude, exponent field and fraction."""
+    """Return the sign, the magnitude, the exponent field and the fraction of f32 codes."""
     magnitude = ir.and_(a, MAGNITUDE)
     fraction = ir.and_(magnitude, FRACTION)
     return ir.and_(a, SIGN), magnitude, ir.lshr(magnitude, 23), fraction
@@ -85,7 +85,7 @@ def absolute_double(ir: IRBuilder, a: Value, limit: int) -> Value:
 
 
 def rcp(ir: IRBuilder, a: Value) -> Value:
-    """Return the unit's 1 / x; subnormal results are flushed to zero."""
+    """Return 1 / a as the special-function unit computes it; subnormal results are flushed to zero."""
     sign, magnitude, exponent, fraction = fields(ir, a)
     exponent_code = ir.shl(ir.sub(exponent, 127), 23)
     result = truncate(ir, parabola(ir, "rcp", ir.shl(fraction, 1)))
@@ -108,7 +108,7 @@ def _root(ir: IRBuilder, function: str, a: Value) -> tuple[Value, Value]:
 
 
 def rsqrt(ir: IRBuilder, a: Value) -> Value:
-    """Return the unit's 1 / sqrt(x); NaN for negative numbers and NaNs."""
+    """Return 1 / sqrt(a) as the special-function unit computes it; NaN for negative normal numbers and NaNs."""
     result = ir.select_where("eq", a, INFINITY, 0, ir.sub(*_root(ir, "rsqrt", a)))
     result = ir.select_where("ugt", a, INFINITY, NAN, result)
     sign, magnitude, _, _ = fields(ir, a)
@@ -116,7 +116,7 @@ def rsqrt(ir: IRBuilder, a: Value) -> Value:
 
 
 def sqrt(ir: IRBuilder, a: Value) -> Value:
-    """Return the unit's square root of x."""
+    """Return the square root of a as the special-function unit computes it."""
     result = ir.select_where("eq", a, INFINITY, INFINITY, ir.add(*_root(ir, "sqrt", a)))
     result = ir.select_where("ugt", a, INFINITY, NAN, result)
     sign, magnitude, _, _ = fields(ir, a)
@@ -124,7 +124,7 @@ def sqrt(ir: IRBuilder, a: Value) -> Value:
 
 
 def ex2(ir: IRBuilder, a: Value) -> Value:
-    """Return 2 to the power of x, as the unit computes it."""
+    """Return 2 to the power of a as the special-function unit computes it."""
     scaled = ir.fmul(absolute_double(ir, a, BELOW_256), float_splat(2.0**23))
     digits = ir.to_int(scaled, 32, signed=True)
     behind = ir.and_(digits, FRACTION)
@@ -139,7 +139,7 @@ def ex2(ir: IRBuilder, a: Value) -> Value:
 
 
 def lg2(ir: IRBuilder, a: Value) -> Value:
-    """Return the unit's base-2 logarithm of x."""
+    """Return the base-2 logarithm of a as the special-function unit computes it."""
     _, magnitude, exponent, fraction = fields(ir, a)
     whole = ir.to_float(ir.sub(exponent, 127), 64, signed=True)
     total = ir.fadd(parabola(ir, "lg2", fraction), ir.fmul(whole, float_splat(2.0**PLACES)))
@@ -170,17 +170,17 @@ def _sine(ir: IRBuilder, a: Value, quarters: int, sign: Value) -> Value:
 
 
 def sin(ir: IRBuilder, a: Value) -> Value:
-    """Return the unit's sine of x; the unit takes angles in turns."""
+    """Return the sine of a as the special-function unit computes it, from an angle in turns."""
     return _sine(ir, a, 0, ir.and_(a, SIGN))
 
 
 def cos(ir: IRBuilder, a: Value) -> Value:
-    """Return the unit's cosine of x: the sine shifted by a quarter turn."""
+    """Return the cosine of a as the special-function unit computes it: the sine shifted by a quarter turn."""
     return _sine(ir, a, 1, splat(0, 32))
 
 
 def tanh(ir: IRBuilder, a: Value) -> Value:
-    """Return the unit's hyperbolic tangent; subnormals are kept."""
+    """Return the hyperbolic tangent of a as the special-function unit computes it; subnormals are kept."""
     sign, magnitude, exponent, fraction = fields(ir, a)
     first = min(TANH_DIGITS)
     binade = ir.maximum(ir.sub(exponent, first), 0, signed=True)
@@ -201,7 +201,7 @@ def tanh(ir: IRBuilder, a: Value) -> Value:
 
 
 def rescaled(function: UnaryFunction, back: UnaryFunction) -> UnaryFunction:
-    """Return a function that scales a subnormal input up by 2**24 for the unit, and scales its result `back`."""
+    """Return `function` with subnormal inputs scaled up by 2**24; `back` undoes the scaling in their results."""
 
     def build(ir: IRBuilder, a: Value) -> Value:
         magnitude = ir.and_(a, MAGNITUDE)
@@ -213,7 +213,7 @@ def rescaled(function: UnaryFunction, back: UnaryFunction) -> UnaryFunction:
 
 
 def plain_ex2(ir: IRBuilder, a: Value) -> Value:
-    """Return 2 to the power of a; a subnormal result is computed as the square of the result for a / 2."""
+    """Return 2 to the power of a; an input below -126 is halved and the result is squared."""
     low = ir.fcmp("olt", ir.as_float(a), float_splat(-126.0, 32))
     result = ex2(ir, ir.select(low, scale(ir, a, 0.5), a))
     root = ir.as_float(result)
@@ -232,7 +232,7 @@ def plain_rcp(ir: IRBuilder, a: Value) -> Value:
 
 
 def is_large(ir: IRBuilder, magnitude: Value) -> Value:
-    """Return True if a magnitude exceeds 2**126, so that its reciprocal is subnormal or zero."""
+    """Return True if a magnitude is more than 2**126 but not a NaN, so that its reciprocal is subnormal or zero."""
     return ir.and_(ir.icmp("ugt", magnitude, TWO_TO_126), ir.icmp("ule", magnitude, INFINITY))
 
 
@@ -265,7 +265,7 @@ def call(ir: IRBuilder, name: str, function: UnaryFunction, a: Value) -> Value:
 
 
 def lower_approximate(ir: IRBuilder, attributes: Attributes, operands: Sequence[Value]) -> tuple[Value, ...] | None:
-    """Lower the f32 .approx functions; the interpreter runs the others."""
+    """Lower the f32 .approx functions; return None for other types, which the interpreter runs."""
     if attributes.types[0].name != "f32":
         return None
     functions, ending = (WITH_FTZ, "") if attributes.ftz else (WITHOUT_FTZ, ".plain")
@@ -273,7 +273,7 @@ def lower_approximate(ir: IRBuilder, attributes: Attributes, operands: Sequence[
 
 
 def quotient_factors(ir: IRBuilder, attributes: Attributes, a: Value, b: Value) -> list[Value]:
-    """Return the unit's 1 / b, and a; both are scaled first if b is large (.full) or subnormal (without ftz)."""
+    """Return 1 / b from the special-function unit, and a; a large (.full) or subnormal (no ftz) b scales both first."""
     magnitude = ir.and_(b, MAGNITUDE)
     if attributes.accuracy == "full":
         large = is_large(ir, magnitude)

@@ -44,7 +44,7 @@ TAGGED_TYPES = (I32, POINTER, I64, POINTER, I64, I64, I64, POINTER)
 
 
 class Writer(NamedTuple):
-    """The storing warp: the address of address 0's tag, its own tag, the block bits to compare, and its causes."""
+    """The storing warp: the address of address 0's tag, the warp's tag, the block bits to compare, and the causes."""
 
     shadow: ir.Value
     tag: ir.Value
@@ -56,7 +56,7 @@ class Writer(NamedTuple):
         return b.inttoptr(b.add(self.shadow, b.shl(address, 1)), POINTER)
 
     def is_foreign(self, b: IRBuilder, tags: ir.Value, masks: ir.Value | int) -> ir.Value:
-        """Return True if bytes in `masks` were stored by another warp without any ordering."""
+        """Return True if another warp stored bytes in `masks`, and no barrier or wait orders the stores."""
         mine, across = self.tag, self.across
         if isinstance(tags.type, ir.VectorType):
             mine, across = (b.broadcast(value, tags.type.count) for value in (mine, across))
@@ -79,7 +79,7 @@ class Writer(NamedTuple):
 def writer_of(
     b: IRBuilder, context: ir.Value, row: ir.Value, at: ir.Value, shadow: ir.Value, *, is_shared: bool
 ) -> Writer:
-    """Return the writer for the warp in a row."""
+    """Return the writer for the warp in row `row`."""
     tag = b.element(b.element(context, ctx.WRITERS, POINTER), row)
     has_waited = b.icmp("slt", tag, 0)
     across = b.select(has_waited, constant(I64, 0), constant(I64, 0 if is_shared else BLOCK_FIELD))

@@ -66,7 +66,7 @@ SEGMENT_FUNCTION = llvm.FunctionType(VOID, [POINTER, POINTER, POINTER, I64])
 
 
 class UnsupportedInstruction(Exception):
-    """Raised for an instruction that the interpreter must run."""
+    """Raised for an instruction that cannot be compiled, so that the interpreter must run it."""
 
 
 class WarpCode:
@@ -100,27 +100,27 @@ class WarpCode:
 
     @property
     def lanes(self) -> LaneLoop:
-        """The open loop over lanes; opened if necessary."""
+        """The open loop over lanes, which is opened if necessary."""
         if not self.is_in_loop:
             self.loops.append(LaneLoop(self.ir, self.warp, self.mask))
             self.is_in_loop = True
         return self.loops[-1]
 
     def leave(self) -> None:
-        """Leave the loop over lanes: later code is for the whole warp."""
+        """Leave the loop over lanes, so that later code is for the whole warp."""
         if self.is_in_loop:
             self.loops[-1].leave()
             self.is_in_loop = False
 
     def guard(self, inst: DecodedInstruction) -> Value | None:
-        """Return the group's lanes in which an instruction's guard holds, or None for all."""
+        """Return the group's lanes in which an instruction's guard is true, or None for all lanes."""
         if inst.guard is None:
             return None
         active = self.register(inst.guard)
         return self.ir.not_(active) if inst.guard.negated else active
 
     def collect_mask(self, inst: DecodedInstruction) -> Value:
-        """Leave the loop over lanes; return the mask of active lanes whose guard holds."""
+        """Leave the loop over lanes; return the mask of active lanes whose guard is true."""
         active = self.guard(inst)
         bits = None if active is None else self.lanes.collect(active)
         self.leave()
@@ -177,7 +177,7 @@ class WarpCode:
         return ir.load(ir.at(banks, offset, I8), typ=llvm.IntType(bits), align=min(4, bits // 8))
 
     def write(self, operand: PtxOperand, value: Value, active: Value | None, kind: Type | None = None) -> None:
-        """Write a register in the lanes whose guard holds; sign-extend signed types."""
+        """Write a register in the `active` lanes; values of signed types are sign-extended."""
         if isinstance(operand, Discard):
             return
         if isinstance(operand, VectorOperand):
@@ -195,7 +195,7 @@ class WarpCode:
         self.lanes.changed[operand.index] = operand
 
     def whole(self, operand: PtxOperand, kind: Type) -> Value:
-        """Return an operand in all lanes; this segment must not have written it yet."""
+        """Return an operand's codes in all lanes; earlier instructions of the segment must not write the operand."""
         if isinstance(operand, Immediate):
             return splat(int(operand.code(kind)), kind.bits, LANES)
         is_fitting = (
@@ -297,7 +297,7 @@ class WarpCode:
             self.write(target, value, active, kind if action.extends else None)
 
     def folded(self, inst: DecodedInstruction, action: actions.LaneOp) -> tuple[Value, ...] | None:
-        """Fold an instruction with constant operands; ptxas loads constants with arithmetic."""
+        """Return the results of an instruction with constant operands, which ptxas uses to load constants, or None."""
         if action.nan_order or not all(isinstance(operand, Immediate) for operand in inst.sources):
             return None
         operands = [
@@ -377,7 +377,7 @@ class WarpCode:
         return self.ir.resize(self.ir.add(base, place.offset), 64)
 
     def access(self, at: int, inst: DecodedInstruction, action: actions.MemoryLoad | actions.MemoryStore) -> None:
-        """Emit ld or st as a call of a helper, which moves the data or returns a fault."""
+        """Emit ld or st as a call to a helper, which moves the data or returns a fault."""
         kind, space = action.type, action.space
         if space == "cluster" or (space == "generic" and self.layout.maps_addresses):
             raise UnsupportedInstruction
@@ -409,12 +409,12 @@ class WarpCode:
             ir.call_named("end_wait", VOID, self.context, self.row, mask, constant(I64, across))
 
     def free_items(self, bits: int) -> None:
-        """Leave a loop that loads items of another size: a group must not overwrite the items of the next group."""
+        """Leave a loop that loads items of another size, so that no group overwrites the items of the next group."""
         if self.is_in_loop and self.lanes.taken - {bits}:
             self.leave()
 
     def put_lanes(self, value: Value, array: Value) -> None:
-        """Store the group's values to an array."""
+        """Store the group's values in an array."""
         size = width(value) // 8
         self.ir.store(value, self.lanes.place(array, size), min(REGISTER_ALIGN, GROUP * size))
 
@@ -528,7 +528,7 @@ class WarpCode:
             self.write_whole(target, value)
 
     def masked(self, inst: DecodedInstruction, action: actions.WarpCollective) -> None:
-        """Emit a vote of the active lanes, their mask, or the value of the first lane whose predicate holds."""
+        """Emit a vote of the active lanes, their mask, or the value of the first lane whose predicate is true."""
         ir, opcode = self.ir, inst.attributes.opcode
         if opcode == "first_value":
             self.free_items(action.sources[0].bits)
@@ -567,7 +567,7 @@ class WarpCode:
 
     @staticmethod
     def shuffled_lanes(inst: DecodedInstruction) -> tuple[list[int], list[bool]]:
-        """Return each lane's source lane in a constant shfl, and whether it is in range."""
+        """Return each lane's source lane in a shfl with constant operands, and whether that lane is in range."""
         numbers = [operand.code(TYPES["u32"]) for operand in inst.sources[1:3] if isinstance(operand, Immediate)]
         if len(numbers) != 2:
             raise UnsupportedInstruction

@@ -26,7 +26,7 @@ REDUCTIONS = {
 
 
 def vote(ir: IRBuilder, attributes: Attributes, operands: list[Value]) -> Results:
-    """Lower vote: all, any, uni, or the predicates as bits."""
+    """Lower vote, whose result is all, any or uni, or for ballot the predicates as bits."""
     bits = ir.lane_mask(operands[0])
     if attributes.operation == "ballot":
         return (ir.broadcast(bits),)
@@ -36,7 +36,7 @@ def vote(ir: IRBuilder, attributes: Attributes, operands: list[Value]) -> Result
 
 
 def match(ir: IRBuilder, attributes: Attributes, operands: list[Value]) -> Results:
-    """Lower match.any and match.all: the lanes with the same value and, for match.all, whether all lanes match."""
+    """Lower match: return the lanes with the same value and, for match.all, whether all lanes match."""
     value = operands[0]
     if attributes.operation == "all":
         same = ir.lane_mask(ir.icmp("eq", value, ir.permute(value, [0] * LANES)))
@@ -50,7 +50,7 @@ def match(ir: IRBuilder, attributes: Attributes, operands: list[Value]) -> Resul
 
 
 def reduce_lanes(ir: IRBuilder, attributes: Attributes, operands: list[Value]) -> Results | None:
-    """Lower integer redux: a reduction over all lanes."""
+    """Lower integer redux, a reduction over all lanes."""
     name = REDUCTIONS.get((attributes.operation or "", attributes.types[0].kind))
     if name is None:
         return None
@@ -58,12 +58,12 @@ def reduce_lanes(ir: IRBuilder, attributes: Attributes, operands: list[Value]) -
 
 
 def elect(_ir: IRBuilder, _attributes: Attributes, _operands: list[Value]) -> Results:
-    """Lower elect: the number of the first lane, and the predicate that selects it."""
+    """Lower elect: return the number of the first lane, and a predicate that is True only in that lane."""
     return splat(0, 32, LANES), integers((lane == 0 for lane in range(LANES)), 1)
 
 
 def active_lanes(_ir: IRBuilder, _attributes: Attributes, _operands: list[Value]) -> Results:
-    """Lower activemask: all lanes."""
+    """Lower activemask, whose result is all lanes."""
     return (splat(EVERYONE, 32, LANES),)
 
 
@@ -81,7 +81,7 @@ MASKED = {"activemask", "first_lane", "first_value", "vote"}
 
 
 def is_masked(inst: DecodedInstruction) -> bool:
-    """Return True for an operation that is compiled for any mask of active lanes."""
+    """Return True for an operation that is compiled for arbitrary masks of active lanes."""
     action = inst.action
     return isinstance(action, actions.WarpCollective) and not action.synced and inst.attributes.opcode in MASKED
 
@@ -117,7 +117,7 @@ def fragment_elements(matrix: int, *, trans: bool) -> list[int]:
 
 
 def group_events(inst: DecodedInstruction) -> list[int | None]:
-    """Return an instruction's effects on cp.async or wgmma groups: None closes a group, n waits until n are pending.
+    """Return an instruction's effects on cp.async or wgmma groups: None closes one; n waits until n are pending.
 
     fence.proxy.async, which concerns no group, has one effect.
     """

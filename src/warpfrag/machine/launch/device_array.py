@@ -22,7 +22,7 @@ from warpfrag.machine.launch.host_arrays import as_bytes, as_host_array
 
 
 class DeviceArray:
-    """An array at a fixed address of global memory; a list of arrays becomes the table of their addresses.
+    """An array at a fixed address in global memory; a list of arrays becomes the table of their addresses.
 
     It uses the array's own memory, which changes in place. Store `address` wherever kernels read pointers:
 
@@ -81,7 +81,7 @@ class AddressSpace:
         self.longest = 0  # the longest array, in bytes
 
     def place(self, array: DeviceArray) -> int:
-        """Return a new address; addresses are never reused, so a stale address refers to no array."""
+        """Register an array and return its address, which is never reused, so a stale address refers to no array."""
         with self.lock:
             address, size = self.end, len(array.data)
             self.end += -(-(max(1, size) + state_spaces.ALIGNMENT) // state_spaces.ALIGNMENT) * state_spaces.ALIGNMENT

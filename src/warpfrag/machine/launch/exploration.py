@@ -51,7 +51,7 @@ class Exploration:
 def explore(memory: DeviceMemory, before: list[NDArray[Any]], runs: int, run: Callable[[int], str]) -> Exploration:
     """Run a launch with `runs` seeds from its initial memory, then restore its final memory.
 
-    `run(seed)` runs the launch on the memory and returns the error that ended it, or None.
+    `run(seed)` runs the launch on the memory and returns the error that ended it, or "".
     """
     buffers = memory.writable_buffers()
     names = [allocation.name for allocation in memory.allocations if allocation.writable]

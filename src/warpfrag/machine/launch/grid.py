@@ -119,7 +119,7 @@ class Work:
         screen: LaunchScreen | None = None,
         batch_of: Callable[[LaunchPart], WarpBatch] | None = None,
     ) -> None:
-        """Prepare the work; `checks`, a `screen` or a function replaces the engine's batch class."""
+        """Prepare to run waves; `screen`, `checks` or `batch_of` replaces the engine's batch class."""
         self.program = program if compiled is None else compiled.program
         self.config, self.memory, self.compiled = config, memory, compiled
         self.checks, self.screen = checks, screen
@@ -207,7 +207,7 @@ class Work:
         self.failure = min(failed, key=itemgetter(0), default=None)
 
     def run_waves(self, waves: Waves, threads: int | None, progress: Progress | None) -> Work:
-        """Run all waves; an interrupt raises an error with the progress."""
+        """Run all waves; a KeyboardInterrupt is raised again with a note about the progress."""
         try:
             self.run_all(waves, threads, progress)
         except KeyboardInterrupt as error:
@@ -237,7 +237,7 @@ def is_ordered(inst: DecodedInstruction) -> bool:
 
 
 def is_alone(inst: DecodedInstruction) -> bool:
-    """Return True if an instruction requires a single core: it prints, or waits for other blocks' stores."""
+    """Return True if an instruction requires a single core: a driver call, or a load that waits for other blocks."""
     action = inst.action
     return isinstance(action, SystemCall) or (
         isinstance(action, MemoryLoad) and action.polls and action.space in {"global", "generic"}

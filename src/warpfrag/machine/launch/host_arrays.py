@@ -55,7 +55,7 @@ def _foreign(value: object, label: str) -> NDArray[Any] | None:
     if kind.library == "torch":
         return _tensor(value, kind.device, label)
     if kind.on_gpu or hasattr(value, "__cuda_array_interface__"):
-        raise InvalidOperand(f"{label}: expected an array in host memory, got one in GPU memory: copy it first")
+        raise InvalidOperand(f"{label}: expected an array in host memory, got one in GPU memory; copy it first")
     if isinstance(value, np.generic):
         return None
     if hasattr(value, "__dlpack__") and hasattr(value, "__dlpack_device__"):
@@ -74,13 +74,13 @@ def _foreign(value: object, label: str) -> NDArray[Any] | None:
 def _tensor(tensor: Any, device: str, label: str) -> NDArray[Any]:  # noqa: ANN401 # PyTorch's, if it is installed
     """Return the bytes of a PyTorch tensor of any dtype."""
     if device != "cpu":
-        raise InvalidOperand(f"{label}: expected a tensor in host memory, got one on {device}: .cpu() copies it")
+        raise InvalidOperand(f"{label}: expected a tensor in host memory, got one on {device}; call .cpu()")
     if str(tensor.layout) != "torch.strided" or tensor.is_conj() or tensor.is_neg():
         raise InvalidOperand(f"{label}: expected a dense tensor, got a sparse or conjugated one")
     if not tensor.is_contiguous():
         strides, shape = tuple(tensor.stride()), tuple(tensor.shape)
         raise InvalidOperand(
-            f"{label}: expected a contiguous tensor, got strides {strides} for shape {shape}: .contiguous() copies it"
+            f"{label}: expected a contiguous tensor, got strides {strides} for shape {shape}; call .contiguous()"
         )
     count = tensor.numel() * tensor.element_size()
     if not count:

@@ -1,7 +1,7 @@
-"""A launch with checks, in compiled code if that proves it clean, else in the interpreter.
+"""Launches with checks, which run in compiled code if that proves them clean, else in the interpreter.
 
-A kernel that is not compiled yet is interpreted until that has taken as long as compiling it. Each run starts with the
-memory contents from before the launch.
+A kernel that is not compiled yet is interpreted until that has taken as long as compiling would. Each run starts with
+the memory contents from before the launch.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class InstrumentedLaunch:
         self.before = [(buffer, buffer.copy()) for buffer in changed]
 
     def run(self, waves: Waves, threads: int | None, progress: Progress | None) -> Work:
-        """Run all waves; `threads` is for compiled code without a screen."""
+        """Run all waves; `threads` applies only to compiled code without a screen."""
         screen = self.screen
         if screen is None:
             return self.interpret(waves, progress)

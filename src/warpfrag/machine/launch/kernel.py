@@ -136,7 +136,7 @@ class Kernel:
     """An entry of a module, ready to launch."""
 
     def __init__(self, program: Program, module: KernelModule) -> None:
-        """Create a kernel; machine code is generated after it has run long enough."""
+        """Create a kernel; host machine code is generated only after the kernel has run long enough."""
         self.program, self.module = program, module
 
     def __reduce__(self) -> tuple[object, ...]:
@@ -345,12 +345,12 @@ class Kernel:
     def judge(
         self, config: LaunchConfig, memory: DeviceMemory, waves: Waves, progress: Progress | None
     ) -> Judgement:  # fmt: skip
-        """Run a launch, and find the reasons why its order may change the result; machine code overrides this."""
+        """Run a launch and find reasons why its order may change the result; overridden for machine code."""
         del config, memory, waves, progress
         return Judgement()
 
     def uncompared(self, work: Work) -> tuple[str, ...]:
-        """Return a reason for every executed spelling that was not compared; machine code overrides this."""
+        """Return a reason for each executed spelling that was not compared with a GPU; overridden for machine code."""
         del work
         return ()
 

@@ -28,7 +28,7 @@ SHOWN = 4  # number of arrays listed in a repr
 
 @dataclass(frozen=True)
 class Unwritten:
-    """An array argument with undefined contents, as from `np.empty`: the check "uninitialised" marks it.
+    """An array argument whose contents are undefined, as from `np.empty`, for the check "uninitialised".
 
     >>> import numpy as np
     >>> Unwritten(np.empty(4, np.float32)).array.shape
@@ -39,7 +39,7 @@ class Unwritten:
 
 
 class GlobalMemory:
-    """Arrays at given addresses of global memory; a launch reads them there and updates them in place.
+    """Arrays at given addresses in global memory; a launch reads them there and updates them in place.
 
     >>> import numpy as np
     >>> GlobalMemory({0x7F00_0000_0000: np.zeros(4, np.float32), 0x7F00_0000_1000: np.zeros(2, np.float64)})
@@ -72,7 +72,7 @@ class GlobalMemory:
 
 
 class RawArguments(TypedDict, total=False):
-    """The arguments of a launch as a driver passes them."""
+    """The arguments of a launch as the driver passes them."""
 
     params: bytes
     """All parameters as bytes, at the offsets that `Kernel.parameters` gives; they replace `args`."""
@@ -217,7 +217,7 @@ class Arguments:
         return self._known[place]
 
     def _is_pointer(self, array: NDArray[Any], parameter: Parameter) -> bool:
-        """Return True if an array is passed as a pointer, that is, unless it contains exactly a struct's bytes."""
+        """Return True if an array is passed as a pointer, which is so unless it contains exactly a struct's bytes."""
         is_pointer_sized = parameter.size == parameter.align == self.pointer_size
         return not parameter.is_array or (is_pointer_sized and array.nbytes != parameter.size)
 
@@ -285,7 +285,7 @@ def _address(value: object) -> int:
 
 
 def short_name(name: str, kernel: str) -> str:
-    """Return a parameter's name for messages: nvcc uses the mangled name of the kernel and a number.
+    """Return a parameter's name for messages, without the mangled kernel name with which nvcc begins it.
 
     >>> short_name("_Z6saxpyifPKfPf_param_2", "_Z6saxpyifPKfPf"), short_name("out", "scale")
     ('param 2', 'out')
@@ -300,7 +300,7 @@ def _scalar(value: object, number: int, parameter: Parameter, pointer_size: int)
     if value is None:
         if parameter.size != pointer_size:
             raise InvalidOperand(
-                f"{label}: None is a null pointer of {pointer_size} bytes, expected {parameter.size} bytes"
+                f"{label}: expected {parameter.size} bytes, got None, a null pointer of {pointer_size} bytes"
             )
         return bytes(pointer_size)
     if isinstance(value, bytes):
@@ -312,7 +312,7 @@ def _scalar(value: object, number: int, parameter: Parameter, pointer_size: int)
     else:
         raise InvalidOperand(f"{label}: expected an array, a number, bytes or None, got {quote(value)}")
     if len(data) != parameter.size:
-        raise InvalidOperand(f"{label}: expected {parameter.size} bytes, got {len(data)} of {quote(value)}")
+        raise InvalidOperand(f"{label}: expected {parameter.size} bytes, got {quote(value)}, which has {len(data)}")
     return data
 
 

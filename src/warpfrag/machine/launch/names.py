@@ -19,7 +19,7 @@ ANONYMOUS = "(anonymous namespace)"
 
 @lru_cache(4096)
 def readable(name: str) -> str:
-    """Return the C++ name of a mangled name; any other name is returned unchanged."""
+    """Return a mangled name in C++ form; any other name is returned unchanged."""
     if not name.startswith("_Z") or len(name) > MAX_LENGTH:
         return name
     try:

@@ -54,7 +54,7 @@ class LaunchOptions:
     """Called with the number of finished blocks and the number of all blocks."""
 
     def __post_init__(self) -> None:
-        """Reject invalid numbers."""
+        """Raise InvalidOperand for invalid options."""
         explore = self.explore
         if isinstance(explore, bool) or not isinstance(explore, int | np.integer) or explore < 0:
             raise InvalidOperand(f"expected explore to be a number of runs, got {quote(explore)}")
@@ -143,7 +143,7 @@ def chosen_level(level: str) -> str:
 
 
 def check_choice(name: str, values: Sequence[object], known: tuple[str, ...]) -> None:
-    """Raise InvalidOperand unless every value is known."""
+    """Raise InvalidOperand unless every value is in `known`."""
     for value in values:
         if not isinstance(value, str) or value not in known:
             raise InvalidOperand(f"expected {name} to be one of {', '.join(known)}, got {quote(value)}")
@@ -208,6 +208,6 @@ def check_resident(config: LaunchConfig, shared_bytes: int) -> None:
     x, y, z = config.grid
     if x * y * z > MULTIPROCESSORS * per_multiprocessor:
         raise InvalidOperand(
-            f"a cooperative launch needs all blocks at once: an H200 holds {MULTIPROCESSORS} x {per_multiprocessor}"
+            f"a cooperative launch needs all blocks at once: an H200 can hold {MULTIPROCESSORS} x {per_multiprocessor}"
             f" blocks of {config.threads} threads and {shared_bytes} bytes of shared memory, got a grid of {x * y * z}"
         )

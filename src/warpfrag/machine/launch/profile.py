@@ -34,7 +34,7 @@ class LineProfile(NamedTuple):
     tensor_operations: int = 0
 
     def plus(self, other: LineProfile) -> LineProfile:
-        """Return the sum of two counts, with this one's name."""
+        """Return the sum of this row and `other`, with this row's name."""
         return self._replace(**{name: getattr(self, name) + getattr(other, name) for name in COLUMNS})
 
 

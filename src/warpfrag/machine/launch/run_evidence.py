@@ -63,7 +63,7 @@ def launch_evidence(program: Program, arch: str, address_size: int) -> dict[str,
 
 
 def causes_of(inst: DecodedInstruction, bits: int, arch: str) -> list[InexactCause]:
-    """Return the causes of uncertainty that were recorded for an instruction, on an architecture."""
+    """Return the recorded causes of uncertainty that apply to an instruction on an architecture."""
     if not bits:
         return []
     causes = InexactCause(bits)
@@ -118,5 +118,5 @@ def _row_evidence(inst: DecodedInstruction, row: OpcodeRow, arch: str) -> Eviden
 
 
 def _arithmetic_of(arch: str) -> str:
-    """Return the architecture whose arithmetic a target has, or the target itself if it is older than the table."""
+    """Return the architecture whose arithmetic a target uses, or the target itself if it is older than the table."""
     return targets()[arch].arch if arch in targets() else arch

@@ -53,7 +53,9 @@ class Symbols(Mapping[str, "Array"]):
         try:
             memory[...] = values.address if isinstance(values, DeviceArray) else values
         except (ValueError, TypeError, OverflowError) as error:
-            raise InvalidOperand(f"{readable(symbol)}, {memory.dtype} of shape {memory.shape}: {error}") from None
+            raise InvalidOperand(
+                f"cannot assign to {readable(symbol)}, {memory.dtype} of shape {memory.shape}: {error}"
+            ) from None
         self._targets.pop(symbol, None)
         if isinstance(values, DeviceArray):
             self._targets[symbol] = values

@@ -160,7 +160,7 @@ class TensorMap:
         row = self.fields.box_shape[0] * self.fields.element.bytes
         if row != (self.fields.swizzle or tensor_map.GRANULE):
             expected = self.fields.swizzle or tensor_map.GRANULE
-            raise InvalidOperand(f"expected a box whose rows have {expected} bytes, those of its swizzle, got {row}")
+            raise InvalidOperand(f"expected a box with rows of {expected} bytes, the width of its swizzle; got {row}")
         return Descriptor(start=start, stride=CORE_ROWS * row, swizzle=self.fields.swizzle)
 
     def encode(self, address: int) -> bytes:
@@ -180,7 +180,7 @@ def _tensor(
     dtype: str | None,
     interleave: int,
 ) -> tuple[list[int], list[int], tensor_map.TensorElement]:
-    """Return the tensor's extents, strides in bytes and type, in NumPy's order; it must be inside the array.
+    """Return the tensor's extents, strides in bytes and type, in NumPy's order; the tensor must be inside the array.
 
     The innermost stride is an element, or with `interleave` the slice of channels of a pixel.
     """
@@ -200,7 +200,7 @@ def _tensor(
     if dims is None and interleave:
         if not shape or shape[-1] * element.bytes != interleave:
             last = shape[-1] * element.bytes if shape else 0
-            raise InvalidOperand(f"expected a last axis of {interleave} bytes, the channels of a slice, got {last}")
+            raise InvalidOperand(f"expected a last axis of {interleave} bytes (the channels of a slice), got {last}")
         shape = shape[:-1]
     if not 1 <= len(shape) <= 5:
         raise InvalidOperand(f"expected an array of one to five axes, got {len(shape)}")
@@ -210,7 +210,7 @@ def _tensor(
     pitches = dense if strides is None else _numbers("strides", strides, len(shape))
     if pitches[-1] != inner:
         label = "a slice" if interleave else "an element"
-        raise InvalidOperand(f"expected the innermost stride to be {label} of {inner} bytes, got {pitches[-1]}")
+        raise InvalidOperand(f"expected an innermost stride of {inner} bytes, the size of {label}; got {pitches[-1]}")
     if not isinstance(array, DeviceArray):
         as_bytes(array, "the array of a tensor map")  # rejects arrays that are not contiguous
     reach = sum((extent - 1) * pitch for extent, pitch in zip(shape, pitches, strict=True)) + inner

@@ -28,7 +28,7 @@ MULTIMEM = "multimem needs a multicast object of several GPUs, and only one GPU 
 
 
 def reduction(name: str, ptx_type: Type, space: StateSpace) -> actions.CodeFunction:
-    """Return the element-wise function of a bulk reduction, which is that of `red`."""
+    """Return the element-wise function of a bulk reduction, which is the same as for `red`."""
     return update_of(Attributes(name, "red", (ptx_type,), operation=name, space=space))
 
 
@@ -61,7 +61,7 @@ def _replace(attributes: Attributes) -> actions.TensorMapReplace:
 
 
 def _map_address(attributes: Attributes) -> actions.LaneOp:
-    """mapa: return the address in another block, with that block's rank relative to this block."""
+    """Return the action of mapa, whose result is an address in another block: its rank is stored xor this block's."""
     ptx_type = attributes.types[0]
 
     def run(a: Codes, rank: Codes, own: Codes) -> Codes:
@@ -72,7 +72,7 @@ def _map_address(attributes: Attributes) -> actions.LaneOp:
 
 
 def _block_rank(attributes: Attributes) -> actions.LaneOp:
-    """getctarank: return the block rank in an address."""
+    """Return the action of getctarank, whose result is the block rank in an address."""
     ptx_type = attributes.types[0]
 
     def run(a: Codes, own: Codes) -> Codes:

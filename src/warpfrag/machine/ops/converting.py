@@ -93,7 +93,7 @@ def _tf32(attributes: Attributes) -> LaneOp:
 
 
 def _pack_pair(attributes: Attributes) -> LaneOp:
-    """Convert two f32 to a packed pair; the first is the upper half."""
+    """Return the action that converts two f32 values to a packed pair, with the first in the upper half."""
     target, source = attributes.types
     style, satfinite = style_of(attributes), attributes.satfinite
 
@@ -106,7 +106,7 @@ def _pack_pair(attributes: Attributes) -> LaneOp:
 
 
 def _repack(attributes: Attributes) -> LaneOp:
-    """Convert a packed pair to another format."""
+    """Return the action that converts a packed pair to another format."""
     target, source = attributes.types
     style, satfinite = style_of(attributes), attributes.satfinite
 
@@ -124,7 +124,7 @@ def _join(pieces: list[Codes], target: Type) -> Codes:
 
 
 def _saturate_pack(attributes: Attributes) -> LaneOp:
-    """cvt.pack: clamp two integers and pack them below c."""
+    """Return the action of cvt.pack, which clamps two integers and packs them into the bits below c."""
     kind, bits = attributes.narrow or ("u", 16)
     low, high = to.limits(kind, bits)
 
@@ -149,7 +149,7 @@ def _to_generic(attributes: Attributes) -> LaneOp | Refused:
 
 
 def _is_in_space(attributes: Attributes) -> LaneOp:
-    """Return True if an address is in a space; on an H200, entry parameters are also global but constants are not."""
+    """Return the action of isspacep; on an H200, entry parameters are also global, but constants are not."""
 
     def is_in(a: Codes, ranges: list[tuple[int, int]]) -> Codes:
         return np.logical_or.reduce([(a >= np.uint64(start)) & (a < np.uint64(start + size)) for start, size in ranges])

@@ -49,7 +49,7 @@ def shuffle(mask: Mask | None, a: Codes, b: Codes, c: Codes, *_members: Codes, m
 
 
 def vote(mask: Mask, a: Codes, *_members: Codes, mode: str) -> Codes:
-    """vote: return all, any or uni, or the predicates as bits."""
+    """vote: return the result of all, any or uni, or for ballot the predicates as bits."""
     if mode == "ballot":
         return ballot(mask & a)
     every, some = np.all(a | ~mask, axis=1, keepdims=True), np.any(a & mask, axis=1, keepdims=True)
@@ -58,13 +58,13 @@ def vote(mask: Mask, a: Codes, *_members: Codes, mode: str) -> Codes:
 
 
 def match_any(mask: Mask, a: Codes, _members: Codes) -> Codes:
-    """match.any: return the lanes with the same value."""
+    """match.any: return, for each lane, a mask of the lanes with the same value."""
     same = (a[:, :, None] == a[:, None, :]) & mask[:, None, :]
     return np.bitwise_or.reduce(np.where(same, BIT, np.uint32(0)), axis=2)
 
 
 def match_all(mask: Mask, a: Codes, _members: Codes) -> tuple[Codes, Codes]:
-    """match.all: return all lanes and True if their values are equal, else zero and False."""
+    """match.all: return a mask of all lanes and True if their values are equal, else zero and False."""
     first = np.take_along_axis(a, mask.argmax(axis=1)[:, None], axis=1)
     same = ((a == first) | ~mask).all(axis=1)[:, None]
     return np.where(same, ballot(mask), np.uint32(0)), np.repeat(same, 32, axis=1)
@@ -73,7 +73,7 @@ def match_all(mask: Mask, a: Codes, _members: Codes) -> tuple[Codes, Codes]:
 def reduce_lanes(
     mask: Mask, a: Codes, _members: Codes, *, name: str, ptx_type: Type, style: floats.FloatModifiers
 ) -> Codes:
-    """redux: reduce all lanes to one value."""
+    """redux: reduce the values of all participating lanes to one value."""
     if ptx_type.is_float:
         total = np.full((len(a), 1), CANONICAL_NANS["f32"], np.uint32)
         started = np.zeros((len(a), 1), np.bool_)
@@ -97,7 +97,7 @@ def reduce_lanes(
 
 
 def elect(mask: Mask, _members: Codes) -> tuple[Codes, Codes]:
-    """elect: return the first lane's number, and the predicate that is True in it."""
+    """elect: return the number of the first participating lane, and a predicate that is True only in that lane."""
     first = mask.argmax(axis=1).astype(np.uint32)[:, None]
     return np.repeat(first, 32, axis=1), first == LANE_NUMBERS
 

@@ -64,7 +64,7 @@ def rounded(count: int, function: CodeFunction) -> Binder:
 
 
 def _mixed(count: int, function: CodeFunction) -> Binder:
-    """Return a binder for f32 add, sub and fma whose first sources are f16 or bf16."""
+    """Return a binder for f32 add, sub and fma whose sources, except the last, are f16 or bf16."""
 
     def make(attributes: Attributes) -> LaneOp:
         wide, narrow = attributes.types
@@ -79,7 +79,7 @@ def _mixed(count: int, function: CodeFunction) -> Binder:
 
 
 def _sign(attributes: Attributes) -> LaneOp:
-    """abs and neg: arithmetic operations, which do not preserve NaN bits."""
+    """Return the action of abs or neg, which are arithmetic operations and may change the bits of a NaN."""
     ptx_type = attributes.types[0]
 
     def run(a: Codes) -> Codes:
@@ -111,13 +111,13 @@ def _test(attributes: Attributes) -> LaneOp:
 
 
 def _unit(attributes: Attributes) -> LaneOp:
-    """ex2.approx and similar f32 functions."""
+    """Return the action of ex2.approx or another approximate f32 function."""
     function = getattr(approximate_functions, attributes.opcode)
     return LaneOp((F32,), (F32,), partial(function, ftz=attributes.ftz))
 
 
 def _narrow_unit(attributes: Attributes) -> LaneOp:
-    """ex2 and tanh for f16 and bf16."""
+    """Return the action of ex2 or tanh for f16 or bf16."""
     ptx_type = attributes.types[0]
     return LaneOp(
         (ptx_type,),
@@ -130,7 +130,7 @@ def _narrow_unit(attributes: Attributes) -> LaneOp:
 
 
 def _unit_f64(attributes: Attributes) -> LaneOp:
-    """rcp and rsqrt for f64."""
+    """Return the action of rcp or rsqrt for f64."""
     if attributes.opcode == "rcp":
         return LaneOp((F64,), (F64,), partial(approximate_functions.upper, special_functions.rcp))
     return LaneOp((F64,), (F64,), partial(approximate_functions.rsqrt64, ftz=attributes.ftz))
@@ -152,7 +152,7 @@ ARITHMETIC: tuple[tuple[Types, str, Modifier, dict[str, Modifier]], ...] = (
 
 
 def _contractible(opcode: str, function: CodeFunction) -> list[OpcodeRow]:
-    """Rows for add, sub or mul; without a rounding mode, they round to nearest even and may be contracted."""
+    """Return the rows for add, sub or mul, which may be contracted if their text has no rounding mode."""
     bind = rounded(2, function)
     rows: list[OpcodeRow] = []
     for types, source, rounding, others in ARITHMETIC:
@@ -164,7 +164,7 @@ def _contractible(opcode: str, function: CodeFunction) -> list[OpcodeRow]:
 
 
 def _out_of_bounds(attributes: Attributes) -> LaneOp:
-    """fma.oob: return zero if a factor is the NaN that tensor copies use as fill value, of either sign."""
+    """Return the action of fma.oob, which gives zero if a factor is the fill NaN of tensor copies, with either sign."""
     ptx_type, style = attributes.types[0], style_of(attributes)
 
     def part(a: Codes, b: Codes, c: Codes) -> Codes:

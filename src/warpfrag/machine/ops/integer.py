@@ -62,7 +62,7 @@ def _subtract(attributes: Attributes) -> CodeFunction:
 
 
 def product(attributes: Attributes) -> tuple[Type, CodeFunction]:
-    """Return the type of a product and its function: the low half, the high half or the full width."""
+    """Return a product's type, and the function that computes its low half, its high half or its full width."""
     ptx_type = attributes.types[0]
     half = attributes.half
     if half == "wide":
@@ -83,13 +83,13 @@ def _multiply_add(attributes: Attributes) -> LaneOp:
     wide, multiply = product(attributes)
     if attributes.sat:
         if attributes.half != "hi" or ptx_type != S32:
-            raise NotModelled("mad.sat is for .hi.s32")
+            raise NotModelled("mad.sat is modelled only for .hi.s32")
         return LaneOp((wide,), (ptx_type, ptx_type, wide), lambda a, b, c: on.add_saturated(multiply(a, b), c))
     return LaneOp((wide,), (ptx_type, ptx_type, wide), lambda a, b, c: multiply(a, b) + c)
 
 
 def _carried(attributes: Attributes) -> LaneOp:
-    """add, sub and mad with a carry in (the c of addc) or a carry out (.cc)."""
+    """Return the action of add, sub or mad with a carry in (the c of addc) or a carry out (.cc)."""
     ptx_type = attributes.types[0]
     takes, gives = attributes.carry_in, attributes.carry_out
     step = on.subtract_borrow if attributes.opcode in {"sub", "subc"} else on.add_carry
@@ -216,7 +216,7 @@ def _dot(attributes: Attributes) -> LaneOp:
 
 
 def _extend(attributes: Attributes) -> LaneOp:
-    """szext: sign-extend or zero-extend from a bit position."""
+    """Return the action of szext, which sign-extends or zero-extends from a bit position."""
     ptx_type = attributes.types[0]
     return LaneOp((ptx_type,), (ptx_type, U32), partial(on.extend, kind=ptx_type.kind, wrap=attributes.wraps))
 

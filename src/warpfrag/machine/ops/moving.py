@@ -37,7 +37,7 @@ def _store(attributes: Attributes) -> actions.MemoryStore:
 
 
 def _global_sum(ptx_type: Type) -> actions.CodeFunction:
-    """Add in global memory, in the L2 unit: f32 subnormals are flushed; an f64 NaN is kept, preferably the operand's.
+    """Return the add of global atomics, which flush f32 subnormals and keep an f64 NaN, preferably the operand's.
 
     (Measured on an H200.)
     """
@@ -53,7 +53,7 @@ def _global_sum(ptx_type: Type) -> actions.CodeFunction:
 
 
 def _loop_sum(ptx_type: Type) -> actions.CodeFunction:
-    """Add in shared and local memory: a cas loop, with memory as the second operand of an ordinary add."""
+    """Return the add of shared and local atomics: a cas loop that takes memory as the second operand of an add."""
     return by_parts(ptx_type, lambda a, b: floats.add(ptx_type.element, FloatModifiers(), b, a))
 
 

@@ -62,7 +62,7 @@ _find_kept = lru_cache(4096)(_decode)
 
 
 def rebind(opcode: DecodedOpcode, space: StateSpace) -> DecodedOpcode:
-    """Return the same opcode with a state space other than the one written."""
+    """Return the opcode with `space` instead of the state space in its text."""
     return _find_in_space(opcode.attributes.name, opcode.attributes.operand_count, space)
 
 
@@ -89,7 +89,7 @@ class Compared:
 
 @lru_cache(1)
 def compared() -> Compared:
-    """Return the compared spellings, read once."""
+    """Return the compared spellings; the file is read once."""
     head, *names = gzip.decompress(TABLE.read_bytes()).decode("ascii").splitlines()
     gpu, driver, arch, threads = head.split(",")
     return Compared(gpu, driver, arch, int(threads), frozenset(names))

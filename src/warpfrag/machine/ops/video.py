@@ -47,7 +47,7 @@ def _limits(ptx_type: Type, bits: int) -> tuple[int, int]:
 
 
 def _by_parts(attributes: Attributes) -> LaneOp:
-    """Apply an operation to each part of a and b; with .add, return the sum of the parts plus c."""
+    """Return the action that applies an operation to each part of a and b; with .add, it sums the parts and c."""
     count = int(attributes.opcode[-1])
     bits = 32 // count
     comparison = attributes.comparison
@@ -105,7 +105,7 @@ WRAP_ABOVE = {("vadd", "u32", "s32", "u32"), ("vadd", "u32", "u32", "s32"), ("vs
 
 
 def _scalar(attributes: Attributes) -> LaneOp | Refused:
-    """Apply one operation to the selected parts; then a second one with c, or insert the result into c."""
+    """Return the action for selected parts of a and b; its result is combined with c, or inserted into c."""
     if _departs(attributes):
         return Refused(f"{attributes.name} is not modelled: {DEPARTURE}")
     second, operation = attributes.operation, _scalar_operation(attributes)
@@ -131,7 +131,7 @@ def _scalar(attributes: Attributes) -> LaneOp | Refused:
 
 
 def _multiply_add(attributes: Attributes) -> LaneOp | Refused:
-    """vmad: return the low word of the product of two parts, plus c."""
+    """Return the action of vmad, which computes the low word of the product of two parts plus c."""
     if attributes.sat or attributes.shift_right:
         return Refused(f"{attributes.name} is not modelled: {DEPARTURE}")
     kinds = attributes.types[1:]

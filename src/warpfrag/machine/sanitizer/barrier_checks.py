@@ -26,7 +26,7 @@ class BarrierCheck(InstructionObserver):
     """Checks the barriers of the blocks in a batch."""
 
     def __init__(self, state: WarpBatch, collector: FindingCollector) -> None:
-        """Record which lanes are threads: a block's last warp may be partial."""
+        """Record which lanes are threads, because a block's last warp may be partial."""
         super().__init__(state, collector)
         self.threads = state.alive.copy()
         self.counts: dict[tuple[int, int], tuple[int, int]] = {}  # expected threads and line, keyed by block and number
@@ -74,13 +74,13 @@ class MbarrierLifetimes(InstructionObserver):
         self.preceding = np.zeros(len(state.memory.shared) // OBJECT_BYTES + 1, np.int64)  # valid mbarriers before each
 
     def mbarrier_initialised(self, cell: int, thread: int) -> None:
-        """Report mbarrier.init of a valid mbarrier; if threads wait for it, the launch ends with an error."""
+        """Report mbarrier.init on a valid mbarrier that is not in use; on one in use, the launch ends with an error."""
         if cell in self.valid and not self.state.mbarriers.use_of(cell):
             self.report_object(cell, thread, f", is initialised again: {EXPECTED}")
         self.keep(cell, self.access_by(thread))
 
     def mbarrier_invalidated(self, cell: int, thread: int) -> None:
-        """Report mbarrier.inval of an mbarrier that is not valid."""
+        """Report mbarrier.inval on an mbarrier that is not valid."""
         if cell not in self.valid:
             self.report_object(cell, thread, ": expected an initialised mbarrier")
         self.keep(cell, None)
@@ -101,7 +101,7 @@ class MbarrierLifetimes(InstructionObserver):
         self.overwrite(buffer, offsets, size, np.full(len(offsets), thread))
 
     def overwrite(self, buffer: Bytes, offsets: Numbers, size: int, threads: Numbers) -> None:
-        """Report valid mbarriers in bytes that are overwritten; they become invalid."""
+        """Report valid mbarriers whose bytes are overwritten, and mark them as invalid."""
         if not self.valid or buffer is not self.state.memory.shared:
             return
         first, end = offsets // OBJECT_BYTES, (offsets + size - 1) // OBJECT_BYTES + 1

@@ -53,7 +53,7 @@ class LaunchChecks:
         return bool(ORDER_CHECKS & set(self.checks))
 
     def marks(self, memory: DeviceMemory) -> dict[int, NDArray[np.uint8]]:
-        """The marks of arrays that the caller declared unwritten."""
+        """Return the marks of the arrays that the caller declared unwritten, by the array's id."""
         if self.unwritten is None:
             marked = [allocation.data for allocation in memory.allocations if allocation.is_unwritten]
             self.unwritten = {id(data): np.full(len(data), MARK) for data in marked}
@@ -134,7 +134,7 @@ class CheckedWarpBatch(WarpBatch):
         self.checks.collector.add(KernelFinding(fault.kind, inst.line, text, block=block, thread=thread))
 
     def schedule_next(self) -> bool:
-        """Give lanes a time slice; return False if all have exited or the launch is stopped."""
+        """Give lanes a time slice; return False if all lanes have exited or the launch is stopped."""
         self.checks.is_stopped = self.checks.is_stopped or self.checks.stops(self.checks.order.now)
         return not self.checks.is_stopped and super().schedule_next()
 

@@ -37,7 +37,7 @@ RECORDS = 1 << 21  # slots of a global-memory vector; large arrays have fewer
 
 
 def nature_of(inst: int, flags: int, level: int, size: int) -> int:
-    """Pack an instruction index and a nature into one number."""
+    """Pack an instruction index, and an access's flags, scope level and size, into one integer."""
     return inst << INST_SHIFT | size.bit_length() - 1 << SIZE_SHIFT | level << SCOPE_SHIFT | flags
 
 
@@ -57,7 +57,7 @@ class Accesses:
 
     @staticmethod
     def none(*shape: int) -> Accesses:
-        """Return empty records for `count` cells."""
+        """Return empty records in arrays of the given shape."""
         types = (np.int64, np.int32, np.int32, np.int64, np.uint32, np.int32)
         return Accesses(*(np.zeros(shape, dtype) for dtype in types))
 
@@ -70,12 +70,12 @@ class Accesses:
         return Accesses(*(part[index] for part in self.arrays()))
 
     def put(self, index: Any, new: Accesses) -> None:  # noqa: ANN401 (any index of an array)
-        """Record accesses."""
+        """Store the accesses `new` at the selected index."""
         for part, values in zip(self.arrays(), new.arrays(), strict=True):
             part[index] = values
 
     def split(self, parts: int) -> Accesses:
-        """Return the accesses for smaller cells."""
+        """Return the accesses with each cell split into `parts` smaller cells."""
         return Accesses(*(np.repeat(part, parts, axis=-1) for part in self.arrays()))
 
 
@@ -94,11 +94,11 @@ class AccessVectors:
         return range(len(self.slots.times))
 
     def split(self, parts: int) -> None:
-        """Split cells into smaller ones."""
+        """Split each cell into `parts` smaller cells."""
         self.slots, self.evicted = self.slots.split(parts), self.evicted.split(parts)
 
     def add(self, slots: Cells, cells: Cells, threads: Numbers, new: Accesses, ordering: Ordering) -> None:
-        """Record each access in the first slot, from the given one on, that is free, superseded or owned by its warp.
+        """Record each access in the first slot, starting at its given slot, that is free, superseded or its warp's.
 
         An access supersedes those that are ordered before it, unless they are weaker. `threads` are the threads of the
         batch that now access the cells.
@@ -248,7 +248,7 @@ class ConflictReporter:
         kind: str = "",
         text: str = "",
     ) -> None:
-        """Report the first conflict with every other instruction, and count the conflicting accesses."""
+        """Report the first conflict with each conflicting instruction, and count the conflicting accesses."""
         instructions = natures >> INST_SHIFT
         for at in np.unique(instructions[wrong]).tolist():
             chosen = wrong & (instructions == at)

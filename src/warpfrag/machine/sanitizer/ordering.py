@@ -51,7 +51,7 @@ MAX_THREADS_APART = 9216  # threads per batch; beyond this, the lanes of a warp 
 
 @dataclass
 class Snapshot:
-    """A thread's knowledge at one time: a row of `known`, its proxy-fenced part, and earlier batches."""
+    """A thread's knowledge at one time: a row of `known`, the fenced part of it, and knowledge of earlier batches."""
 
     batch: LaunchBlocks
     row: Times
@@ -69,7 +69,7 @@ class Snapshot:
 
 @dataclass(frozen=True)
 class ScFences:
-    """A thread's fence.sc knowledge: from earlier fences, and pending for its next fence.
+    """A thread's fence.sc knowledge: what it learned at earlier fences, and what it will learn at its next fence.
 
     A fence.sc that happens before a strong write precedes, in the order of these fences, another one that happens
     after a load of the written value: otherwise the load would precede the write.
@@ -117,7 +117,7 @@ class Ordering:
     """The vector clocks of a batch."""
 
     def __init__(self, state: WarpState, launch: LaunchOrder, numbers: list[int], *, has_proxies: bool) -> None:
-        """Create clocks for unordered threads; without copies and wgmma there is only one proxy."""
+        """Create clocks for threads that are not ordered yet; `has_proxies` is False without copies and wgmma."""
         self.state, self.launch = state, launch
         self.threads = state.warps * LANES
         self.per_block = state.launch.warps * LANES
@@ -158,7 +158,7 @@ class Ordering:
         return self.grid_blocks[threads] * self.per_block + threads % self.per_block
 
     def agent(self, name: Agent) -> int:
-        """Return the column of an agent, adding one if necessary."""
+        """Return the column of an agent, and add a column if necessary."""
         column = self.agents.get(name)
         if column is None:
             column = self.agents[name] = self.own_columns + len(self.agent_names)
@@ -198,7 +198,7 @@ class Ordering:
     def knows(
         self, threads: Rows, entities: Rows, times: Times | Rows, *, through_fence: bool = False
     ) -> NDArray[np.bool_]:
-        """Return True for each access (entity, time) that is ordered before its thread, element by element."""
+        """Return, element by element, whether an access (entity, time) is ordered before a thread."""
         columns = self.columns(entities)
         table = self.fenced if through_fence else self.known
         result = table[threads, columns] >= times
@@ -216,7 +216,7 @@ class Ordering:
     def missing_lanes(
         self, threads: Rows, entities: Rows, lanes: NDArray[np.uint32], times: Times, *, through_fence: bool = False
     ) -> NDArray[np.uint32]:
-        """Return the lanes of each warp access (1 for an agent) that are not ordered before its thread."""
+        """Return the lanes of each warp's access, or 1 for an agent's, that are not ordered before the thread."""
         result = np.zeros(len(threads), np.uint32)
         is_far = entities // self.per_block != self.grid_blocks[threads]
         late = np.nonzero(is_far | (times > self.floor[threads]) | through_fence)[0]
@@ -244,7 +244,7 @@ class Ordering:
         return (first >= 0) & (by_block[which, np.maximum(first, 0) // columns] >= times)
 
     def has_loaded_flag(self, thread: int, entity: int, time: int) -> bool:
-        """Return True if a thread loaded a value that was released after an access, without a later fence."""
+        """Return True if a thread loaded a value that was released after an access, and has had no fence since."""
         column = int(self.columns(np.array([entity]))[0])
         waiting = [snapshot for (own, _), items in self.pending.items() if own == thread for snapshot in items]
         rows = [snapshot.row for snapshot in map(self.localised, waiting)]
@@ -305,7 +305,7 @@ class Ordering:
                 self.pasts[thread] = cache[id(mine)]
 
     def localised(self, snapshot: Snapshot) -> Snapshot:
-        """Convert a snapshot from an earlier batch: everything it knows is about blocks that have ended."""
+        """Convert a snapshot from an earlier batch, all of whose blocks have ended, to this batch."""
         if snapshot.batch is self.blocks:
             return snapshot
         columns = self.per_block // self.share
@@ -321,7 +321,7 @@ class Ordering:
         return Snapshot(self.blocks, nothing, nothing, merge_pasts(snapshot.past, own), sc)
 
     def learn_of_agent(self, threads: Rows, column: int, time: int) -> None:
-        """Order threads after everything an agent did up to a time; its completion is also a proxy fence."""
+        """Order threads after everything an agent did up to a time; the completion is also a proxy fence."""
         for table in (self.known, self.fenced):
             if column < table.shape[1]:
                 table[threads, column] = np.maximum(table[threads, column], time)
@@ -331,7 +331,7 @@ class Ordering:
         self.learn(threads, self.snapshot(threads))
 
     def sync_warps(self, warps: Rows) -> None:
-        """bar.warp.sync for whole warps."""
+        """bar.warp.sync: merge the knowledge of all lanes of each warp."""
         threads = (warps[:, None] * LANES + np.arange(LANES)).reshape(-1)
         self.touch(threads)
         for table in (self.known, self.fenced):
@@ -351,7 +351,7 @@ class Ordering:
         self.floor[threads] = snapshot.row[first // self.share : last // self.share + 1].min()
 
     def arrive(self, sync: SyncObject, threads: Rows, relaxed_at: int | None = None) -> None:
-        """Record arrivals at a barrier phase; a relaxed one releases what was known at the last fence of a level."""
+        """Record arrivals at a barrier; a relaxed arrival releases what was known at the last fence of its level."""
         mine = self.snapshot(threads) if relaxed_at is None else self.released_snapshot(threads, relaxed_at)
         if mine is None:
             return
@@ -397,7 +397,7 @@ class Ordering:
         return np.max([table[threads, columns] for table in self.released.values()], axis=0)
 
     def released_snapshot(self, threads: Rows, level: int) -> Snapshot | None:
-        """Return the threads' merged knowledge at their last fences of at least a level, or None."""
+        """Return the threads' merged knowledge at their last fences of at least `level`, or None."""
         if level not in self.has_released:
             return None
         threads = threads[self.has_released[level][threads]]
@@ -439,9 +439,9 @@ class Ordering:
     def send(
         self, buffer: NDArray[np.uint8], offset: int, thread: int, level: int, *, releases: bool, passes_on: bool
     ) -> None:
-        """Put a message at an address: the thread's knowledge if it releases, else that at its last fence.
+        """Put a message at an address: the thread's knowledge now if it releases, otherwise at its last fence.
 
-        A store replaces the messages of others, an atomic passes them on.
+        A store replaces the messages of other threads; an atomic passes them on.
         """
         table, key = self.table_of(buffer), (id(buffer), offset)
         if not passes_on:
@@ -495,7 +495,7 @@ class Ordering:
                 self.learn_at_fence(np.array([thread]), message.snapshot, needed)
 
     def learn_at_fence(self, threads: Rows, snapshot: Snapshot, level: int = CLUSTER) -> None:
-        """Order threads after a snapshot when they execute a fence of at least a level."""
+        """Order threads after a snapshot when they execute a fence of at least `level`."""
         for thread in threads.tolist():
             waiting = self.pending.setdefault((thread, level), [])
             if all(earlier is not snapshot for earlier in waiting):

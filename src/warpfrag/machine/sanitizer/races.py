@@ -211,7 +211,7 @@ class RaceCheck(SyncFollower):
             self.collector.leave_out(LOCK_ORDER)
 
     def copy_read(self, buffer: Bytes, offsets: Numbers, size: int, thread: int, cells: list[int]) -> None:
-        """Check the source of a bulk or box copy, which may change after a wait for its mbarriers or its group."""
+        """Check the source of a bulk or box copy, which may change only after a wait for its mbarriers or group."""
         access = self.accesses(buffer, offsets, size, np.full(len(offsets), thread), ASYNC_PROXY)
         if access is None:
             return
@@ -227,7 +227,7 @@ class RaceCheck(SyncFollower):
     def copy_write(
         self, buffer: Bytes, offsets: Numbers, size: int, thread: int, cell: int | None, *, reduces: bool = False
     ) -> None:
-        """Check the target of a bulk copy, a box or st.async."""
+        """Check the target of a bulk copy, a box copy or st.async."""
         if isinstance(self.inst.action, actions.TensorMapCopy):
             return
         flags = (STRONG | ATOMIC) * reduces | ASYNC_PROXY * (not isinstance(self.inst.action, actions.AsyncStore))
@@ -247,7 +247,7 @@ class RaceCheck(SyncFollower):
         self.note_write(access, stays)
 
     def product_read(self, offsets: Numbers, size: int, warp: int) -> None:
-        """Check the operands of wgmma in shared memory."""
+        """Check the shared-memory operands of wgmma."""
         access = self.accesses(
             self.state.memory.shared, offsets, size, np.full(len(offsets), warp * LANES), ASYNC_PROXY
         )
@@ -295,7 +295,7 @@ class RaceCheck(SyncFollower):
         return access.cells.reshape(-1), np.repeat(access.threads, count), new
 
     def note_write(self, access: AccessGroup, stays: NDArray[np.bool_]) -> None:
-        """Record writes, and keep earlier writes in `stays`; report lanes that write different bytes to one cell."""
+        """Record writes, keep earlier writes that `stays` selects, and report lanes that write one cell differently."""
         cells, threads, new = self.records(access)
         shadow = access.shadow
         if stays.any():
@@ -326,7 +326,7 @@ class RaceCheck(SyncFollower):
         self.keep_writes(access, (twice & ~wrong).reshape(-1), new)
 
     def is_decided(self, left: Bytes, right: Bytes) -> bool:
-        """Return True, and add a note, if lanes store sums that differ only in rounding: the stored one is known."""
+        """Return True, and add a note, if lanes store sums that differ only in rounding and the kept sum is known."""
         name, inst = self.state.launch.arch, self.inst
         arch = targets()[name].arch if name in targets() else name
         is_measured = MEASURED_ON[InexactCause.LANES_AT_SAME_ADDRESS] == arch
@@ -344,7 +344,7 @@ class RaceCheck(SyncFollower):
         return True
 
     def keep_writes(self, access: AccessGroup, stays: NDArray[np.bool_], old: Accesses) -> None:
-        """Keep writes that the last one does not supersede; strong ones get the time of their releasing fence."""
+        """Keep writes that the last write does not supersede; a strong write gets the time of its releasing fence."""
         cells, threads = access.cells.reshape(-1), np.repeat(access.threads, access.cells.shape[1])
         natures = old.natures | (SAME_BYTES if access.codes is not None else 0) * (old.natures & STRONG == 0)
         old = Accesses(old.entities, old.firsts, old.firsts, natures, old.lanes, old.times)
@@ -356,7 +356,7 @@ class RaceCheck(SyncFollower):
                 own.add(self.slots_of(access.shadow, kept.entities), cells[at], threads[at], kept, self.ordering)
 
     def compare_with_writes(self, access: AccessGroup) -> NDArray[np.bool_]:
-        """Find accesses that are not ordered after earlier writes; return True for writes that must be kept.
+        """Find accesses that are not ordered after earlier writes; return a mask of the earlier writes to keep.
 
         These are last writes that a new write does not supersede: they are unordered but not a race, or they are
         weaker.
@@ -388,7 +388,7 @@ class RaceCheck(SyncFollower):
         return writes
 
     def compare_values(self, access: AccessGroup, others: Accesses, chosen: NDArray[np.bool_]) -> None:
-        """Find unordered pairs of strong accesses: the loaded or final value depends on timing.
+        """Find unordered pairs of strong accesses, which make the loaded or final value depend on timing.
 
         A thread that polled for a flag and has no fence after it is not judged: its loads, and its stores of what it
         loaded. The PTX model does not order them, although programs rely on it.
@@ -407,7 +407,7 @@ class RaceCheck(SyncFollower):
             self.reporter.report(access, wrong, others.entities, others.natures, kind="unordered")
 
     def compare_stores(self, access: AccessGroup, chosen: NDArray[np.bool_]) -> None:
-        """Find unordered strong stores and atomics of other warps: the final value depends on timing."""
+        """Find unordered strong stores and atomics of other warps, which make the final value depend on timing."""
         writes = self.last_writes(access)
         if self.synchronizing:
             chosen = chosen & ~np.isin(writes.natures >> INST_SHIFT, list(self.synchronizing))
@@ -424,7 +424,7 @@ class RaceCheck(SyncFollower):
         self.compare(access, access.shadow.agent_reads)
 
     def compare(self, access: AccessGroup, vectors: AccessVectors, *, needs_fence: bool = False) -> None:
-        """Find accesses that are not ordered after those in a vector, or lack a proxy fence."""
+        """Find accesses that are not ordered after those in `vectors`, or lack a proxy fence."""
         if not len(vectors.slots.times):
             return
         times = vectors.slots.times[:, access.cells]
@@ -444,7 +444,7 @@ class RaceCheck(SyncFollower):
         self.compare_with_evicted(access, vectors.evicted, needs_fence=needs_fence)
 
     def compare_with_evicted(self, access: AccessGroup, evicted: Accesses, *, needs_fence: bool) -> None:
-        """Mark the check as incomplete if an access may race with evicted ones, or lack a proxy fence."""
+        """Mark the check as incomplete if an access may race with evicted accesses, or lack a proxy fence."""
         if not evicted.times.shape[1]:
             return
         for row in range(1 if access.nature & STRONG and not needs_fence else 2):
@@ -457,7 +457,7 @@ class RaceCheck(SyncFollower):
                 self.collector.leave_out("races: a word has more unordered accesses than are recorded")
 
     def unordered(self, access: AccessGroup, others: Accesses) -> NDArray[np.bool_]:
-        """Return True for accesses that are not ordered after others, if one of the two is too weak.
+        """Return a mask of accesses that are not ordered after `others`, unless both accesses are strong enough.
 
         Lanes that were added to a slot at different times have no exact time: an access that is ordered only after the
         first of them is not judged. Entities of `others` become their first unordered lane.
@@ -482,7 +482,7 @@ class RaceCheck(SyncFollower):
         return wrong
 
     def are_strong(self, access: AccessGroup, others: Accesses) -> NDArray[np.bool_]:
-        """Return True for pairs of accesses that are morally strong."""
+        """Return a mask of the pairs of accesses that are morally strong (PTX ISA)."""
         entities, natures = others.entities, others.natures
         strong = (natures & STRONG != 0) & (entities >= 0) & (access.entities[:, None] >= 0)
         strong |= (
@@ -529,7 +529,7 @@ class RaceCheck(SyncFollower):
 
 
 def value_loads(program: Program) -> set[int]:
-    """Return the volatile and relaxed loads whose values reach memory, except those of polling loops."""
+    """Return the indices of volatile and relaxed loads whose values reach memory, except in polling loops."""
     instructions = program.instructions
     loads = [at for at, inst in enumerate(instructions) if isinstance(inst.action, actions.MemoryLoad)]
     strong = [at for at in loads if strength_of(instructions[at]).is_strong]
@@ -560,7 +560,7 @@ def uses_async_proxy(inst: DecodedInstruction) -> bool:
 
 
 def is_tensor_allocation(inst: DecodedInstruction) -> bool:
-    """Return True for tcgen05.alloc, because the manual does not name the proxy of its store."""
+    """Return True for tcgen05.alloc, which stores through a proxy that the manual does not name."""
     return isinstance(inst.action, actions.TensorThreadOp) and inst.action.spelling.op == "alloc"
 
 

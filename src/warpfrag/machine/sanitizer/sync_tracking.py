@@ -113,7 +113,7 @@ class BarrierPhase:
 
 
 class CopyGroups:
-    """The committed groups of copies or wgmma of a thread or warp, each with the time of its last instruction."""
+    """The committed groups of threads' copies or warps' wgmma, each with the time of its last instruction."""
 
     def __init__(self) -> None:
         """Create an empty record."""
@@ -121,11 +121,11 @@ class CopyGroups:
         self.groups: dict[int, list[int]] = defaultdict(list)
 
     def issue(self, owner: int, time: int) -> None:
-        """Record a copy."""
+        """Record a copy or wgmma in the owner's open group."""
         self.last[owner] = time
 
     def commit(self, owner: int) -> None:
-        """Close the group."""
+        """Close the owner's open group."""
         self.groups[owner].append(self.last.pop(owner, 0))
 
     def wait(self, owner: int, left: int) -> int:
@@ -143,13 +143,13 @@ class LockFollower:
     """
 
     def __init__(self, instructions: Sequence[DecodedInstruction], polled: set[int], *, has_one_block: bool) -> None:
-        """Start with no lock; `polled` are the atomics in waiting loops."""
+        """Start with no lock; `polled` has the indices of the atomics in waiting loops."""
         self.polled = polled
         self.words: dict[tuple[int, int], dict[int, bool]] = defaultdict(dict)  # True if the thread changed the word
         self.has_outside_access = bool(polled) and has_access_outside(instructions, polled, has_one_block=has_one_block)
 
     def is_order_open(self, at: int, buffer: int, offsets: Numbers, threads: Numbers) -> bool:
-        """Record strong accesses; return True if several threads took a lock and there are accesses outside it."""
+        """Record strong accesses; return True if several threads took a lock and some accesses are outside the lock."""
         is_open = False
         for offset, thread in zip(offsets.tolist(), threads.tolist(), strict=True):
             users = self.words[buffer, offset]
@@ -162,7 +162,7 @@ class LockFollower:
 
 
 def has_access_outside(instructions: Sequence[DecodedInstruction], polled: set[int], *, has_one_block: bool) -> bool:
-    """Return True if a load or store is not between an atomic that takes a lock and the next one.
+    """Return True if a load or store is not between an atomic that takes a lock and the next atomic.
 
     In a launch of one block, accesses before or after a barrier that precedes or follows all locks are ordered.
     """
@@ -195,7 +195,7 @@ class SyncFollower(InstructionObserver):
         self.phases: dict[tuple[int, int], BarrierPhase] = {}  # the last phase of each named barrier
 
     def mbarrier_initialised(self, cell: int, thread: int) -> None:
-        """Record mbarrier.init: uses must be ordered after it."""
+        """Record mbarrier.init, so that later uses can be checked to be ordered after it."""
         self.initialised[cell] = BarrierInit(thread, self.ordering.now, self.state.memory.inst)
 
     def check_initialised(self, cell: int, thread: int, *, by_async_proxy: bool = False) -> None:
@@ -225,7 +225,7 @@ class SyncFollower(InstructionObserver):
         )  # fmt: skip
 
     def note_remote(self, offsets: Numbers, threads: Numbers) -> None:
-        """Record accesses to other blocks' shared memory; these blocks must not have exited."""
+        """Record accesses to the shared memory of other blocks, which must not have exited."""
         if self.state.launch.cluster_blocks == 1:
             return
         blocks = offsets // self.state.memory.shared_stride
@@ -336,7 +336,7 @@ class SyncFollower(InstructionObserver):
             sync.current = self.with_agent(sync.current, column)
 
     def with_agent(self, snapshot: Snapshot | None, column: int, *, fences: bool = True) -> Snapshot:
-        """Return a snapshot that includes an agent's work; its completion is a proxy fence if `fences` is set."""
+        """Return a snapshot that includes an agent's work, whose completion is a proxy fence if `fences` is set."""
         width = self.ordering.known.shape[1]
         row, fenced = np.zeros(width, np.int32), np.zeros(self.ordering.fenced.shape[1], np.int32)
         row[column] = self.ordering.now
@@ -345,7 +345,7 @@ class SyncFollower(InstructionObserver):
         return own if snapshot is None else snapshot.joined(own)
 
     def tensor_committed(self, cells: list[int], thread: int) -> None:
-        """Handle tcgen05.commit, which covers the copies that its thread had waited for, not other accesses."""
+        """Handle tcgen05.commit, which covers the copies that its thread has waited for, but no other accesses."""
         known = self.ordering.snapshot(np.array([thread]))
         row, fenced = known.row.copy(), known.fenced.copy()
         row[: self.ordering.own_columns] = fenced[: self.ordering.own_columns] = 0
@@ -355,7 +355,7 @@ class SyncFollower(InstructionObserver):
             sync.current = own if sync.current is None else sync.current.joined(own)
 
     def mbarrier_completed(self, cell: int) -> None:
-        """Handle the end of a phase: the copies that it counts are complete."""
+        """Handle the end of a phase, which completes the copies that the phase counts."""
         sync = self.ordering.mbarriers.setdefault(cell, SyncObject())
         for name in ("mbarrier", "mbarrier read", "st.async"):
             column = self.ordering.agents.get((name, cell))
@@ -364,9 +364,9 @@ class SyncFollower(InstructionObserver):
         self.ordering.complete(sync)
 
     def mbarrier_waited(self, cells: Numbers, threads: Numbers) -> None:
-        """Handle mbarrier.test_wait and try_wait, which acquire; a relaxed one acquires with the thread's next fence.
+        """Handle mbarrier.test_wait and try_wait, which acquire; a relaxed wait acquires at the thread's next fence.
 
-        The phase may count arrivals and copies of the whole cluster, so that fence needs at least its scope.
+        The phase may count arrivals and copies of the whole cluster, so that fence needs at least cluster scope.
         """
         for cell, thread in zip(cells.tolist(), threads.tolist(), strict=True):
             self.check_initialised(cell, thread)

@@ -56,7 +56,7 @@ def uses_tensor_memory(program: Program) -> bool:
 
 
 class WrittenColumns:
-    """The written columns of each block's tensor memory since their allocation, per group of 32 lanes."""
+    """The columns of each block's tensor memory that were written since their allocation, for each 32 lanes."""
 
     def __init__(self) -> None:
         """Create the record for a batch."""
@@ -138,7 +138,7 @@ class TensorMemoryCheck(InstructionObserver):
                     prior.waited = now
 
     def _known(self, warp: int) -> NDArray[np.int32]:
-        """Return the time up to which a warp is ordered after each warp."""
+        """Return, for each warp, the time up to which `warp` is ordered after it."""
         rows = self.ordering.known[warp * LANES : (warp + 1) * LANES, : self.ordering.own_columns].max(axis=0)
         return rows.reshape(-1, LANES // self.ordering.share).max(axis=1)
 
@@ -148,7 +148,7 @@ class TensorMemoryCheck(InstructionObserver):
             self.committed[cell][thread] = self.ordering.now
 
     def mbarrier_completed(self, cell: int) -> None:
-        """Handle the end of a phase: everything committed to it is complete."""
+        """Handle the end of a phase, which completes everything committed to the mbarrier."""
         if cell in self.committed:
             self.completed[cell] |= self.committed.pop(cell)
 
@@ -183,7 +183,7 @@ class TensorMemoryCheck(InstructionObserver):
         self._keep(access)
 
     def _keep(self, access: TensorAccess) -> None:
-        """Record an access, and drop earlier ones whose columns it covers."""
+        """Record an access, and drop earlier accesses whose columns it covers."""
         items = self.issued[access.block]
         op = _op(access.inst)
         if access.writes:
@@ -207,7 +207,7 @@ class TensorMemoryCheck(InstructionObserver):
                 self.issued[access.block].remove(prior)
 
     def finish(self) -> None:
-        """Report allocations that were never freed; the launch does not end with an error in this case."""
+        """Report allocations that were never freed, which end a launch without checks with an error."""
         memories = self.state.tensor_memories
         for block, live in sorted(memories.live.items()) if memories is not None else ():
             for allocation in live:
@@ -282,12 +282,12 @@ def _spelled(inst: DecodedInstruction) -> str:
 
 
 def _op(inst: DecodedInstruction) -> str:
-    """Return ld, st, mma, cp, shift or dealloc."""
+    """Return the first word of a tcgen05 operation, such as ld, st, mma or cp."""
     return _spelled(inst).partition(".")[0]
 
 
 def _covers(access: TensorAccess, other: TensorAccess) -> bool:
-    """Return True if an access covers everything that another accesses."""
+    """Return True if `access` covers everything that `other` accesses."""
     return (
         set(access.quarters) >= set(other.quarters)
         and access.column <= other.column
@@ -296,7 +296,7 @@ def _covers(access: TensorAccess, other: TensorAccess) -> bool:
 
 
 class WgmmaCheck(InstructionObserver):
-    """Checks the registers of wgmma, warp by warp, and the descriptors."""
+    """Checks the registers and descriptors of wgmma, warp by warp."""
 
     def __init__(self, state: WarpBatch, collector: FindingCollector) -> None:
         """Find the instructions that use tracked registers; the check skips all others."""
@@ -316,7 +316,7 @@ class WgmmaCheck(InstructionObserver):
                 self.report(kind, warp * LANES + lane, f"{inst.name}{text}", other=other)
 
     def product_descriptor(self, form: Form, role: str, word: int, warp: int, *, is_transposed: bool) -> None:
-        """Check the descriptor of A or B of a wgmma."""
+        """Check a wgmma's A or B descriptor."""
         problem = descriptor_problem(form, self.state.launch.arch, role, word, is_transposed=is_transposed)
         if problem:
             text = f"the descriptor {word:#018x} of {role.upper()}: {problem}"

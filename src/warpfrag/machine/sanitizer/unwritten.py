@@ -120,7 +120,7 @@ class UnwrittenCheck(InstructionObserver):
         return "local memory" if buffer is memory.local else f"an array at byte {offset}"
 
     def write(self, buffer: Bytes, offsets: Numbers, codes: NDArray[Any], threads: Numbers) -> None:
-        """Store marks along with the values; in memory without marks they are a finding."""
+        """Store marks with the values; a marked value that is stored to memory without marks is a finding."""
         size = codes.dtype.itemsize * codes.shape[1]
         data = self.stored_marks(self.inst, threads, size)
         marks = self.marks_of(buffer)
@@ -193,7 +193,7 @@ class UnwrittenCheck(InstructionObserver):
     def copy_write(
         self, buffer: Bytes, offsets: Numbers, size: int, thread: int, cell: int | None, *, reduces: bool = False
     ) -> None:
-        """Copy marks with the bytes; in global memory they are a finding."""
+        """Copy marks with the bytes; marked bytes that reach global memory are a finding."""
         del cell  # other checks use them
         source = np.concatenate(self.copied) if self.copied else np.zeros(0, np.uint8)
         marks = self.marks_of(buffer)
@@ -214,7 +214,7 @@ class UnwrittenCheck(InstructionObserver):
         self.columns.forget(block, column, columns)
 
     def tensor_access(self, access: TensorAccess) -> None:
-        """Track which columns are written, and which warps load unwritten ones."""
+        """Track which columns are written, and which warps load unwritten columns."""
         if access.reads and access.operand == "registers" and self.columns.first_unwritten(access) is not None:
             self.unwritten_loads.append(access.thread // LANES)
         if access.writes:
@@ -266,7 +266,7 @@ class UnwrittenCheck(InstructionObserver):
                     self.put(group, reg, np.zeros(group.mask.shape, self.masks[reg.index].dtype))
 
     def put_whole(self, group: LaneGroup, operand: PtxOperand, wrong: NDArray[np.bool_]) -> None:
-        """Mark whole registers, or clear them."""
+        """Mark an operand's whole registers in the `wrong` lanes, and clear their marks in the group's other lanes."""
         for reg in items_of(operand):
             self.put(group, reg, np.where(wrong, EVERY_BIT, np.uint64(0)))
 
@@ -278,7 +278,7 @@ class UnwrittenCheck(InstructionObserver):
             self.check(group, inst.guard, "a branch or a guard depends on a value that was never written")
 
     def has_marks(self, inst: DecodedInstruction) -> bool:
-        """Return True if a register that an instruction reads has a mark in any lane."""
+        """Return True if a register that an instruction reads has a mark in at least one lane."""
         at = self.state.memory.inst
         if at not in self.read_registers:
             bases = [operand.base if isinstance(operand, MemoryOperand) else operand for operand in inst.sources]
@@ -516,7 +516,7 @@ class UnwrittenCheck(InstructionObserver):
             self.put(group, reg, np.where(wrong, EVERY_BIT, kept))
 
     def report_threads(self, wrong: NDArray[np.bool_], threads: Numbers, text: str) -> None:
-        """Report the running instruction if any thread has a mistake."""
+        """Report the running instruction if at least one thread has a mistake."""
         if wrong.any():
             self.report_unwritten(int(threads[wrong.argmax()]), text, int(wrong.sum()))
 
@@ -536,7 +536,7 @@ def read_part(mask: Codes, kind: Type | None) -> Codes:
 
 
 def parts_of(masks: list[Codes], action: actions.LaneOp, wrong: NDArray[np.bool_]) -> Codes:
-    """Return the mask of a result: all bits in `wrong` lanes, or per part for packed operations."""
+    """Return the mask of a result: all bits in `wrong` lanes, or the bits of marked parts for packed operations."""
     kinds = [kind for kind in (*action.results, *action.sources) if kind is not None]
     count, bits = kinds[0].parts, kinds[0].part_bits
     if count == 1 or any(kind.parts != count for kind in kinds):
@@ -553,7 +553,7 @@ def parts_of(masks: list[Codes], action: actions.LaneOp, wrong: NDArray[np.bool_
 def carried(
     inst: DecodedInstruction, action: actions.LaneOp, masks: list[Codes], values: list[Codes], whole: Codes
 ) -> list[Codes]:
-    """Return the masks of the results; in sums and products, bits below the lowest mark of the operands have none."""
+    """Return the masks of the results; in sums and products, bits below the operands' lowest mark are unmarked."""
     half = f".{inst.attributes.half}" if inst.attributes.half else ""
     is_float = any(kind.is_float for kind in action.results)
     if inst.attributes.opcode + half not in CARRYING or is_float or inst.attributes.sat or len(values) < len(masks):

@@ -26,13 +26,13 @@ INFINITY, NAN_OF_NEGATIVE = np.uint64(0x7FF0000000000000), np.uint64(CANONICAL_N
 
 
 def constant(like: Codes, value: float) -> Codes:
-    """Return a float constant in every lane, with the width of `codes`."""
+    """Return the code of a float constant in every lane, as wide as the codes of `like`."""
     kind = np.float32 if like.dtype == np.uint32 else np.float64
     return np.full(like.shape, kind(value).view(like.dtype), like.dtype)
 
 
 def rescaled(function: Callable[[Codes], Codes], a: Codes, back: Callable[[Codes], Codes]) -> Codes:
-    """Scale subnormal inputs up by 2**24, apply the unit, and scale the results `back`."""
+    """Apply `function` to inputs with subnormals scaled up by 2**24; `back` undoes the scaling in their results."""
     tiny = magnitude_of(a) < SMALLEST_NORMAL
     normal: Codes = np.where(tiny, multiply("f32", PLAIN, a, constant(a, 2.0**24)), a)
     result = function(normal)
@@ -40,7 +40,7 @@ def rescaled(function: Callable[[Codes], Codes], a: Codes, back: Callable[[Codes
 
 
 def ex2(a: Codes, *, ftz: bool) -> Codes:
-    """Return 2 to the power of a; without ftz, a subnormal result is the square of the result for a / 2."""
+    """Return 2 to the power of a; without ftz, an input below -126 is halved and the result is squared."""
     if ftz:
         return special_functions.ex2(a)
     values = a.view(np.float32)
@@ -81,7 +81,7 @@ def lg2(a: Codes, *, ftz: bool) -> Codes:
 
 
 def sin(a: Codes, *, ftz: bool) -> Codes:
-    """Return the sine of a; ftz has no effect, because the unit's fixed-point angle is zero for subnormal inputs."""
+    """Return the sine of a; ftz has no effect, because subnormal inputs give a fixed-point angle of zero."""
     del ftz
     return special_functions.sin(multiply("f32", TRUNCATED, a, constant(a, special_functions.TURNS)))
 
@@ -99,7 +99,7 @@ def tanh(a: Codes, *, ftz: bool) -> Codes:
 
 
 def narrow(function: Callable[[Codes], Codes], name: str, a: Codes) -> Codes:
-    """Apply the unit to f16 or bf16: truncate the f32 result; values beyond the range become infinite."""
+    """Apply `function` to f16 or bf16; the f32 result is truncated, and values beyond the range become infinite."""
     result = function(float_to_float(a, name, "f32", PLAIN))
     codes = float_to_float(result, "f32", name, TRUNCATED)
     beyond = decode(result, "f32") >= 2.0 ** (FORMATS[name].bias + 1)
@@ -107,7 +107,7 @@ def narrow(function: Callable[[Codes], Codes], name: str, a: Codes) -> Codes:
 
 
 def upper(function: Callable[[Codes, special_functions.FloatEncoding], Codes], a: Codes) -> Codes:
-    """Apply the unit to the upper halves of f64; the lower halves of the results are zero."""
+    """Apply `function` to the upper halves of f64 codes; the lower halves of the results are zero."""
     return function((a >> np.uint64(32)).astype(np.uint32), special_functions.UPPER).astype(np.uint64) << np.uint64(32)
 
 
@@ -131,12 +131,12 @@ def rsqrt64(a: Codes, *, ftz: bool) -> Codes:
 
 
 def divide(a: Codes, b: Codes, *, full: bool, ftz: bool) -> Codes:
-    """Return a times the unit's 1 / b."""
+    """Return a / b, computed as a times the special-function unit's 1 / b."""
     return multiply("f32", FTZ if ftz else PLAIN, *quotient_factors(a, b, full=full, ftz=ftz))
 
 
 def quotient_factors(a: Codes, b: Codes, *, full: bool, ftz: bool) -> tuple[Codes, Codes]:
-    """Return the unit's 1 / b, and a; both are scaled first if b is large (.full) or subnormal (without ftz)."""
+    """Return 1 / b from the special-function unit, and a; a large (.full) or subnormal (no ftz) b scales both first."""
     style = FTZ if ftz else PLAIN
     size = magnitude_of(b)
     if full:

@@ -13,7 +13,7 @@ INTEGRAL = {"rni": np.rint, "rzi": np.trunc, "rmi": np.floor, "rpi": np.ceil}
 
 
 def limits(kind: str, bits: int) -> tuple[int, int]:
-    """Return the smallest and largest integers of a type."""
+    """Return the smallest and the largest `bits`-bit integer, which is signed if `kind` is "s"."""
     return (-(1 << (bits - 1)), (1 << (bits - 1)) - 1) if kind == "s" else (0, (1 << bits) - 1)
 
 
@@ -100,7 +100,7 @@ def float_to_float(
 
 
 def nan_payload(a: Codes, source: str, target: str) -> Codes:
-    """Convert a NaN's sign and upper payload bits to another width; it becomes quiet except from bf16 to f32."""
+    """Convert NaNs to another width, keeping sign and upper payload bits; all but bf16 to f32 makes them quiet."""
     old, new = FORMATS[source], FORMATS[target]
     wide = a.astype(np.uint64)
     payload = wide & np.uint64((1 << old.fraction) - 1)

@@ -91,7 +91,7 @@ def finish(codes: Codes, name: str, modifiers: FloatModifiers) -> Codes:
 
 
 def operation(function: Callable[..., Codes]) -> Callable[..., Codes]:
-    """Wrap a rounded operation: flush its operands; apply the NaN rules, ftz, sat and relu to its result."""
+    """Wrap an operation so that ftz applies to its operands, and the NaN rules, ftz, sat and relu to its result."""
 
     def run(name: str, modifiers: FloatModifiers, *codes: Codes) -> Codes:
         operands = [flush(code, name) for code in codes] if modifiers.ftz else codes
@@ -148,7 +148,7 @@ def flush_tiny(codes: Codes, high: Codes, low: Codes | None, name: str, modifier
 
 
 def _zero_sign(high: Codes, x: Codes, y: Codes, mode: str) -> Codes:
-    """Set the sign of exact zero sums: opposite numbers give -0 when rounding down."""
+    """Return the sums with the sign of exact zeros set; the sum of opposite numbers is -0 when rounding down."""
     if mode != "rm":
         return high
     return np.where((high == 0) & (np.signbit(x) | np.signbit(y)), -0.0, high)

@@ -125,7 +125,7 @@ def shift_right(a: Codes, count: Codes, kind: str) -> Codes:
 
 
 def funnel(a: Codes, b: Codes, c: Codes, *, left: bool, wrap: bool) -> Codes:
-    """shf: return 32 bits of b:a."""
+    """shf: shift b:a by c; return the upper 32 bits of a left shift or the lower 32 bits of a right shift."""
     count = (c & np.uint32(31)) if wrap else np.minimum(c, np.uint32(32))
     pair = b.astype(np.uint64) << np.uint64(32) | a
     n = count.astype(np.uint64)
@@ -171,7 +171,7 @@ def reverse_bits(a: Codes) -> Codes:
 
 
 def _field_of(count: Codes, bits: int) -> Codes:
-    """Return a position or length: the low byte for 32 bits; the full value for 64, which ptxas expands."""
+    """Return a bit-field position or length: the low byte for 32-bit operands, the value up to 255 for 64-bit ones."""
     return count & np.uint32(0xFF) if bits == 32 else np.minimum(count, np.uint32(255))
 
 
@@ -203,7 +203,7 @@ def insert_field(a: Codes, b: Codes, start: Codes, length: Codes) -> Codes:
 
 
 def bit_mask(a: Codes, b: Codes, *, wrap: bool) -> Codes:
-    """bmsk: return b ones, starting at bit a."""
+    """bmsk: return a mask of b ones that starts at bit a."""
     start, count = (a & np.uint32(31), b & np.uint32(31)) if wrap else (a, b)
     ones = shift_left(np.ones_like(a), count) - np.uint32(1)
     ones = np.where(count >= 32, np.uint32(0xFFFFFFFF), ones)
@@ -222,7 +222,7 @@ def extend(a: Codes, b: Codes, kind: str, *, wrap: bool) -> Codes:
 
 
 def find_nth(mask: Codes, base: Codes, offset: Codes) -> Codes:
-    """fns: return the position of the n-th set bit from a base, up or down, or all ones if there is none."""
+    """fns: return the position of the `offset`-th set bit, counted up or down from `base`, or all ones if none."""
 
     def find(bits: int, start: int, count: int) -> int:
         count = count - (1 << 32) if count >> 31 else count

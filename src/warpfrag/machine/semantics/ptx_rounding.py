@@ -48,7 +48,7 @@ def canonical_nan(fmt: Format) -> int:
 
 
 def decode(codes: Codes, name: str) -> Codes:
-    """Return the values of codes as float64, which is exact."""
+    """Return the exact values of codes as float64."""
     if name == "f64":
         return codes.view(np.float64)
     if name in {"f32", "tf32"}:
@@ -61,7 +61,7 @@ def decode(codes: Codes, name: str) -> Codes:
 
 
 def _widened(values: Codes) -> Codes:
-    """Convert values to float64; signalling NaNs are made quiet first, because NumPy warns about them."""
+    """Convert values to float64 without NumPy's warning about signalling NaNs."""
     with np.errstate(invalid="ignore"):
         return values.astype(np.float64)
 
@@ -78,7 +78,7 @@ def _small_values(name: str) -> Codes:
 
 
 def exact_of(high: Codes, low: Codes | None = None) -> ExactNumbers:
-    """Return high + low as exact numbers; `low` is less than half an ulp of `high`, and zeros are excluded."""
+    """Return high + low as exact numbers; `low` is at most half an ulp of `high`, and zeros are excluded."""
     bits = high.view(np.uint64)
     exponent = ((bits >> np.uint64(52)) & np.uint64(0x7FF)).astype(np.int64) - 1023
     significand = ((bits & FRACTION) | HIDDEN) << np.uint64(11)
@@ -223,7 +223,7 @@ def exact_fma(a: int, b: int, c: int) -> tuple[bool, int, int]:
 
 
 def exact_quotient(a: int, b: int) -> tuple[bool, int, int]:
-    """Return a / b for finite codes; b must not be zero."""
+    """Return a / b for finite f64 codes as sign, significand and exponent; b must not be zero."""
     (sa, ma, ea), (sb, mb, eb) = parts(a), parts(b)
     if ma == 0:
         return sa ^ sb, 0, 0
@@ -232,7 +232,7 @@ def exact_quotient(a: int, b: int) -> tuple[bool, int, int]:
 
 
 def exact_root(a: int) -> tuple[bool, int, int]:
-    """Return the square root of a positive code."""
+    """Return the square root of a positive, finite f64 code as sign, significand and exponent."""
     _, significand, exponent = parts(a)
     shift = 160 + (exponent & 1)
     root = isqrt(significand << shift)

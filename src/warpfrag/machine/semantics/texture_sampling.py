@@ -35,7 +35,7 @@ GUARD = 4  # number of extra low bits that floats keep when they are aligned
 
 
 class AxisPlace(NamedTuple):
-    """The texels on both sides of coordinates along one axis, and the weight of the second in 256ths."""
+    """The texel indices on both sides of each coordinate along one axis, and the second texel's weight in 256ths."""
 
     before: Integers
     after: Integers
@@ -62,7 +62,7 @@ def _coordinate_bits(texture: Texture, axis: int) -> int:
 
 
 def _positions(texture: Texture, codes: Codes, axis: int, mode: AddressMode, *, fraction: int) -> Integers:
-    """Return coordinates in texels: rounded down without fraction bits, else to the nearest."""
+    """Return coordinates in units of 2**-`fraction` texels, rounded down if `fraction` is 0, else to nearest."""
     values, extent = _values(codes), texture.texels.shape[3 - axis]
     if not texture.normalized:
         values = np.clip(values, -2.0 * extent - 2, 3.0 * extent + 2)
@@ -109,7 +109,7 @@ def _nearest(texture: Texture, axes: list[Codes]) -> list[Integers]:
 
 
 def _around(texture: Texture, axes: list[Codes], *, gathers: bool = False) -> list[AxisPlace]:
-    """Return the texels around coordinates; at a clamped edge, only a gather reads a second one."""
+    """Return the texels around coordinates; at a clamped edge, only a gather reads a second texel."""
     places = []
     for axis, (codes, (extent, mode)) in enumerate(zip(axes, _axes(texture), strict=True)):
         position = _positions(texture, codes, axis, mode, fraction=FRACTION) - TEXEL // 2
@@ -137,7 +137,7 @@ def _texels(texture: Texture, layer: Integers, index: list[Integers]) -> NDArray
 
 
 def _results(codes: NDArray[np.uint32]) -> NDArray[np.uint32]:
-    """Return four channels; missing channels are 0."""
+    """Return codes extended to four channels; missing channels are 0."""
     result = np.zeros((len(codes), 4), np.uint32)
     result[:, : codes.shape[1]] = codes
     return result
@@ -153,7 +153,7 @@ def _converted(texture: Texture, values: NDArray[Any]) -> NDArray[np.uint32]:
 
 
 def _widened(values: NDArray[Any]) -> NDArray[np.uint32]:
-    """Convert f16 to f32 codes, keeping signalling NaNs, which NumPy's cast does on some processors only."""
+    """Convert f16 to f32 codes, keeping signalling NaNs, which NumPy's cast keeps only on some processors."""
     if values.dtype == np.float32:
         return values.view(np.uint32)
     codes = values.view(np.uint16).astype(np.uint32)
@@ -265,7 +265,7 @@ class SliceSum(NamedTuple):
 
 
 def _slice_sum(corners: list[Corner], dropped: int) -> SliceSum:
-    """Return the sum of a slice, with texels aligned to the largest exponent that has a nonzero weight."""
+    """Return the sum of a slice, with texels aligned to the largest exponent of those with nonzero weights."""
     codes = [corner.texel.astype(np.float32).view(np.uint32).astype(np.int64) for corner in corners]
     exponents = [code >> 23 & 0xFF for code in codes]
     largest = np.zeros_like(codes[0])

@@ -32,7 +32,7 @@ MAX_AXES = 3
 
 
 def _choice(name: str, value: object, known: tuple[object, ...]) -> None:
-    """Raise an error for an unknown value."""
+    """Raise InvalidOperand for a value that is not in `known`."""
     if type(value) is not type(known[0]) or value not in known:
         raise InvalidOperand(f"expected {name} to be one of {', '.join(map(str, known))}, got {quote(value)}")
 
@@ -41,14 +41,14 @@ def _address_modes(address: object, axes: int) -> tuple[AddressMode, ...]:
     """Return the address mode of each axis, given one for all axes, one per axis, or three."""
     modes = (address,) * MAX_AXES if isinstance(address, str) else address
     if not isinstance(modes, list | tuple) or len(modes) not in {axes, MAX_AXES}:
-        raise InvalidOperand(f"expected an address mode, or one for each of {axes} axes, got {quote(address)}")
+        raise InvalidOperand(f"expected one address mode, or one for each of {axes} axes, got {quote(address)}")
     for mode in modes:
         _choice("address", mode, get_args(AddressMode))
     return tuple(modes[:axes])
 
 
 def _border(border: object, dtype: np.dtype[Any]) -> NDArray[np.float32]:
-    """Return the four channels outside a texture."""
+    """Return the four channels of the border colour."""
     channels = list(border) if isinstance(border, list | tuple) else []
     if len(channels) != 4 or not all(isinstance(value, int | float | np.floating | np.integer) for value in channels):
         raise InvalidOperand(f"expected a border of four numbers, got {quote(border)}")
