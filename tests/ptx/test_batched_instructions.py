@@ -510,7 +510,7 @@ def test_a_ring_of_mbarriers_is_the_same_in_both(rounds, is_split):
     ("wrong", "message"),
     [
         ("mbarrier.arrive.shared::cta.b64 _, [full], 2;", "expected at most 1 more arrivals at the mbarrier, got 2"),
-        ("mbarrier.arrive.expect_tx.shared::cta.b64 _, [full], 2000000;", "2000000 bytes are pending"),
+        ("mbarrier.arrive.expect_tx.shared::cta.b64 _, [full], 2000000;", "pending bytes, got 2000000"),
         ("mbarrier.arrive.shared::cta.b64 _, [slots];", "no mbarrier is initialised"),
         ("mbarrier.arrive.shared::cta.b64 _, [full+4];", "is not a multiple of 8"),
         ("mbarrier.try_wait.parity.shared::cta.b64 %p2, [%r3+99995], 0;", "outside shared memory"),

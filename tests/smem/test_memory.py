@@ -111,7 +111,7 @@ def test_a_bank_gives_one_word_in_a_pass(addresses: list[int], width: int, passe
         (lambda: Memory(pitch=0), "pitch must be an integer of at least 1, in bytes; got 0"),
         (lambda: Memory(start=-1), "start must be an integer of at least 0, in bytes; got -1"),
         (lambda: Memory(pitch=16, across=(Digit(None, 16),)), "expected a pitch or the digits across, not both"),
-        (lambda: Memory().address(row=0, col=0, bits=16), "pass the shape of the matrix"),
+        (lambda: Memory().address(row=0, col=0, bits=16), "pass shape="),
         (
             lambda: Memory(pitch=16).address(row=0, col=0, bits=6),
             "expected elements of 1, 4, 8, 16, 32, 64 bits, got 6",

@@ -1,4 +1,4 @@
-"""tcgen05 instruction descriptors: 32 bits with the shape and types of an mma, which its PTX text omits.
+"""tcgen05 instruction descriptors: 32 bits that give the shape and types of an mma, which its PTX text omits.
 
 **In a sentence.** The PTX text of a tcgen05.mma names a kind; a word in a register selects the types of that kind, m
 and n, and the negated, transposed or sparse operands.

@@ -44,7 +44,7 @@ B64 = TYPES["b64"]
 
 
 def matrix_action(inst: DecodedInstruction) -> MatrixOp:
-    """Return the action of a matrix instruction; raise InvalidOperand for any other."""
+    """Return the action of a matrix instruction; raise InvalidOperand for any other instruction."""
     if not isinstance(inst.action, MatrixOp):
         raise InvalidOperand(
             f"line {inst.line}: {inst.text} is not a matrix instruction, so its registers have no matrix layout"

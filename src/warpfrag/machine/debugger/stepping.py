@@ -17,7 +17,7 @@ WatchAccess = Literal["write", "read", "any"]
 
 @dataclass(eq=False)
 class Breakpoint:
-    """A stop before an instruction, in every warp or in selected ones; `Debugger.break_at` creates it.
+    """A stop before an instruction, in every warp or in selected warps; `Debugger.break_at` creates it.
 
     `hits` counts the visits of warps that satisfy the condition.
     """

@@ -206,7 +206,7 @@ class ThreadReader:
         return data.partition(b"\0")[0].decode("utf-8", "replace")
 
     def formatted(self, form: int, arguments: int) -> str:
-        """Return the output of a printf; its arguments are consecutive, each aligned to its size."""
+        """Return the output of a printf whose arguments are stored consecutively, each aligned to its size."""
         at = arguments
 
         def next_argument(size: int) -> bytes:

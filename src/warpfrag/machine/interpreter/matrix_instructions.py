@@ -288,7 +288,7 @@ def _store_matrices(state: WarpState, inst: DecodedInstruction, action: MatrixOp
 
 
 def _fragment_operands(state: WarpState, form: Form) -> dict[str, OperandSpec]:
-    """Return wmma operands; an unknown layout is replaced by a known one, and the run is marked uncertain."""
+    """Return the operands of a wmma instruction on the launch's architecture."""
     return operands(form, architecture_of(form, state.launch.arch))
 
 

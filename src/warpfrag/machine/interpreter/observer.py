@@ -56,12 +56,12 @@ class Observer:
     # --- accesses of asynchronous copies
 
     def copy_read(self, buffer: Bytes, offsets: Numbers, size: int, thread: int, cells: list[int]) -> None:
-        """Handle a copy that reads `size` bytes at each offset; it signals mbarriers or its bulk group."""
+        """Handle a copy that reads `size` bytes at each offset and signals mbarriers or its bulk group."""
 
     def copy_write(
         self, buffer: Bytes, offsets: Numbers, size: int, thread: int, cell: int | None, *, reduces: bool = False
     ) -> None:
-        """Handle a copy that writes `size` bytes at each offset; it signals an mbarrier or its bulk group."""
+        """Handle a copy that writes `size` bytes at each offset and signals an mbarrier or its bulk group."""
 
     def product_read(self, offsets: Numbers, size: int, warp: int) -> None:
         """Handle the shared-memory reads of a wgmma; `warp` is the first of its warpgroup."""

@@ -46,7 +46,7 @@ def first_tags(block_numbers: NDArray[np.int64], warps: NDArray[np.int64]) -> Ta
 
 
 def next_interval(writers: Tags, rows: NDArray[np.bool_], *, across_blocks: bool = False) -> None:
-    """Order the warps' later stores after all earlier stores of their block, or of any block."""
+    """Order the warps' later stores after all earlier stores of their block, or of all blocks."""
     writers[rows] += np.uint64(1 << INTERVAL_SHIFT)
     if across_blocks:
         writers[rows] |= np.uint64(1 << HAS_WAITED_SHIFT)

@@ -109,7 +109,7 @@ def _places(
         misaligned = numbers[0] % size != 0
         if misaligned.any():
             at = int(misaligned.argmax())
-            raise MemoryFault(int(which[at]), f"x is {int(numbers[0][at])} bytes, which is not a multiple of {size}")
+            raise MemoryFault(int(which[at]), f"expected x to be a multiple of {size} bytes, got {int(numbers[0][at])}")
         places, inside = _byte_offsets(surface, layers[which].astype(np.int64), numbers, size)
         if action.boundary == "trap" and not inside.all():
             at = int((~inside).argmax())

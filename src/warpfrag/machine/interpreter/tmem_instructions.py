@@ -72,7 +72,7 @@ class TensorMemories:
         return self._pairs[number]
 
     def cells(self, block: int, blocks: int = 1) -> Words:
-        """Return the cells that a block's instruction accesses: its own, or its pair's."""
+        """Return the cells that an instruction accesses: its block's, or those of the block's pair if `blocks` is 2."""
         return self.pair(block) if blocks == 2 else cast("Words", self.pair(block)[block % 2])
 
     def members(self, block: int, blocks: int) -> tuple[int, ...]:
@@ -545,7 +545,7 @@ def _without_columns(
 
 
 def _kept_lanes(group: LaneGroup, masks: PtxOperand | None, blocks: int) -> NDArray[np.bool_] | None:
-    """Return the lanes of D that an mma does not write, [128] or [2, 128], or None if it writes all."""
+    """Return the lanes of D that an mma does not write, [128] or [2, 128], or None if the mma writes all lanes."""
     if masks is None:
         return None
     words = np.array([_number(group, part) for part in items_of(masks)], np.uint32)

@@ -253,7 +253,7 @@ class WarpBatch(WarpState):
     # --- convergence
 
     def all_arrived(self, at: int, inst: DecodedInstruction, group: LaneGroup, active: LaneGroup) -> bool:
-        """Return True if all lanes that a collective needs have arrived; otherwise make the present ones wait."""
+        """Return True if all lanes that a collective needs have arrived; otherwise make the lanes present wait."""
         if active is not group and not active.mask.any():
             return True
         alive = group.of(self.alive)
@@ -291,7 +291,7 @@ class WarpBatch(WarpState):
         return False
 
     def warpgroups_arrived(self, at: int, group: LaneGroup) -> bool:
-        """Return True if all four warps of every warpgroup have arrived; otherwise make the present ones wait."""
+        """Return True if all four warps of every warpgroup have arrived; otherwise make the warps present wait."""
         rows = group.warp_rows
         warpgroups = self.warp_block * self.launch.warps + self.warp_index // 4
         here = warpgroups[rows]

@@ -111,7 +111,7 @@ class Register:
 
 @dataclass(frozen=True, slots=True)
 class BankOperand:
-    """An operand in the launch's constant banks, which form one buffer; the type it is read as sets its width."""
+    """An operand in the launch's constant banks, which form one buffer; its width is that of the type it is read as."""
 
     offset: int
 

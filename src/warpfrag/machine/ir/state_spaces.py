@@ -46,7 +46,7 @@ ARRAYS = 0x7F00_0000_0000
 
 
 class GlobalMemoryMap(NamedTuple):
-    """The start of each part of global memory; with 32-bit addresses, constants follow the arrays of a launch."""
+    """The start of each region of global memory; with 32-bit addresses, constants follow the arrays of a launch."""
 
     arrays: int
     constants: int

@@ -283,7 +283,7 @@ class IRBuilder(ir.IRBuilder):  # type: ignore[misc] # llvmlite has no types
 
     @contextmanager
     def while_(self, condition: Callable[[], ir.Value]) -> Iterator[None]:
-        """Emit a loop that runs while a condition holds; the condition is evaluated before each iteration."""
+        """Emit a loop that runs while a condition is true; the condition is evaluated before each iteration."""
         head, body, after = (self.append_basic_block(name) for name in ("while", "do", "done"))
         self.branch(head)
         self.position_at_end(head)

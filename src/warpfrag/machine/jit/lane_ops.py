@@ -455,7 +455,7 @@ def comparison(ir: IRBuilder, attributes: Attributes, kind: Type, a: Value, b: V
 
 
 def lower_compare(ir: IRBuilder, attributes: Attributes, operands: Lanes) -> Results | None:
-    """Lower setp: the comparison and its negation, each combined with a predicate if there is one."""
+    """Lower setp, whose results are the comparison and its negation, each combined with an optional predicate."""
     kind = attributes.types[0]
     holds = comparison(ir, attributes, kind, operands[0], operands[1]) if kind.parts == 1 else None
     if holds is None:
@@ -468,7 +468,7 @@ def lower_compare(ir: IRBuilder, attributes: Attributes, operands: Lanes) -> Res
 
 
 def lower_select(ir: IRBuilder, _attributes: Attributes, operands: Lanes) -> Results:
-    """Lower selp: a if the predicate holds, else b."""
+    """Lower selp, which selects a if the predicate is true and b otherwise."""
     a, b, condition = operands
     return (ir.select(condition, a, b),)
 

@@ -126,7 +126,7 @@ class Tiling:
 def tilings_of(
     parts: list[list[DecodedInstruction]], layout: RegisterLayout, arch: str, *, is_chain: bool
 ) -> list[tuple[Tiling | None, list[DecodedInstruction]]]:
-    """Return the tiling of a chain of parts, or otherwise each part's tiling, or None, with its instructions."""
+    """Return one tiling for a chain of parts; otherwise, return each part's tiling (or None) and instructions."""
     whole = Tiling.of(parts, layout, arch) if is_chain else None
     if whole is not None:
         return [(whole, [])]
@@ -399,7 +399,7 @@ PASSED = (AsyncCopy, LaneOp, MemoryLoad, MemoryStore, Move, NoOp)
 
 
 def grouped(program: Program) -> Program:
-    """Return a program in which mma instructions are adjacent if those between them are independent.
+    """Return a program in which mma instructions are adjacent if the instructions between them are independent.
 
     ptxas puts loads and integer arithmetic between mma; together they are the tiles of one product.
     """

@@ -63,7 +63,7 @@ class OperandCodes(NamedTuple):
 
 
 class OperandSharing(NamedTuple):
-    """For each warp, the first warp with the same operand, a flag that marks such first warps, and the tile index."""
+    """For each warp, the first warp with the same operand, whether the warp is that first warp, and the tile index."""
 
     first: Index
     different: NDArray[np.bool_]

@@ -257,7 +257,7 @@ WITHOUT_FTZ: dict[str, UnaryFunction] = {
 
 
 def call(ir: IRBuilder, name: str, function: UnaryFunction, a: Value) -> Value:
-    """Call one of these functions, adding it to the kernel's module on first use."""
+    """Call `function` by name, and add it to the kernel's module on first use."""
     if name not in ir.module.globals:
         with define(ir.module, name, a.type, a.type, attribute="noinline") as (body, argument):
             body.ret(function(body, argument))

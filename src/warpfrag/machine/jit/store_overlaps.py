@@ -87,7 +87,7 @@ def writer_of(
 
 
 def define_end_wait(module: ir.Module) -> None:
-    """Define `end_wait(context, row, mask, across)`, which orders the block's later stores after earlier ones.
+    """Define `end_wait(context, row, mask, across)`, which orders the block's later stores after earlier stores.
 
     The earlier stores are those of the block if `across` is 0, else those of all blocks.
     """
@@ -113,7 +113,7 @@ def own_element(b: IRBuilder, items: ir.Value, bits: int, index: int, lane: ir.V
 
 
 def define_tagged(module: ir.Module, bits: int, count: int, cause: InexactCause) -> None:
-    """Define `tagged_B_C`, which tags and stores; it calls the mover in the same module.
+    """Define `tagged_B_C`, which tags stores and calls the mover in the same module.
 
     `cause` is recorded if lanes of one instruction store different bytes to one address.
     """

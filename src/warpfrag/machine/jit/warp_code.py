@@ -139,7 +139,7 @@ class WarpCode:
         return lanes.current[register.index]
 
     def read(self, operand: PtxOperand, kind: Type) -> Value:
-        """Return an operand as codes of a type."""
+        """Return an operand's codes as type `kind`."""
         if kind.bits not in WIDTHS:
             raise UnsupportedInstruction
         if isinstance(operand, Register):

@@ -18,7 +18,7 @@ from warpfrag.machine.sanitizer.checked_batch import LaunchChecks
 
 
 class InstrumentedLaunch:
-    """A launch with checks; `screen` decides them in compiled code, or is None if that is impossible.
+    """A launch with checks; `screen` decides the checks in compiled code, or is None if that is impossible.
 
     The check "memory" alone needs no screen: if compiled code ends without an error, there was no bad access.
     """

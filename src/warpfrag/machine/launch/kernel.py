@@ -100,7 +100,7 @@ class KernelModule(Mapping[str, "Kernel"], ABC):
 
     @cached_property
     def sources(self) -> dict[int, SourceLine]:
-        """The source line of each line or address of the code, if the code names them."""
+        """The source line of each PTX line or machine-code address, if the code has line information."""
         return self._read_sources()
 
     @property
@@ -161,7 +161,7 @@ class Kernel:
 
     @property
     def sources(self) -> Mapping[int, SourceLine]:
-        """The source line of each line or address of the code, if the code names them."""
+        """The source line of each PTX line or machine-code address, if the code has line information."""
         return self.module.sources
 
     @property
@@ -198,7 +198,7 @@ class Kernel:
 
     @cached_property
     def compiled(self) -> CompiledProgram:
-        """The program of the compiled engine."""
+        """The program for the compiled engine."""
         return CompiledProgram(self.program)
 
     @cached_property
@@ -380,7 +380,7 @@ class Kernel:
         options: LaunchOptions = DEFAULT_OPTIONS,
         **raw: Unpack[RawArguments],
     ) -> Debugger:
-        """Return a debugger for a launch on the reference engine; it takes the arguments of `launch`.
+        """Return a debugger for a launch on the reference engine, with the arguments of `launch`.
 
         Nothing runs before `Debugger.run` or `step`. Only `cluster`, `cooperative` and `limit` of the options apply.
         """

@@ -1,4 +1,4 @@
-"""Find entries and variables by PTX name, C++ name, or a unique part of one."""
+"""Find entries and variables by PTX name, C++ name, or a unique part of a name."""
 
 from __future__ import annotations
 

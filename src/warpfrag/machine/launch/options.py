@@ -57,14 +57,14 @@ class LaunchOptions:
         """Raise InvalidOperand for invalid options."""
         explore = self.explore
         if isinstance(explore, bool) or not isinstance(explore, int | np.integer) or explore < 0:
-            raise InvalidOperand(f"expected explore to be a number of runs, got {quote(explore)}")
+            raise InvalidOperand(f"expected explore to be a number of runs of at least 0, got {quote(explore)}")
         if isinstance(self.limit, bool) or not isinstance(self.limit, int | np.integer):
             raise InvalidOperand(f"expected limit to be a number of warp instructions, got {quote(self.limit)}")
         if self.seconds is not None and not (isinstance(self.seconds, int | float) and self.seconds > 0):
             raise InvalidOperand(f"expected seconds to be a positive number, got {quote(self.seconds)}")
         if self.progress is not None and not callable(self.progress):
             raise InvalidOperand(
-                f"expected progress to be a function of finished and all blocks, got {quote(self.progress)}"
+                f"expected progress to be a function of two counts, finished and all blocks; got {quote(self.progress)}"
             )
         check_flag("cooperative", self.cooperative)
         check_flag("judge", self.judge)
@@ -107,7 +107,7 @@ def launch_config(
 
 
 def extent_of(name: str, value: object, limits: tuple[int, int, int] | None = None) -> tuple[int, int, int]:
-    """Return three extents (missing ones are 1); raise InvalidOperand if one is above its limit."""
+    """Return three extents, with 1 for missing axes; raise InvalidOperand if an extent is above its limit."""
     extents = [value] if isinstance(value, int | np.integer) else list(value) if isinstance(value, Sequence) else []
     sizes = [int(extent) for extent in extents if isinstance(extent, int | np.integer) and extent >= 1]
     if not 1 <= len(extents) <= 3 or len(sizes) != len(extents):
@@ -208,6 +208,6 @@ def check_resident(config: LaunchConfig, shared_bytes: int) -> None:
     x, y, z = config.grid
     if x * y * z > MULTIPROCESSORS * per_multiprocessor:
         raise InvalidOperand(
-            f"a cooperative launch needs all blocks at once: an H200 can hold {MULTIPROCESSORS} x {per_multiprocessor}"
+            f"a cooperative launch needs all blocks at once: an H200 holds {MULTIPROCESSORS} x {per_multiprocessor}"
             f" blocks of {config.threads} threads and {shared_bytes} bytes of shared memory, got a grid of {x * y * z}"
         )

@@ -79,7 +79,7 @@ class Profile:
         return f"<Profile of {self.kernel} on {self.arch}: {', '.join(parts)}>"
 
     def __str__(self) -> str:
-        """Format the lines with the largest counts as a table, by source line if known."""
+        """Format the lines with the largest counts as a table, by source line if the code names source lines."""
         heads, rows = self.table()
         return "\n".join([repr(self)[1:-1], *table_lines(heads, rows, right=self.numeric(heads))])
 

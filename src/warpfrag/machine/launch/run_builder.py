@@ -68,7 +68,7 @@ def inexact_lines(program: Program, tally: LaunchTally, arch: str) -> tuple[Inex
 
 
 def findings_of(work: Work, sources: Mapping[int, SourceLine], checks: tuple[Check, ...]) -> FindingCollector:
-    """Return the findings, the unjudged parts and the notes; raise an error that is not a finding."""
+    """Return the collected findings, notes and gaps in the checks; raise the launch's error unless it is a finding."""
     collector = work.checks.collector if work.checks is not None else FindingCollector(sources, checks)
     for line, text in work.divergent.items():
         collector.add(KernelFinding("barrier", line, text))

@@ -52,7 +52,7 @@ def launch_arch(target: str, arch: str | None) -> str:
 
 
 def launch_evidence(program: Program, arch: str, address_size: int) -> dict[str, Evidence]:
-    """Return evidence for the unmodelled parts of a launch: a target that `arch` cannot run, or 32-bit addresses."""
+    """Return evidence for what is not modelled in a launch: a target that `arch` cannot run, or 32-bit addresses."""
     known = {}
     if not runs_on(program.target, arch):
         known[f".target {program.target}"] = Evidence("not modelled", f"{arch} cannot run a module for this target")

@@ -1,4 +1,4 @@
-"""The rows of the opcode table, and the matching of an instruction's qualifiers with them.
+"""The rows of the opcode table, and the function that matches an instruction's qualifiers with a row.
 
 The qualifiers after an opcode are types and modifiers. An assembler accepts the modifiers in one order only; here any
 order is accepted. `program.opcode` describes the columns of a row.

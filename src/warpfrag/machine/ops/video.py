@@ -105,7 +105,7 @@ WRAP_ABOVE = {("vadd", "u32", "s32", "u32"), ("vadd", "u32", "u32", "s32"), ("vs
 
 
 def _scalar(attributes: Attributes) -> LaneOp | Refused:
-    """Return the action for selected parts of a and b; its result is combined with c, or inserted into c."""
+    """Return the action of a scalar video instruction, whose result is combined with c or inserted into c."""
     if _departs(attributes):
         return Refused(f"{attributes.name} is not modelled: {DEPARTURE}")
     second, operation = attributes.operation, _scalar_operation(attributes)

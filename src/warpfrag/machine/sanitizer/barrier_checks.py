@@ -74,7 +74,7 @@ class MbarrierLifetimes(InstructionObserver):
         self.preceding = np.zeros(len(state.memory.shared) // OBJECT_BYTES + 1, np.int64)  # valid mbarriers before each
 
     def mbarrier_initialised(self, cell: int, thread: int) -> None:
-        """Report mbarrier.init on a valid mbarrier that is not in use; on one in use, the launch ends with an error."""
+        """Report mbarrier.init on a valid mbarrier that is not in use; if in use, the launch ends with an error."""
         if cell in self.valid and not self.state.mbarriers.use_of(cell):
             self.report_object(cell, thread, f", is initialised again: {EXPECTED}")
         self.keep(cell, self.access_by(thread))

@@ -51,7 +51,7 @@ MAX_THREADS_APART = 9216  # threads per batch; beyond this, the lanes of a warp 
 
 @dataclass
 class Snapshot:
-    """A thread's knowledge at one time: a row of `known`, the fenced part of it, and knowledge of earlier batches."""
+    """A thread's knowledge at one time: its rows of `known` and `fenced`, and its knowledge of earlier batches."""
 
     batch: LaunchBlocks
     row: Times
@@ -262,7 +262,7 @@ class Ordering:
     # --- updates
 
     def touch(self, threads: Rows) -> None:
-        """Set the threads' own entries to the current time, before other threads receive them."""
+        """Set each thread's entry for itself to the current time, before other threads receive the entry."""
         self.known[threads, threads // self.share] = self.now
 
     def snapshot(self, threads: Rows) -> Snapshot:

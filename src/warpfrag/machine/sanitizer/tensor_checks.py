@@ -1,4 +1,4 @@
-"""Find early accesses to tensor memory and to the registers of wgmma: before an operation in flight completes.
+"""Find accesses to tensor memory and wgmma registers that do not wait for an operation in flight.
 
 Every tcgen05 instruction that reads or writes columns is kept until a later one covers them. Two of them that touch the
 same columns must be ordered if one writes:
@@ -220,7 +220,7 @@ class TensorMemoryCheck(InstructionObserver):
     # --- order
 
     def _fault(self, prior: IssuedAccess, access: TensorAccess, *, needs_fences: bool = True) -> str:
-        """Return the reason why an access is not ordered after an earlier one, or an empty string."""
+        """Return the reason why an access is not ordered after the earlier access `prior`, or an empty string."""
         warp, op = access.thread // LANES, _op(access.inst)
         needs_fences = needs_fences and self.asks_for_fences
         name = f"{prior.access.inst.name} at line {prior.access.inst.line}"

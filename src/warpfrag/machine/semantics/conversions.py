@@ -100,7 +100,7 @@ def float_to_float(
 
 
 def nan_payload(a: Codes, source: str, target: str) -> Codes:
-    """Convert NaNs to another width, keeping sign and upper payload bits; all but bf16 to f32 makes them quiet."""
+    """Convert NaNs to another width with sign and upper payload bits; they become quiet, except from bf16 to f32."""
     old, new = FORMATS[source], FORMATS[target]
     wide = a.astype(np.uint64)
     payload = wide & np.uint64((1 << old.fraction) - 1)

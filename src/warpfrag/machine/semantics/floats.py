@@ -1,4 +1,4 @@
-"""Float arithmetic on codes: one rounding of the exact result, in every mode; ftz, sat, relu and the NaN rules.
+"""Float arithmetic on codes: the exact result rounded once in every mode, with ftz, sat, relu and the NaN rules.
 
 Formats up to f32 are computed in float64: a product is exact there, a sum is a float64 plus its rounding error, and the
 pair is rounded once (`ptx_rounding`). f64 with rounding to nearest even uses NumPy; other modes and fma use Python

@@ -133,7 +133,7 @@ def encode(number: ExactNumbers, fmt: Format, mode: str, *, satfinite: bool = Fa
 
 
 def _rounds_up(mode: str, negative: Codes, kept: Codes, rest: Codes, half: Codes) -> Codes:
-    """Return True if rounding increments the magnitude; `rest` is the dropped part, `half` is half its range."""
+    """Return True if rounding increments the magnitude; `rest` has the dropped bits, and `half` is half their range."""
     if mode == "rn":
         return (rest > half) | ((rest == half) & ((kept & U1) == U1))
     if mode == "rna":

@@ -38,7 +38,7 @@ def _choice(name: str, value: object, known: tuple[object, ...]) -> None:
 
 
 def _address_modes(address: object, axes: int) -> tuple[AddressMode, ...]:
-    """Return the address mode of each axis, given one for all axes, one per axis, or three."""
+    """Return the address mode of each axis; `address` is one mode for all axes, one per axis, or three modes."""
     modes = (address,) * MAX_AXES if isinstance(address, str) else address
     if not isinstance(modes, list | tuple) or len(modes) not in {axes, MAX_AXES}:
         raise InvalidOperand(f"expected one address mode, or one for each of {axes} axes, got {quote(address)}")
