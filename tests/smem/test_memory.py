@@ -116,14 +116,14 @@ def test_a_bank_gives_one_word_in_a_pass(addresses: list[int], width: int, passe
             lambda: Memory(pitch=16).address(row=0, col=0, bits=6),
             "expected elements of 1, 4, 8, 16, 32, 64 bits, got 6",
         ),
-        (lambda: Memory(pitch=16).address(row=-1, col=0, bits=8), "row is 0"),
+        (lambda: Memory(pitch=16).address(row=-1, col=0, bits=8), "row must be in 0"),
         (
             lambda: Memory(pitch=2).write(np.zeros(64, np.uint8), np.ones((2, 2), int), 16),
             "are both at byte",
         ),
         (lambda: Memory(pitch=8).read(np.zeros(15, np.uint8), (2, 8), 8), "reaches byte 15, but the memory has 15"),
         (lambda: wavefronts([0], 3), "expected an access of 1, 2, 4, 8 or 16 bytes per lane, got 3"),
-        (lambda: wavefronts([0, -4], 4), "the address of lane 1 is 0\\.\\.\\d+, got -4"),
+        (lambda: wavefronts([0, -4], 4), "the address of lane 1 must be in 0\\.\\.\\d+, got -4"),
         (lambda: bank_conflicts([True], 4), "the address of lane 0 must be an integer in 0\\.\\.\\d+, got True"),
     ],
 )
