@@ -64,7 +64,7 @@ def compile_text(text: str, level: tuple[int, int]) -> bytes:
 
 
 def object_of(key: str, level: tuple[int, int], make_text: Callable[[], str] | None = None) -> bytes:
-    """Return a module's object file from the cache, or compile it; without `make_text`, the key is its text."""
+    """Return a module's object file from the cache, or compile it; without `make_text`, `key` is the LLVM text."""
     name = name_of(key, level)
     data = CACHE.find(name)
     if data is None:

@@ -388,7 +388,7 @@ def is_matrix_store(action: Action) -> bool:
 
 
 def _is_plain_product(action: Action) -> bool:
-    """Return True if an action is an mma with one tile per warp that reads all operands before it writes."""
+    """Return True if an action is an mma with one tile per warp, which reads all operands before writing D."""
     if not isinstance(action, MatrixOp) or action.operation != "mma":
         return False
     return action.form.shape[:2] == (16, 8)

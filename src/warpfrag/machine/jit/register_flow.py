@@ -60,10 +60,10 @@ def effects_of(inst: DecodedInstruction) -> dict[int, bool]:
 
 
 class LiveSet:
-    """The registers that are live at an instruction during a backward walk through a block; use `register in live`."""
+    """The registers that are live at an instruction, during a backward walk through a block."""
 
     def __init__(self, places: dict[int, int], bits: bytes) -> None:
-        """Start at the end of a block; `bits` has the registers live after it, `places` the bit index of each."""
+        """Start at the end of a block; `bits` has the registers live there, and `places` the bit index of each."""
         self.places, self.bits = places, bits
         self.inside: dict[int, bool] = {}  # registers used in the rest of the block: True if live
 
@@ -194,7 +194,7 @@ def live_after(program: Program, start: int = 0, end: int = MAX_BITS) -> Iterato
 
 
 def outliving(program: Program) -> LiveSet:
-    """Return the registers that are live after any block."""
+    """Return the registers that are live after at least one block."""
     blocks = liveness_of(program)
     bits = 0
     for number in range(len(blocks.starts)):

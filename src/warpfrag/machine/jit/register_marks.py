@@ -37,7 +37,7 @@ class RegisterMarks:
         return inst.attributes.opcode == "selp" and isinstance(inst.sources[2], Register)
 
     def of(self, registers: Iterable[int]) -> Value | None:
-        """Return the lanes in which any of the registers is marked, or None if none can be."""
+        """Return the lanes in which at least one of the registers is marked, or None if no register can be marked."""
         every = None
         for register in sorted(set(registers) & self.offsets.keys()):
             if register not in self.current:

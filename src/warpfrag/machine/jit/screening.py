@@ -301,7 +301,7 @@ class ScreenedWarpBatch(CompiledWarpBatch):
         self.screen.is_uncertain = True
 
     def run_inst(self, at: int, group: LaneGroup) -> bool:
-        """Interpret an instruction; mark the launch uncertain if lanes that it may read are missing."""
+        """Interpret an instruction; mark the launch uncertain if lanes that the instruction may read are missing."""
         inst = self.program.instructions[at]
         action = inst.action
         has_marks = not self.compiled.layout.marks.keys().isdisjoint(registers_read(inst))
