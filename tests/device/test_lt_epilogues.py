@@ -10,6 +10,7 @@ import json
 import os
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -19,7 +20,7 @@ import pytest
 
 from device.conditions import needs_stand_ins
 from tools.lt_epilogues import DTYPES, EPILOGUES, FILL, FIRST, LtCase, digest, inputs, operands, patterns
-from warpfrag.device.auxiliary_epilogue import depth_sums, gelu_gradient, row_sums
+from warpfrag.device.auxiliary_epilogue import depth_sums, gelu_gradient, row_blocks, row_sums
 from warpfrag.device.gemms_served import GemmCall, ServedGemm
 from warpfrag.errors import CudaError
 
@@ -111,10 +112,8 @@ def test_bias_gradients_are_added_in_the_order_of_the_h200(key):
     is_along_k = case.epilogue.startswith("bgrad")
     length = case.k if is_along_k else case.n
     units = length if case.result == "f32" else FIRST
-    sums = [
-        (depth_sums if is_along_k else row_sums)(np.ascontiguousarray(patterns(length, first, first + units).T))
-        for first in range(0, length, units)
-    ]
+    add = depth_sums if is_along_k else partial(row_sums, blocks=row_blocks(case.m, case.n))
+    sums = [add(np.ascontiguousarray(patterns(length, first, first + units).T)) for first in range(0, length, units)]
     rounded = np.array(sums).astype(DTYPES[case.result]).astype(np.float32)
     assert digest(rounded.tobytes()) == RECORDED["probes"][key]
 

@@ -5,8 +5,9 @@ The rules were found from results and probes of an H200 (tools/lt_epilogues.py).
     RELU_AUX, GELU_AUX    the buffer has a bit for each x >= 0, or x rounded to the type of D
     DRELU, DGELU          D = x if the bit is 1, or x * gelu'(buffer). Without split-K, a second kernel reads x from
                           D, where it was rounded
-    ..._BGRAD             the bias gradient: the sums of D's rows before they are rounded. Up to 16 blocks of 32 lanes
-                          take turns along a row; the lanes of a block are added one by one, then the blocks
+    ..._BGRAD             the bias gradient: the sums of D's rows before they are rounded. Blocks of 32 lanes take turns
+                          along 8 rows; the lanes of a block are added one by one, then the blocks. There are
+                          as many blocks along a row as it needs, but about 512 in all
     BGRADA, BGRADB        the sums of A or B along k, by 16, 64 or 128 lanes that take turns and are added in halves
 """
 
@@ -25,7 +26,8 @@ from warpfrag.formats.float_environment import exact_floats
 from warpfrag.formats.number_formats import CANONICAL_NANS, FORMATS
 
 SLOPE = np.float32(0.1070322243)  # 3 * ROOT * CUBE
-BLOCKS, LANES = 16, 32
+ROWS, LANES, MAX_BLOCKS = 8, 32, 512
+"""The rows and lanes of a block that adds along the rows of D, and the blocks in about a wave."""
 MASK_BITS, AUX_ELEMENTS = 128, 8
 """The leading dimension of the auxiliary buffer is a multiple of these."""
 DEPTHS = {128: 16, 2048: 64}
@@ -64,7 +66,9 @@ class AuxiliaryEpilogue(LibraryEpilogue):
         else:
             found = values * gelu_gradient(self.aux.astype(np.float32)).reshape(values.shape)
         if self.bias_gradient is not None:
-            self.bias_gradient[...] = rounded(row_sums(found.reshape(-1, values.shape[-1])), self.result)
+            columns = found.reshape(-1, values.shape[-1])
+            sums = row_sums(columns, row_blocks(columns.shape[1], len(columns)))
+            self.bias_gradient[...] = rounded(sums, self.result)
         return found
 
 
@@ -78,10 +82,14 @@ def gelu_gradient(x: Floats) -> Floats:
         return fma(HALF, x * slope, HALF * (ones + curve))
 
 
+def row_blocks(m: int, n: int) -> int:
+    """Return the number of blocks that add along a row of D."""
+    return min(-(-n // LANES), -(-MAX_BLOCKS // -(-m // ROWS)))
+
+
 @exact_floats
-def row_sums(columns: Floats) -> Floats:
+def row_sums(columns: Floats, blocks: int) -> Floats:
     """Return the sum of the columns of D, in the order of cublasLt's epilogue kernels."""
-    blocks = min(BLOCKS, -(-len(columns) // LANES))
     turns = _in_turns(columns, blocks * LANES)
     lanes = _add(turns).reshape(blocks, LANES, columns.shape[1])
     return _add(_add(lanes.swapaxes(0, 1)))

@@ -24,7 +24,15 @@ from warpfrag.blas.cublas.predict_order import (
     find_product_order,
     product_kind,
 )
-from warpfrag.device.auxiliary_epilogue import AUX_ELEMENTS, MASK_BITS, AuxiliaryEpilogue, depth_sums, rounded
+from warpfrag.device.auxiliary_epilogue import (
+    AUX_ELEMENTS,
+    LANES,
+    MASK_BITS,
+    AuxiliaryEpilogue,
+    depth_sums,
+    rounded,
+    row_blocks,
+)
 from warpfrag.errors import CudaError
 from warpfrag.formats.epilogue import RESULTS as FLOATS
 from warpfrag.formats.epilogue import finish, fma
@@ -47,6 +55,8 @@ ACTIVATIONS = {PLAIN: "", RELU: "relu", RELU | BIAS: "relu", BIAS: "", GELU: "ge
 EPILOGUES = ACTIVATIONS | {AUX | number: name for number, name in ACTIVATIONS.items() if name}
 GRADIENTS = {DRELU: "relu", DRELU | BGRAD: "relu", DGELU: "gelu", DGELU | BGRAD: "gelu"}
 EPILOGUES |= dict.fromkeys((*GRADIENTS, BGRAD_A, BGRAD_B), "")
+MEASURED_ROWS = {256, 768}
+"""The m for which a limited number of blocks that add a bias gradient was measured."""
 WORKSPACE_MIB, LT_WORKSPACE_MIB = 32, 1
 """The workspaces with which the library's choices were measured: those of PyTorch."""
 FIELDS = struct.Struct("<10Q12q2d16i40s")
@@ -263,6 +273,8 @@ class ServedGemm:
             self.reasons.append(f"cuBLAS selects other kernels for this epilogue of {name}, which are not modelled")
         if call.epilogue in {BGRAD_A, BGRAD_B} and (128 < call.k < 256 or call.k > 2048):
             self.reasons.append(f"the order of the additions of a bias gradient along k is not known for k = {call.k}")
+        if call.epilogue & BGRAD and call.m not in MEASURED_ROWS and row_blocks(call.m, call.n) * LANES < call.n:
+            self.reasons.append(f"the order of the additions of a bias gradient is not known for m = {call.m}")
         if not kernel.startswith(("nvjet", "cutlass")):
             self.reasons.append(f"gradients and auxiliary buffers were not measured with {kernel or 'float32'} kernels")
 
