@@ -20,7 +20,7 @@ import pytest
 
 from device.conditions import needs_stand_ins
 from tools.lt_epilogues import DTYPES, EPILOGUES, FILL, FIRST, LtCase, digest, inputs, operands, patterns
-from warpfrag.device.auxiliary_epilogue import depth_sums, gelu_gradient, row_blocks, row_sums
+from warpfrag.device.auxiliary_epilogue import depth_lanes, depth_sums, gelu_gradient, row_blocks, row_sums
 from warpfrag.device.gemms_served import GemmCall, ServedGemm
 from warpfrag.errors import CudaError
 
@@ -102,6 +102,8 @@ def test_other_workspaces_and_bad_buffers_are_reported():
             served(case, 0, **changes)
     with pytest.raises(CudaError, match="a multiple of 128, at least m"):
         served(case._replace(epilogue="relu_aux"), 0, ld_aux=64)
+    reasons = served(LtCase("bgrada", "bf16", "bf16", "nt", 64, 32, 176), 0)[1]
+    assert any("bias gradient is not known for this shape" in reason for reason in reasons)
     assert served(LtCase("dgelu", "f16", "f16", "tn", 64, 32, 64), 0)[1]
 
 
@@ -112,7 +114,8 @@ def test_bias_gradients_are_added_in_the_order_of_the_h200(key):
     is_along_k = case.epilogue.startswith("bgrad")
     length = case.k if is_along_k else case.n
     units = length if case.result == "f32" else FIRST
-    add = depth_sums if is_along_k else partial(row_sums, blocks=row_blocks(case.m, case.n))
+    lanes = depth_lanes(case.k, case.bias_count)
+    add = partial(depth_sums, lanes=lanes) if is_along_k else partial(row_sums, blocks=row_blocks(case.m, case.n))
     sums = [add(np.ascontiguousarray(patterns(length, first, first + units).T)) for first in range(0, length, units)]
     rounded = np.array(sums).astype(DTYPES[case.result]).astype(np.float32)
     assert digest(rounded.tobytes()) == RECORDED["probes"][key]

@@ -6,8 +6,8 @@ The rules were found from results and probes of an H200 (tools/lt_epilogues.py).
     DRELU, DGELU          D = x if the bit is 1, or x * gelu'(buffer). Without split-K, a second kernel reads x from
                           D, where it was rounded
     ..._BGRAD             the bias gradient: the sums of D's rows before they are rounded. Blocks of 32 lanes take turns
-                          along 8 rows; the lanes of a block are added one by one, then the blocks. There are
-                          as many blocks along a row as it needs, but about 512 in all
+                          along 8 rows; the lanes of a block are added one by one, then the blocks. Beyond
+                          about 512 blocks, each takes several turns
     BGRADA, BGRADB        the sums of A or B along k, by 16, 64 or 128 lanes that take turns and are added in halves
 """
 
@@ -26,12 +26,14 @@ from warpfrag.formats.float_environment import exact_floats
 from warpfrag.formats.number_formats import CANONICAL_NANS, FORMATS
 
 SLOPE = np.float32(0.1070322243)  # 3 * ROOT * CUBE
-ROWS, LANES, MAX_BLOCKS = 8, 32, 512
-"""The rows and lanes of a block that adds along the rows of D, and the blocks in about a wave."""
+ROWS, LANES = 8, 32
+"""The rows and lanes of a block that adds along the rows of D."""
+WAVES = 481, 512
+"""The numbers of blocks for each turn along a row that agree with all measured grids."""
 MASK_BITS, AUX_ELEMENTS = 128, 8
 """The leading dimension of the auxiliary buffer is a multiple of these."""
-DEPTHS = {128: 16, 2048: 64}
-"""The lanes that add along k, by the largest k; above it there are 128."""
+FEW_STEPS, MANY_STEPS, FEW_ROWS, MANY_ROWS = (160, 192), (2560, 3072), 1024, 4096
+"""The measured k and rows at which the number of lanes that add along k changes."""
 
 
 @dataclass(frozen=True)
@@ -82,9 +84,21 @@ def gelu_gradient(x: Floats) -> Floats:
         return fma(HALF, x * slope, HALF * (ones + curve))
 
 
-def row_blocks(m: int, n: int) -> int:
+def row_blocks(m: int, n: int, wave: int = WAVES[-1]) -> int:
     """Return the number of blocks that add along a row of D."""
-    return min(-(-n // LANES), -(-MAX_BLOCKS // -(-m // ROWS)))
+    needed = -(-n // LANES)
+    return -(-needed // max(1, -(-m // ROWS) * needed // wave))
+
+
+def depth_lanes(k: int, rows: int) -> int | None:
+    """Return the number of lanes that add A or B along k, or None if it was not measured for this shape."""
+    if k <= FEW_STEPS[0]:
+        return 16
+    if k >= MANY_STEPS[1]:
+        return 128
+    if k > MANY_STEPS[0] or (rows < MANY_ROWS and (k < FEW_STEPS[1] or rows > FEW_ROWS)):
+        return None
+    return 16 if rows >= MANY_ROWS else 64
 
 
 @exact_floats
@@ -96,9 +110,8 @@ def row_sums(columns: Floats, blocks: int) -> Floats:
 
 
 @exact_floats
-def depth_sums(steps: Floats) -> Floats:
+def depth_sums(steps: Floats, lanes: int) -> Floats:
     """Return the sums of A or B along k, which is the first axis, in the order of BGRADA and BGRADB."""
-    lanes = next((count for depth, count in DEPTHS.items() if len(steps) <= depth), 128)
     sums = _add(_in_turns(steps, lanes))
     while len(sums) > 1:
         sums = sums[: len(sums) // 2] + sums[len(sums) // 2 :]

@@ -26,9 +26,10 @@ from warpfrag.blas.cublas.predict_order import (
 )
 from warpfrag.device.auxiliary_epilogue import (
     AUX_ELEMENTS,
-    LANES,
     MASK_BITS,
+    WAVES,
     AuxiliaryEpilogue,
+    depth_lanes,
     depth_sums,
     rounded,
     row_blocks,
@@ -55,8 +56,6 @@ ACTIVATIONS = {PLAIN: "", RELU: "relu", RELU | BIAS: "relu", BIAS: "", GELU: "ge
 EPILOGUES = ACTIVATIONS | {AUX | number: name for number, name in ACTIVATIONS.items() if name}
 GRADIENTS = {DRELU: "relu", DRELU | BGRAD: "relu", DGELU: "gelu", DGELU | BGRAD: "gelu"}
 EPILOGUES |= dict.fromkeys((*GRADIENTS, BGRAD_A, BGRAD_B), "")
-MEASURED_ROWS = {256, 768}
-"""The m for which a limited number of blocks that add a bias gradient was measured."""
 WORKSPACE_MIB, LT_WORKSPACE_MIB = 32, 1
 """The workspaces with which the library's choices were measured: those of PyTorch."""
 FIELDS = struct.Struct("<10Q12q2d16i40s")
@@ -181,7 +180,8 @@ class ServedGemm:
             values = self.in_float64(a, b, epilogue)
         if call.epilogue in {BGRAD_A, BGRAD_B}:
             steps = b[0] if call.epilogue == BGRAD_A else a[0].T
-            self.bias_gradient(steps.shape[1])[...] = rounded(depth_sums(steps.astype(np.float32)), self.result)
+            sums = depth_sums(steps.astype(np.float32), depth_lanes(*steps.shape) or 64)
+            self.bias_gradient(steps.shape[1])[...] = rounded(sums, self.result)
         layout_d = call.type_d, call.ldd, call.m, call.n, 0
         for target, matrix in zip(self.views(call.d, call.stride_d, layout_d), values, strict=True):
             target[...] = matrix
@@ -271,10 +271,11 @@ class ServedGemm:
             return
         if (is_gradient and name == "f16") or (call.epilogue == DGELU and name == "bf16"):
             self.reasons.append(f"cuBLAS selects other kernels for this epilogue of {name}, which are not modelled")
-        if call.epilogue in {BGRAD_A, BGRAD_B} and (128 < call.k < 256 or call.k > 2048):
-            self.reasons.append(f"the order of the additions of a bias gradient along k is not known for k = {call.k}")
-        if call.epilogue & BGRAD and call.m not in MEASURED_ROWS and row_blocks(call.m, call.n) * LANES < call.n:
-            self.reasons.append(f"the order of the additions of a bias gradient is not known for m = {call.m}")
+        rows = call.m if call.epilogue == BGRAD_A else call.n
+        is_open = call.epilogue in {BGRAD_A, BGRAD_B} and depth_lanes(call.k, rows) is None
+        is_open |= call.epilogue & BGRAD > 0 and len({row_blocks(call.m, call.n, wave) for wave in WAVES}) > 1
+        if is_open:
+            self.reasons.append("the order of the additions of a bias gradient is not known for this shape")
         if not kernel.startswith(("nvjet", "cutlass")):
             self.reasons.append(f"gradients and auxiliary buffers were not measured with {kernel or 'float32'} kernels")
 
