@@ -84,7 +84,7 @@ def test_wrong_integers_are_named(text, message):
         (lambda: launch(checks=FLAGS), "expected checks to be one of memory, races, .*, got np.True_"),
         (lambda: launch(engine=FLAGS), "expected engine to be one of auto, reference, compiled, got array"),
         (lambda: wf.ptx.load(module(""))["k"].launch(1, 1, object()), "expected args to be a list of arguments"),
-        (lambda: wf.ptx.compile("x", options=221), "expected options to be a list of words"),
+        (lambda: wf.ptx.compile("x", options=221), "options: expected a list of words"),
     ],
 )
 def test_an_array_for_a_flag_is_named(ask, message):

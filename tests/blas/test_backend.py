@@ -143,7 +143,7 @@ def test_an_architecture_that_is_not_the_gpus_own_is_refused(monkeypatch):
 def test_what_the_native_kernel_does_not_run_is_refused_and_auto_says_why(own, instruction, why, monkeypatch, caplog):
     monkeypatch.setattr("warpfrag.blas.native_gemm._own_target", lambda: own)
     resolved = resolve_instruction(instruction, own.removesuffix("a"))
-    said = f"backend 'native' runs a dense mma from registers: \\S+ {why}; use 'cuda'"
+    said = f"backend 'native' runs a dense mma on registers, but \\S+ {why}; use 'cuda'"
     with pytest.raises(NotModelled, match=said):
         backend.machine_of("native", resolved, work=1, on_gpu=True)
     monkeypatch.setattr(backend, "cuda", lambda: SimpleNamespace(name="cuda"))

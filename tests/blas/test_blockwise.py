@@ -132,11 +132,11 @@ class Tensor:
     [
         ({"B": da.ones((64, COLUMNS))}, "A is 22 x 70 and B is 64 x 13: the inner extents differ"),
         ({"A": da.ones((2, ROWS, DEPTH)), "B": da.ones((3, DEPTH, COLUMNS))}, "their batch axes do not broadcast"),
-        ({"C": da.ones((ROWS, 12))}, "C is 22 x 12, expected 22 x 13"),
-        ({"C": da.ones((2, ROWS, COLUMNS))}, "C is 2 x 22 x 13, expected 22 x 13"),
+        ({"C": da.ones((ROWS, 12))}, "C: expected shape 22 x 13, got 22 x 12"),
+        ({"C": da.ones((2, ROWS, COLUMNS))}, "C: expected shape 22 x 13, got 2 x 22 x 13"),
         ({"A": da.ones(DEPTH)}, "A: expected a matrix, got an array of shape (70,)"),
         ({"A": None}, "A: expected a matrix"),
-        ({"B": Tensor()}, "B is a torch.Tensor next to a Dask array: expected Dask arrays, or Dask and NumPy arrays"),
+        ({"B": Tensor()}, "B: expected a Dask or NumPy array beside the other Dask array, got a torch.Tensor"),
         ({"B": dask.delayed(3)}, "B: expected an array, got dask.delayed.DelayedLeaf"),
         (
             {"A": da.ones((ROWS, DEPTH), dtype=complex)},
@@ -167,7 +167,7 @@ class Tensor:
                 "A": Scaled(da.ones((ROWS, DEPTH)), da.ones((ROWS, 5))),
                 "B": Scaled(da.ones((DEPTH, COLUMNS)), da.ones((2, 5, COLUMNS))),
             },
-            "scale_b: its batch axes (2,) do not broadcast to ()",
+            "scale_b: batch axes (2,) do not broadcast to ()",
         ),
     ],
 )

@@ -49,7 +49,7 @@ def test_two_orders_are_told_apart_at_the_step_where_they_part(operands):
     assert found.parted == 384 // 16  # the first part of six units of 64; until there both add alike
     assert found.steps[0][-1].value == float(first[found.output])
     assert found.steps[1][-1].value == float(second[found.output])
-    assert "its sums diverge at step 25" in str(found)
+    assert "the sums of this output diverge at step 25" in str(found)
     assert json.loads(json.dumps(found.to_dict()))["first_divergence"] == 24
     same = wf.explain(first, first, A, B, arch="sm_90")
     assert same.output is None

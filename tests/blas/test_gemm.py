@@ -128,7 +128,7 @@ def test_blocks_that_only_padding_reaches_need_no_scale():
         (
             {"A": np.ones((3, 4)), "B": np.ones((4, 6)), "C": np.ones((6, 3))},
             wf.errors.InvalidOperand,
-            "C is 6 x 3, expected 3 x 6",
+            "C: expected shape 3 x 6, got 6 x 3",
         ),
         ({"A": np.full((3, 4), 0.1), "B": np.ones((4, 6))}, wf.errors.InvalidOperand, r"A: element \(0, 0\) is 0.1"),
         (
@@ -191,7 +191,9 @@ def test_operands_that_choose_no_instruction_are_refused():
         InvalidOperand, match="A is float16 and B is float32: sm_90 has no mma with modelled arithmetic"
     ):
         wf.gemm(A, A.astype(np.float32))
-    with pytest.raises(InvalidOperand, match="A is int16: expected float16, .*, or name an instruction"):
+    with pytest.raises(
+        InvalidOperand, match="A: expected float16, .*, got int16; for other types, name an instruction"
+    ):
         wf.gemm(A.astype(np.int16), A)
     with pytest.raises(InvalidOperand, match="codes do not determine an instruction: name one"):
         wf.gemm(A, A, raw=True)

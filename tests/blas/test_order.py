@@ -277,7 +277,7 @@ def test_other_orders_and_odd_batches_are_refused():
         wf.errors.InvalidOperand, match="A is 2 x 4 x 4 and B is 3 x 4 x 4: their batch axes do not broadcast"
     ):
         wf.gemm(np.ones((2, 4, 4)), np.ones((3, 4, 4)), instruction=F16)
-    with pytest.raises(wf.errors.InvalidOperand, match="C is 3 x 4 x 4, expected 2 x 4 x 4"):
+    with pytest.raises(wf.errors.InvalidOperand, match="C: expected shape 2 x 4 x 4, got 3 x 4 x 4"):
         wf.gemm(np.ones((2, 4, 4)), np.ones((4, 4)), np.ones((3, 4, 4)), instruction=F16)
 
 
@@ -344,7 +344,10 @@ def test_every_nan_is_converted_to_the_same():
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"observed": np.ones((3, 4), np.float32)}, "observed has shape 3 x 4, expected 3 x 5"),
+        (
+            {"observed": np.ones((3, 4), np.float32)},
+            "observed: expected shape 3 x 5, the rows of A and the columns of B; got 3 x 4",
+        ),
         (
             {"observed": np.ones((3, 5))},
             "expected one of float32, float16, bfloat16, since D is f32; got dtype float64",

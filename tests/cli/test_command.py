@@ -191,8 +191,8 @@ def test_a_short_name_is_refused_with_a_command_that_works(run, refused, short):
 
 
 def test_an_unknown_operand_is_refused_with_those_there_are(refused):
-    assert refused("at", NAME, "e", 5).endswith("has no operand 'e': it has a, b, c, d")
-    assert refused("at", "ldmatrix.m8n8.x4.b16", "a", 5).endswith("has no operand 'a': it has d, addresses")
+    assert refused("at", NAME, "e", 5).endswith("has no operand 'e'; expected one of a, b, c, d")
+    assert refused("at", "ldmatrix.m8n8.x4.b16", "a", 5).endswith("has no operand 'a'; expected one of d, addresses")
 
 
 def test_an_unknown_target_is_refused_with_those_there_are(refused):

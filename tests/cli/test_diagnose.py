@@ -159,7 +159,7 @@ def test_refusals(refused, mma):
     both = ["--a", "a.npy", "--b", "b.npy"]
     assert "takes no a" in refused("diagnose", "ldmatrix.m8n8.x4.b16", "--a", "a.npy", "--b", "b.npy")
     assert "takes no metadata" in refused("diagnose", NAME, *both, "--metadata", "a.npy")
-    assert "has no operand scale_a: it has a, b, c, d" in refused("diagnose", NAME, "--expect", "scale_a", "a.npy")
+    assert "has no operand scale_a, only a, b, c, d" in refused("diagnose", NAME, "--expect", "scale_a", "a.npy")
     assert "'-1' is not in the range" in refused("diagnose", NAME, "--byte-id", -1, 0)
     assert "takes no scale_a" in refused("diagnose", NAME, *both, "--scale-a", "a.npy")
     assert "the dump has the warps 0, 1: choose one" in refused(

@@ -80,7 +80,7 @@ def test_a_stream_may_be_broken_anywhere(per_line):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("", "expected a dump of 32 lanes of 4 words, got no numbers"),
+        ("", "expected a dump of 32 lanes with 4 words each, got no numbers"),
         ("lane 32: 0x0", "line 1: expected a lane from 0 to 31, got '32'"),
         ("0 0\nhello", "line 2: 'hello' is not a hex number"),
         ("1.5 2.5", "line 1: '1.5' is not a hex number"),
@@ -191,7 +191,7 @@ def test_a_float_beside_hex_is_a_remark():
         (["lane 0: %r4=0x1 %r6=0x2"], "line 1: lane 0: expected '%r5', got '%r6'"),
         (["lane 0: a0=0x1", "lane 0: 0x2"], "line 2: lane 0 has 'a' and words without a name; expected the registers"),
         (["lane 0: lo=0x1 hi=0x2"], "line 1: lane 0 has 'lo' and 'hi'; expected the registers of one operand"),
-        (["lane 0: 0x1 0x2 what?"], "line 1: 'what?' beside words with 0x is not a number"),
+        (["lane 0: 0x1 0x2 what?"], "line 1: 'what?', in a line with 0x words, is not a number"),
         (["after lane 0: 0x1 0x2"], "line 1: no word follows 'after'"),
         (["lane 0: a0= a1=0x2"], "line 1: no word follows 'a0'"),
         (["lane 0: 0x1 0x2 end:"], "line 1: no word follows 'end'"),

@@ -110,7 +110,7 @@ def test_what_cannot_be_read_is_refused(refused, operands):
         == "'a.txt' is not a .npy file: save the whole matrix with numpy.save"
     )
     assert refused("find-order", "void.npy", "b.npy", "d.npy") == (
-        "'void.npy' has 2-byte elements without a type: name it with --codes"
+        "'void.npy' has 2-byte elements without a type: name the type with --codes"
     )
     assert refused("find-order", "a.npy", "b.npy", "d.npy", "--codes", "bf16") == (
         "'a.npy': codes of bf16 are uint16, got dtype float16"

@@ -117,7 +117,7 @@ def test_all_operands_in_another_notation(run):
         "c, d  ((_4,_8),(_2,_2)):((_32,_1),(_16,_8))",
         "",
         "note: elements of a, c, d are numbered row + 16 * col",
-        "note: elements of b are numbered col + 8 * row: CuTe has it as N x K",
+        "note: elements of b are numbered col + 8 * row, because B is N x K in CuTe",
     ]
     assert run("get", MMA, "--to", "c").lines[1:4] == [
         "a     // i = 2 * reg + slot",

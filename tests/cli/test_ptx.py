@@ -188,14 +188,14 @@ def test_an_interrupt_says_how_far_it_came(run, monkeypatch):
         (["run", ADD, "--entry", "no", *ARGS], "expected one of the entries"),
         (["run", ADD, "--arg", "z.txt"], "expected FILE.npy"),
         (["run", ADD, "--arg", "z.npy"], "z.npy"),
-        (["run", ADD, "--arg", "u8:300"], "expected a number of this type"),
+        (["run", ADD, "--arg", "u8:300"], "expected a number of type uint8"),
         (["run", str(MODULES / "symbols.ptx")], r"7 entries \(empty\(Empty, int, Empty, int\*\), count"),
         (["run", str(MODULES / "symbols.ptx"), "--entry", "fill"], "which matches void fill<float, 4>"),
         (
             ["run", str(MODULES / "symbols.ptx"), "--entry", "count", "--symbol", "nothing=1"],
             "expected one of the variables",
         ),
-        (["run", str(MODULES / "symbols.ptx"), "--entry", "count", "--symbol", "calls=-1"], "a number of this type"),
+        (["run", str(MODULES / "symbols.ptx"), "--entry", "count", "--symbol", "calls=-1"], "a number of type uint32"),
         (
             ["run", str(MODULES / "symbols.ptx"), "--entry", "count", "--symbol", "calls=x.npy"],
             "calls, uint32 of shape",

@@ -277,7 +277,7 @@ def test_the_context_manager_names_a_library_that_came_first(monkeypatch):
     [
         ({"profile": "B9000"}, "expected a GPU profile"),
         ({"memory": 5}, "expected device memory of 1 MiB to 4 TiB"),
-        ({"checks": "typos"}, "expected checks from memory, races"),
+        ({"checks": "typos"}, "checks: expected names from memory, races"),
     ],
 )
 def test_options_are_checked(options, said):

@@ -263,7 +263,7 @@ def test_wrong_input_is_refused_with_what_was_expected():
         with pytest.raises(wf.WarpfragError, match=message):
             diagnose(*given)
     for more, message in (
-        ({"metadata": np.zeros(32, np.uint32)}, "is dense: it takes no metadata"),
+        ({"metadata": np.zeros(32, np.uint32)}, "is dense and takes no metadata"),
         ({"selector": 1}, "is dense: it takes no selector"),
         ({"scale_a": np.ones((16, 2))}, "takes no scale_a"),
         ({"byte_id": (2, 0)}, "has no scale factors"),

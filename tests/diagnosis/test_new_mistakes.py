@@ -185,7 +185,7 @@ def test_wrong_tiles_are_refused():
     for tile in ((16,), (16, 0), "16x8", (16, 8, 16, 1)):
         with pytest.raises(wf.errors.InvalidOperand, match="expected the rows and columns of D that a block computes"):
             diagnose(F16, D, A, B, tile=tile)
-    with pytest.raises(wf.errors.InvalidOperand, match="observed is"):
+    with pytest.raises(wf.errors.InvalidOperand, match="observed: expected shape"):
         diagnose(F16, D[:16], A, B, tile=(16, 8))
     with pytest.raises(wf.errors.InvalidOperand, match="without metadata or scale factors"):
         diagnose(F16, D, A, B, metadata=np.zeros(32, np.uint32), tile=(16, 8))

@@ -239,9 +239,9 @@ def test_wrong_input_is_refused_with_what_was_expected():
     tile = w.b.store(B)
     for given, more, message in (
         ((w, D[:8], A, B), {}, r"expected a matrix \(..., 64, 64\) or registers, uint32\[..., 4, 32, 32\]"),
-        ((w, D, A, changed(tile, stride=0)), {}, "elements of the tile overlap under its own descriptor"),
+        ((w, D, A, changed(tile, stride=0)), {}, "makes elements of the tile overlap"),
         ((w, D, A, changed(tile, start=1 << 17)), {}, "reach|byte"),
-        ((w, D, A, B), {"negate": True}, "negate: expected a pair of True or False"),
+        ((w, D, A, B), {"negate": True}, "negate: expected two booleans"),
         ((w, D, A, B), {"scale_d": 0}, "scale_d: expected True or False"),
         ((w.a, w.a.pack(A), tile), {}, "expected only its registers and the matrix that they should hold"),
         ((w.b, D, B), {}, "is in shared memory"),

@@ -136,7 +136,7 @@ def test_what_cannot_be_linked_is_named(texts, message):
 def test_modules_of_several_kinds_are_refused():
     files = [HEAD, HEAD.replace("sm_80", "sm_90")], [HEAD, HEAD.replace("64", "32")]
     for texts, what in zip(files, ("target", ".address_size"), strict=True):
-        with pytest.raises(wf.ptx.PtxError, match=f"cannot link: expected one {what} of all modules, got"):
+        with pytest.raises(wf.ptx.PtxError, match=f"cannot link: expected the same {what} everywhere, got"):
             wf.ptx.link(texts)
     for wrong in ([], HEAD, 7, None):
         with pytest.raises(wf.errors.InvalidOperand, match="expected a list of modules"):

@@ -148,8 +148,8 @@ def test_what_nvcc_refuses_is_said_in_its_words(folder):
     [
         (7, {}, wf.errors.InvalidOperand, "expected a path or the text of a CUDA C\\+\\+ file, got 7"),
         ("missing.cu", {}, wf.errors.FileError, "missing.cu"),
-        ("a\nb", {"arch": "sm_1"}, wf.errors.InvalidOperand, "expected arch to be a target such as sm_90a, got 'sm_1'"),
-        ("a\nb", {"options": "-DN=4"}, wf.errors.InvalidOperand, "expected options to be a list of words"),
+        ("a\nb", {"arch": "sm_1"}, wf.errors.InvalidOperand, "arch: expected a target such as sm_90a, got 'sm_1'"),
+        ("a\nb", {"options": "-DN=4"}, wf.errors.InvalidOperand, "options: expected a list of words"),
         ("a\nb", {"options": ["-arch=sm_80"]}, wf.errors.InvalidOperand, "'-arch=sm_80' selects nvcc's output"),
         ("a\nb", {"options": ["-o"]}, wf.errors.InvalidOperand, "'-o' selects nvcc's output"),
     ],
@@ -252,7 +252,7 @@ def test_templates_are_instantiated_by_name(folder):
     with pytest.raises(wf.errors.CompilationFailed, match=r"no instance of function template|tile"):
         wf.ptx.compile(TILE, instantiate=["tile<3>"])
     for wrong in ("tile<float>", ["tile<float>; int x"], [3]):
-        with pytest.raises(wf.errors.InvalidOperand, match="expected instantiate to be a list of templates"):
+        with pytest.raises(wf.errors.InvalidOperand, match="instantiate: expected a list of templates"):
             wf.ptx.compile(TILE, instantiate=wrong)
 
 

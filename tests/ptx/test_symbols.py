@@ -130,7 +130,7 @@ def test_views_have_the_declared_type_and_shape():
         ),
         (lambda module: module.symbols.__setitem__("few", 1 << 20), "few, int16"),
         (lambda module: module["spoil"].launch(1, 1), "a store to few at 0x.*, which is read-only"),
-        (lambda module: module["missing"].launch(1, 1), r"\[elsewhere\]: it is .extern, and no module that was linked"),
+        (lambda module: module["missing"].launch(1, 1), r"\[elsewhere\], which is .extern and which no linked module"),
     ],
 )
 def test_what_cannot_be_set_or_read_is_refused(change, message):

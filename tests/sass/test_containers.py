@@ -184,7 +184,7 @@ def test_open_libraries_are_read(name):
         (b"", "expected a cubin, a fatbin or an ELF file, got b''"),
         (b"// PTX", "expected a cubin, a fatbin or an ELF file"),
         (b"\x7fELF" + bytes(20), "the ELF header is missing or truncated"),
-        (write_elf([(".text", 1, b"x", 0)]), "an ELF file without GPU code"),
+        (write_elf([(".text", 1, b"x", 0)]), "the ELF file has no GPU code"),
         (HOPPER.read_bytes()[:4000], "the section table ends at byte [0-9]+, but the file has 4000 bytes"),
         (FATBIN.read_bytes()[:-1], "the fatbin at byte 0x0 ends at byte 0x1a68, but the data ends at 0x1a67"),
         (FATBIN.read_bytes()[:90], "the fatbin at byte 0x0 ends at"),

@@ -269,7 +269,7 @@ def test_another_schema_is_refused(tmp_path, monkeypatch):
         patched.setattr(sweep_store, "SCHEMA", 9)
         sweep(SweepPlan.of_table(TABLE), tmp_path / "sweep.zarr")
     for function in (open_results, lambda path: sweep(SweepPlan.of_table(TABLE), path)):
-        with pytest.raises(wf.errors.FileError, match="zarr.json' has schema 9, not 4"):
+        with pytest.raises(wf.errors.FileError, match="zarr.json' has schema 9, expected 4"):
             function(tmp_path / "sweep.zarr")
 
 

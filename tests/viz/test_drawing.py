@@ -317,14 +317,20 @@ def test_what_cannot_be_shown_is_refused(arguments, message):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"operand": "a", "rows": (3, 99)}, r"expected rows to be \(first, last\) in 0..15, got \(3, 99\)"),
-        ({"operand": "a", "cols": (5, 4)}, r"expected cols to be \(first, last\) .* got \(5, 4\)"),
-        ({"operand": "a", "parts": (0, 1)}, r"expected parts to be \(first, last\) in 0..0, got \(0, 1\)"),
-        ({"rows": (0, 1)}, "the whole view cannot be cut, got rows; name one operand and its matrix or logical view"),
-        ({"view": "matrix", "parts": (0, 1)}, "a figure of all operands cannot be cut, got parts; name one operand"),
+        ({"operand": "a", "rows": (3, 99)}, r"rows: expected \(first, last\) in 0..15, got \(3, 99\)"),
+        ({"operand": "a", "cols": (5, 4)}, r"cols: expected \(first, last\) .* got \(5, 4\)"),
+        ({"operand": "a", "parts": (0, 1)}, r"parts: expected \(first, last\) in 0..0, got \(0, 1\)"),
+        (
+            {"rows": (0, 1)},
+            "the whole view does not take rows; name one operand and its matrix or logical view",
+        ),
+        (
+            {"view": "matrix", "parts": (0, 1)},
+            "a figure of all operands does not take parts; name one operand",
+        ),
         (
             {"operand": "a", "view": "warp", "rows": (0, 1), "cols": (0, 1)},
-            "the warp view cannot be cut, got rows and cols; name one operand and its matrix or logical view",
+            "the warp view does not take rows and cols; name one operand and its matrix or logical view",
         ),
         ({"operand": "metadata", "selector": 2}, "selector must be in 0..1, got 2"),
         ({"theme": "pink"}, "the theme of a figure must be one of auto, light, dark; got 'pink'"),

@@ -28,7 +28,7 @@ def test_a_hosted_page_knows_its_address(tmp_path):
     page = (tmp_path / "site/index.html").read_text(encoding="utf-8")
     assert '<link rel="canonical" href="https://example.org/explorer/">' in page
     assert "canonical" not in build_page().partition("<style>")[0]
-    with pytest.raises(WarpfragError, match="expected url to be an address such as https"):
+    with pytest.raises(WarpfragError, match="url: expected an address such as https"):
         run("-o", tmp_path, "--url", 'javascript:"><script>')
 
 

@@ -197,7 +197,7 @@ def test_padded_types_have_sixteen_elements_in_sixteen_bytes():
         ({"through": LOAD, "warp": 4}, "warp must be in 0..3, got 4"),
         ({"through": LOAD, "block": 1}, "block must be in 0..0, got 1"),
         ({"block": 1}, "block must be in 0..0, got 1"),
-        ({"rows": (0, 3)}, "a map of tensor memory cannot be cut"),
+        ({"rows": (0, 3)}, "a map of tensor memory does not take rows"),
         ({"view": "matrix"}, "in tensor memory has only the view memory, not matrix"),
     ],
 )

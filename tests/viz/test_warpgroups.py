@@ -55,7 +55,7 @@ def test_a_long_memory_is_cut_and_rows_show_the_rest():
     assert picture.notes[-1] == "Only the first 16 of 256 lines of memory are shown; select others with rows."
     last = draw(wide, "b", descriptor=desc.word, rows=(248, 255)).scenes[1][0]
     assert last.rows[0].marks[-1].words == str(255 * 128)
-    with pytest.raises(wf.errors.InvalidOperand, match=r"rows to be .* in 0..255, got"):
+    with pytest.raises(wf.errors.InvalidOperand, match=r"rows: expected .* in 0..255, got"):
         draw(wide, "b", descriptor=desc, rows=(0, 256))
 
 
@@ -104,8 +104,8 @@ def test_warps_stand_beside_their_rows():
         ({"operand": "b", "warp": 1}, "has none in the memory view"),
         ({"operand": "d", "descriptor": 0}, "the memory view shows A or B of wgmma in shared memory, not operand d of"),
         ({"view": "memory"}, "not all operands of"),
-        ({"operand": "a", "view": "matrix", "descriptor": 0}, "in the memory view, not to the matrix view"),
-        ({"operand": "a", "trans": True}, "trans applies to an operand in shared memory"),
+        ({"operand": "a", "view": "matrix", "descriptor": 0}, "in the memory view, not the matrix view"),
+        ({"operand": "a", "trans": True}, "trans applies only to an operand in shared memory"),
         ({"operand": "b", "descriptor": -1}, "expected a Descriptor or a word of 64 bits, got -1"),
     ],
 )

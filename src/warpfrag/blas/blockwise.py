@@ -1,6 +1,6 @@
 """The gemm of Dask arrays: one task for each block of D, which reads the strips of A and B that the block needs.
 
-Chunks only determine how D is split: its rows like A's, its columns like B's. Each task adds along the whole K in the
+Chunks determine only how D is split: its rows like A's, its columns like B's. Each task adds along the whole K in the
 requested order, so the codes do not depend on the chunks.
 
 Shapes, dtypes, the instruction and the order are checked when the graph is built; values (exactness, pruned rows)
@@ -155,7 +155,7 @@ class _Block:
             product: NDArray[Any] = self.gemm(**_joined(strips), **options)
             extents = tuple(index.size for index in indices)
             if product.shape != extents:
-                raise InvalidOperand(f"expected a block of shape {extents} from these strips, got {product.shape}")  # noqa: TRY301 (it is told like what gemm refuses)
+                raise InvalidOperand(f"expected a block of shape {extents} from these strips, got {product.shape}")  # noqa: TRY301 (reported like the errors of gemm)
         except (InvalidOperand, InvalidSparsity) as error:
             first = ", ".join(str(int(index[0])) if index.size else "0" for index in indices)
             raise type(error)(f"{error} (indices are relative to the block of D that starts at D[{first}])") from None
@@ -169,7 +169,7 @@ class _Block:
 
 
 def _travelling(dtype: np.dtype[Any]) -> np.dtype[Any]:
-    """Return the dtype in which blocks are sent, because distributed cannot send every ml_dtypes dtype."""
+    """Return the dtype in which blocks are sent: integers for ml_dtypes, not all of which distributed can send."""
     return np.dtype(f"uint{8 * dtype.itemsize}") if hasattr(ml_dtypes, dtype.name) else dtype
 
 
@@ -198,14 +198,14 @@ def _taken(role: str, argument: object) -> da.Array | NDArray[Any]:
         array = as_array(cast("ArrayLike", argument), role)
     else:
         kind = f"{type(argument).__module__}.{type(argument).__name__}"
-        raise InvalidOperand(f"{role} is a {kind} next to a Dask array: expected Dask arrays, or Dask and NumPy arrays")
+        raise InvalidOperand(f"{role}: expected a Dask or NumPy array beside the other Dask array, got a {kind}")
     if array.ndim < 2:
         raise InvalidOperand(f"{role}: expected a matrix, got an array of shape {array.shape}")
     return array
 
 
 def _check_extents(arrays: dict[str, Any], options: dict[str, Any]) -> ProductShape:
-    """Raise an error for shapes that do not match; the message has the full shapes, which a task does not know."""
+    """Return the shape of the gemm; errors name the full shapes, which a task does not know."""
     extents = ProductShape.of(arrays["A"].shape, arrays["B"].shape)
     if "C" in arrays:
         extents.check_c(arrays["C"].shape)
@@ -242,7 +242,7 @@ def _probe(gemm: Callable[..., Any], arrays: dict[str, Any], options: dict[str, 
 
 
 def _as_codes(role: str, array: da.Array) -> da.Array:
-    """Return a Dask array whose blocks can be sent: ml_dtypes numbers as integers."""
+    """Return a Dask array whose blocks can be sent, with ml_dtypes numbers as integers."""
     travelling = _travelling(array.dtype)
     if travelling == array.dtype:
         return array

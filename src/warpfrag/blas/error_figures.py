@@ -34,7 +34,7 @@ class Figures:
     """Statistics of errors in ulps, from exact fractions; a gemm is processed a few rows at a time."""
 
     def __init__(self, result: str) -> None:
-        """Start with no outputs; D has this format."""
+        """Start with no outputs; `result` is the format of D."""
         self.format = FORMATS[result]
         self.count = self.nonfinite = self.differing = 0
         self.worst = Worst(Fraction(-1), 0, 0, 0.0, Fraction(0))

@@ -54,7 +54,7 @@ class ResultOrigin:
     def text(self) -> str:
         """A description of the origin."""
         if self.order is None:
-            return f"{self.name}: no order of additions on the architectures that were tried reproduces it"
+            return f"{self.name}: no order of additions on the architectures that were tried reproduces this result"
         words = self.order.describe(self.depth - self.omitted_k)
         omitted = f", without the last {self.omitted_k} terms along K" if self.omitted_k else ""
         return f"{self.name}: {words}, on {self.arch}{omitted}"
@@ -90,7 +90,7 @@ class Explanation(TextCard):
         row, col = self.output
         lines.append(f"{self.differing} of {self.outputs} codes differ, the first at D[{row}, {col}]")
         if self.parted is not None:
-            lines.append(f"its sums diverge at step {self.parted + 1}{self._reason}")
+            lines.append(f"the sums of this output diverge at step {self.parted + 1}{self._reason}")
         return "\n".join(lines)
 
     @property
@@ -238,7 +238,7 @@ class _Work:
         return ResultOrigin(name, None, None, 0, depth)
 
     def _arithmetic(self, arch: str) -> str:
-        """Return the number of products per step and the bits that a term keeps, if the sum is not exact."""
+        """Return the products per step and the fraction bits kept as text, or an empty string if the sum is exact."""
         unit = plan(self.form, arithmetic_arch(self.form, arch)).unit
         return "" if unit is None else f"{unit.products} products per step with {unit.fraction_bits} fraction bits"
 
@@ -260,7 +260,7 @@ class _Work:
         return lambda sums, _rows, columns: sums + added[columns]
 
     def steps(self, origin: ResultOrigin, output: tuple[int, ...], result: str) -> tuple[ProductStep, ...]:
-        """Return every instruction of one output."""
+        """Return every step of one output."""
         if origin.order is None or origin.arch is None:
             return ()
         epilogue = Epilogue(bias=self.bias, result=result) if self.form.d == "f32" else None

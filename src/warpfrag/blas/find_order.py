@@ -1,7 +1,7 @@
 """Find the order of additions that reproduces an observed D, by trying every order that kernels use.
 
 The order affects only the last bits of an accumulator, and rounding to a narrow result hides most of them. So the rows
-that refuted earlier orders are tried first: they contain outputs near a tie, which distinguish orders.
+that refuted earlier orders are tried first, because they contain outputs near a tie, which distinguish orders.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ TILES = (16, 32, 64, 128, 256)
 PROMOTIONS = (128, 64, 32, 256, 512, 1024)
 MAX_SEGMENTS = 8
 SUMS = (2, 4, 8, 16, 32, 64, 128, 256)
-"""The numbers of partial float32 sums, which are then added pairwise."""
+"""The possible numbers of partial float32 sums, which are then added pairwise."""
 VECTOR = 128
 """Bits that a thread loads with one instruction."""
 MAX_AHEAD = 32
@@ -92,7 +92,7 @@ def find_order(
     seen = as_array(observed, "observed")
     if seen.shape != taken.shape:
         expected, got = (" x ".join(map(str, shape)) or "a single number" for shape in (taken.shape, seen.shape))
-        raise InvalidOperand(f"observed has shape {got}, expected {expected}: the rows of A and the columns of B")
+        raise InvalidOperand(f"observed: expected shape {expected}, the rows of A and the columns of B; got {got}")
     return search(taken.operands, Observed.read(seen, resolved.rule.d, "observed"), progress)
 
 
@@ -106,7 +106,7 @@ def find_float32_sum(A: ArrayLike, B: ArrayLike, observed: ArrayLike) -> str:
 
 
 def _float32_chains(depth: int) -> Iterator[tuple[str, NDArray[np.intp]]]:
-    """Yield the name of each order, with its k by step and partial sum."""
+    """Yield the name of each order, and the k that each step adds to each partial sum."""
     every = np.arange(depth)
     yield "k ascending", every[:, None]
     yield "k descending", every[::-1, None]
@@ -155,7 +155,7 @@ def search(
     finish: Finish | None = None,
     allowed: Callable[[Order], bool] | None = None,
 ) -> Order | None:
-    """Return the first candidate that reproduces the observed codes.
+    """Return the first candidate that reproduces the observed codes, or None.
 
     `finish(sums, rows, columns)` transforms the accumulators of these outputs before the kernel rounds them,
     and `begin(rows, columns)` is added to the first part. `allowed` selects the orders to try.
@@ -233,7 +233,7 @@ def _equivalence_key(order: Order, depth: int, line: int) -> tuple[int | None, .
 
 
 def _cutlass(parts: list[tuple[int, int]], rule: Rule, step: int | None = None) -> Iterator[Order]:
-    """Yield CUTLASS 2 orders: each part begins with its residue; parts are whole 16-byte vectors or whole tiles."""
+    """Yield CUTLASS 2 orders, whose parts are whole 16-byte vectors or whole tiles and begin with their residue."""
     vector = max(1, VECTOR // FORMATS[rule.a].bits)
     tiles = [tile for tile in TILES if tile % (step or rule.k) == 0]
     if step:
@@ -289,7 +289,7 @@ class Sample:
         return sums
 
     def _together(self, chains: set[Chain]) -> Iterator[list[Chain]]:
-        """Return groups of chains that are summed together, the longest first."""
+        """Yield groups of chains that are summed together, the longest first."""
         k = self.operands.rule.k
         each = k * self.operands.a.shape[0] * (self.operands.a.shape[1] + self.operands.b.shape[2])
         min_filled = MIN_FILLED if may_be_filled_up(self.operands.rule) else 1

@@ -80,7 +80,7 @@ class PreparedGemm:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """The shape of D with its batch axes; the operands have one."""
+        """The shape of D with its batch axes; the operands have a single batch axis."""
         return self.extents.shape
 
 

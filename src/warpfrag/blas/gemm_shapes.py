@@ -48,7 +48,7 @@ class ProductShape(NamedTuple):
     def check_c(self, shape: Shape) -> None:
         """Raise InvalidOperand if C does not have the shape of D; its batch axes may broadcast."""
         if shape[-2:] != self.shape[-2:] or not self._serves(shape):
-            raise InvalidOperand(f"C is {_text(shape)}, expected {_text(self.shape)}")
+            raise InvalidOperand(f"C: expected shape {_text(self.shape)}, got {_text(shape)}")
 
     def check_bias(self, count: int) -> None:
         """Raise InvalidOperand if the bias does not have one number per column."""
@@ -56,7 +56,7 @@ class ProductShape(NamedTuple):
             raise InvalidOperand(f"bias: expected {self.columns} numbers, one for each column, got {count}")
 
     def scale_count(self, rule: Rule) -> int:
-        """Return the number of scale factors per row of A, for whole instructions."""
+        """Return the number of scale factors per row of A, with K rounded up to a multiple of the instruction's k."""
         return max(1, -(-self.depth // rule.k)) * rule.scales
 
     def check_scales(self, rule: Rule, role: str, shape: Shape) -> None:
@@ -67,7 +67,7 @@ class ProductShape(NamedTuple):
         if shape[across] != expected[across] or not needed <= shape[along] <= allowed:
             raise InvalidOperand(f"{role}: expected shape {expected}, got {shape}")
         if not self._serves(shape):
-            raise InvalidOperand(f"{role}: its batch axes {shape[:-2]} do not broadcast to {self.batch}")
+            raise InvalidOperand(f"{role}: batch axes {shape[:-2]} do not broadcast to {self.batch}")
 
     def padded_scales(self, codes: NDArray[Any], rule: Rule, operand: Scale) -> NDArray[Any]:
         """Return scale codes for every instruction along k; blocks of padding get the scale 1."""
@@ -121,7 +121,7 @@ def prune(A: ArrayLike, pattern: str = "2:4") -> Array:
 def compress(A: ArrayLike, pattern: str = "2:4") -> tuple[Array, Bytes]:
     """Return the stored half of a pruned A, and the metadata code of each chunk: uint8[..., rows, chunks].
 
-    Rows that end inside a chunk are padded with zeros. Raises InvalidSparsity, which names the first row that is not
+    Rows that end inside a chunk are padded with zeros. Raise InvalidSparsity, which names the first row that is not
     pruned.
     """
     rule = _find(pattern)

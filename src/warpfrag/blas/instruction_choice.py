@@ -43,7 +43,7 @@ def choose_instruction(a: np.dtype[Any], b: np.dtype[Any], arch: str) -> str:
     for role, dtype in (("A", a), ("B", b)):
         if dtype not in names:
             known = ", ".join(map(str, names))
-            raise InvalidOperand(f"{role} is {dtype}: expected {known}, or name an instruction")
+            raise InvalidOperand(f"{role}: expected {known}, got {dtype}; for other types, name an instruction")
     read_target(arch, "gemm")
     chosen = _chosen(names[a], names[b], arch)
     if not chosen:

@@ -152,7 +152,7 @@ class MeasuredTask:
         return tuple(growth)
 
     def steps(self, row: int, col: int, added: NDArray[np.float64] | None) -> tuple[TraceStep, ...]:
-        """Return the trace of one output."""
+        """Return the trace of one output, which is empty if its order is not one chain."""
         if not self.order.carries_c or self.order.residue:
             return ()
         rule, operands = self.taken.rule, self.taken.operands
@@ -197,7 +197,7 @@ def _errors(
 
 
 def _unquantised(against: object, taken: PreparedGemm) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return the matrices to compare with; raise InvalidOperand if their shapes are not those of A and B."""
+    """Return A and B before quantization; raise InvalidOperand if a shape differs from that of the operand."""
     if not isinstance(against, tuple | list) or len(against) != 2:
         raise InvalidOperand(f"against: expected A and B before quantization, got {quote(against)}")
     values = []

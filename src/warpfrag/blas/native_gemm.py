@@ -160,7 +160,7 @@ class TensorCores:
             else ""
         )  # fmt: skip
         if why:
-            raise NotModelled(f"backend 'native' runs a dense mma from registers: {resolved.name} {why}; use 'cuda'")
+            raise NotModelled(f"backend 'native' runs a dense mma on registers, but {resolved.name} {why}; use 'cuda'")
         self.form, self.rows = form, rows
 
     def matmul(self, rule: Rule, operands: ProductOperands) -> Codes:

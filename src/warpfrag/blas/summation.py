@@ -68,7 +68,7 @@ class PartialSums:
         return total
 
     def add_parts(self, order: Order, parts: Iterable[Sums], start: Sums | None = None) -> Sums:
-        """Return the sum of the parts of K: those of segment-K are added as a tree."""
+        """Return the sum of the parts of K; the parts of segment-K are added as a tree."""
         return self.add_all([self._tree(list(parts))] if order.segment_k else parts, start)
 
     def _tree(self, parts: list[Sums]) -> Sums:
@@ -215,7 +215,7 @@ def instructions(chain: Chain, k: int) -> int:
 
 
 def _gather(codes: Codes, chain: Chain, k: int, axis: int) -> Codes:
-    """Return the spans of a chain, padded with zeros to whole instructions, at least one."""
+    """Return the codes in the spans of a chain, padded with zeros to whole instructions, at least one."""
     first, last = chain[0]
     if len(chain) == 1 and last > first and (last - first) % k == 0:
         return codes[(slice(None),) * axis + (slice(first, last),)]

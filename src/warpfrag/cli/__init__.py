@@ -75,7 +75,7 @@ VERB_GROUPS = {  # heading: verb, module, help
     "This installation": {
         "samples": ("installation_verbs", "List example files for the other verbs."),
         "check": ("installation_verbs", "Compare this installation with results captured from GPUs."),
-        "verify": ("installation_verbs", "Compare with the GPU of this machine."),
+        "verify": ("installation_verbs", "Compare this installation with the GPU of this machine."),
         "cache": ("installation_verbs", "Show or clear the compiled code on disk."),
         "tools": ("installation_verbs", "List the CUDA tools that were found, with their versions."),
     },
@@ -97,7 +97,7 @@ TRACEBACK = "WARPFRAG_TRACEBACK"
 
 
 def verb_command(verb: str) -> VerbCommand:
-    """Return the command of a verb; this imports its module."""
+    """Import a verb's module and return its command."""
     command: VerbCommand = getattr(import_module(f"warpfrag.cli.{VERBS[verb][0]}"), verb.replace("-", "_"))
     return command
 
@@ -110,7 +110,7 @@ class VerbGroup(PipeSafeCommand, click.Group):
         return [*VERBS]
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
-        """Return the command of a verb."""
+        """Return the command of a verb, or None if there is no such verb."""
         return verb_command(cmd_name) if cmd_name in VERBS else None
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
@@ -123,7 +123,7 @@ class VerbGroup(PipeSafeCommand, click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Return the command that the arguments name; for an unknown verb, suggest the nearest one."""
+        """Return the command that the arguments name; for an unknown verb, raise an error that suggests one."""
         verb = args[0]
         if verb not in VERBS and not verb.startswith("-"):
             from difflib import get_close_matches
@@ -143,7 +143,7 @@ class VerbGroup(PipeSafeCommand, click.Group):
                 formatter.write_dl([(verb.ljust(width), text) for verb, (_, text) in group.items()])
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
-        """Write a first example and the exit statuses."""
+        """Write an example and the exit statuses."""
         with formatter.section("Example"):
             formatter.write(EXAMPLE + "\n")
         with formatter.section("Exit status"):
@@ -183,7 +183,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _status(words: list[str], *, as_json: bool) -> int:
-    """Run the verb, or report the reason why it failed; return the exit status."""
+    """Run the verb, report the reason if it fails, and return the exit status."""
     try:
         status = _answer(words, as_json=as_json)
         output.flush()
@@ -228,7 +228,7 @@ def _as_typed(message: str) -> str:
 
 
 def _suggestion(words: list[str], error: Exception) -> str:
-    """Return a suggestion: the command with the nearest instruction, or the command for a PTX file."""
+    """Return a suggestion (the command with the nearest instruction, or for a PTX file), or an empty string."""
     if not isinstance(error, IllegalInstruction) or words.count(error.name) != 1:
         return ""
     import shlex

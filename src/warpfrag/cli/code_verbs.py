@@ -19,7 +19,7 @@ class ArithmeticFacts(NamedTuple):
     """The arithmetic of tensor cores.
 
     arch: the requested architecture; null for all
-    rows: one for each arithmetic
+    rows: one for each arithmetic model
     not_modelled: instructions whose arithmetic is not published
     references: the publications that rows cite, by key
     """
@@ -108,7 +108,7 @@ def test_vectors(
 ) -> Answer[TestVectorFacts]:
     """Write test vectors that expose layout mistakes: operand registers and the expected result registers.
 
-    The vectors of tcgen05 are the contents of shared and tensor memory, with descriptors.
+    For tcgen05, the vectors are the contents of shared and tensor memory, with descriptors.
 
     Each group lists the mistakes that it catches.
 
@@ -147,7 +147,7 @@ class EmittedCode(NamedTuple):
     instructions: canonical names
     lang: cuda or ptx
     arch: the requested architecture
-    kernels: true if the code has kernels
+    kernels: true if the code contains kernels
     file: file that was written
     text: the code; null if it was written to a file
     """
@@ -172,9 +172,9 @@ def emit(
     """Write code around instructions: a CUDA C++ header, or a PTX module.
 
     For a multiplication, the header has an inline-PTX wrapper, and functions that move each operand between memory and
-    registers, with ldmatrix and stmatrix if the layout allows it. Any number of files may include it. A PTX module has
-    kernels that load and store whole registers. Without --arch, the code compiles for every architecture that accepts
-    the instructions.
+    registers, with ldmatrix and stmatrix if the layout allows it. Any number of files may include the header. A PTX
+    module has kernels that load and store whole registers. Without --arch, the code compiles for every architecture
+    that accepts the instructions.
 
     Options:
         lang: The language.

@@ -24,12 +24,12 @@ class DescriptorFacts(NamedTuple):
     fields: each field with its bits, raw value and meaning
     problems: with --for: field and text of each problem
     cute: for shared memory, the layout in CuTe notation
-    hints: fields that look like bytes instead of units of 16 bytes
+    hints: fields whose values look like bytes instead of units of 16 bytes
     columns: for a zero-column mask, the columns
     start: start address, in bytes
     leading: leading byte offset
     stride: stride byte offset
-    swizzle: bytes of the swizzle; 0 is none
+    swizzle: swizzle width in bytes; 0 for none
     base_offset: swizzle phase, in 128-byte rows
     """
 

@@ -136,10 +136,10 @@ class KernelDiagnosis(NamedTuple):
 
     entry: the kernel
     correct: true if every A and B was compared and no mistake was found
-    executed: number of executed mma instructions that were compared, by warp
+    executed: number of executed mma instructions that were compared, counted once per warp
     complete: false if the kernel executes more than were compared
-    not_compared: number of operands A and B that the kernel computes, if they could not be compared
-    c_compared: number of operands C that are 0, tiles of arguments, or earlier results, with or without a mistake
+    not_compared: number of A and B operands that the kernel computes and that could not be compared
+    c_compared: number of C operands that were compared: zeros, tiles of arguments, or earlier results
     mmas: mma instructions with a mistake, or all if none has one; only the first per source line and mistake
     unused: A or B, if no mma reads a tile of it
     d: the mistakes that explain D, if no operand has a mistake
@@ -370,7 +370,7 @@ def _as_argument(matrix: NDArray[Any], arrays: Arrays) -> NDArray[Any]:
 def _stored_d(
     instruction: str, written: list[NDArray[Any]], intended: dict[str, NDArray[Any]], arch: str
 ) -> list[Finding]:
-    """Return the mistakes that explain the array that the kernel stored as D; rounding is not a mistake."""
+    """Return the mistakes, other than rounding and order, that explain the array that the kernel stored as D."""
     from warpfrag.diagnosis.diagnose import diagnose as find_mistakes
 
     A, B = intended.values()
@@ -391,7 +391,7 @@ def _print_kernel(name: str, facts: KernelDiagnosis) -> None:
         compared += f", C: {facts.c_compared} of {facts.executed}"
         echo(wrapped(f"{name}: no mistake found in {count} (operands compared: {compared})", indent=2))
     if facts.not_compared:
-        echo(f"  not compared: {facts.not_compared} of the operands that the kernel computes")
+        echo(f"  not compared: {facts.not_compared} A and B operands that the kernel computes")
     for matrix in facts.unused:
         echo(f"  no mma reads a tile of the intended {matrix}")
     for finding in facts.d[:1]:
@@ -409,7 +409,7 @@ def _print_kernel(name: str, facts: KernelDiagnosis) -> None:
             a, b = mma.operands[:2]
             echo(f"  k differs: A starts at column {a.col}, B at row {b.row}")
     if facts.correct:
-        echo("if D is wrong, look at the accumulators and the stores: diagnose D itself")
+        echo("if D is wrong, check the accumulators and the stores, or diagnose D itself")
 
 
 class Dump(NamedTuple):
@@ -421,7 +421,7 @@ class Dump(NamedTuple):
 
 
 def _positional(matrices: list[str], paths: dict[str, str], *, is_one_operand: bool) -> dict[str, str]:
-    """Return the inputs that are given as positional files before the result."""
+    """Return the inputs, by role, that are given as positional files before the result."""
     if not matrices:
         return {}
     if is_one_operand or len(matrices) not in (2, 3):
@@ -455,7 +455,7 @@ def _check_options(
 def _registers(instruction: Instruction, role: str) -> OperandBase:
     registers = instruction.operands.get(role)
     if registers is None:
-        raise InvalidOperand(f"{instruction.name} has no operand {role}: it has {', '.join(instruction.operands)}")
+        raise InvalidOperand(f"{instruction.name} has no operand {role}, only {', '.join(instruction.operands)}")
     return registers
 
 
@@ -483,7 +483,7 @@ def _extents(tile: str | None) -> tuple[int, ...] | None:
     extents = tile.lower().split("x")
     if not 2 <= len(extents) <= 3 or not all(extent.isdecimal() and int(extent) for extent in extents):
         raise click.BadParameter(
-            f"expected rows and columns of D, as 128x64, or with k, as 128x64x32; got {tile!r}", param_hint="--tile"
+            f"expected rows and columns of D, such as 128x64, or with k, 128x64x32; got {tile!r}", param_hint="--tile"
         )
     return tuple(map(int, extents))
 
@@ -513,7 +513,7 @@ def _input(
 def _with_input_errors(
     instruction: Instruction, observed: NDArray[Any] | Printed, arrays: dict[str, Any], errors: dict[str, float]
 ) -> NDArray[Any] | Printed:
-    """Return D with the error that the digits of A, B and C allow."""
+    """Return the observed D with the error that the printed digits of A, B and C permit."""
     import numpy as np
 
     from warpfrag.diagnosis.observation import Printed, observe

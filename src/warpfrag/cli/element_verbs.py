@@ -132,7 +132,8 @@ def where(
 
     OPERAND is a, b, c, d, metadata, scale_a, scale_b or, for ldmatrix and stmatrix, addresses. ROW and COL are row and
     chunk for metadata, row and scale for scale_a, scale and column for scale_b, and the row alone for addresses. For a
-    sparse A, COL counts stored columns, unless --logical is given. Without an option, all values are shown.
+    sparse A, COL counts stored columns, unless --logical is given. If an option such as --selector is omitted, all its
+    values are shown.
 
     An element in shared memory (B, and sometimes A, of wgmma) has a byte address. An element in tensor memory has a
     lane and a column, or with --through a warp, a lane and a register after that tcgen05.ld.

@@ -41,7 +41,7 @@ class OperandFiles(NamedTuple):
     Options:
         a: A: a matrix as text or .npy; for a sparse instruction the full, pruned A.
         b: B, as text or .npy.
-        c: C, as text or .npy; zero if only other files are given.
+        c: C, as text or .npy; default: zero if another file is given.
         scale_a: Scale factors of A, as text or .npy.
         scale_b: Scale factors of B, as text or .npy.
     """
@@ -54,9 +54,9 @@ class OperandFiles(NamedTuple):
 
 
 class TraceFacts(NamedTuple):
-    """One step of a trace. Fractions are text, such as 3/8.
+    """One step of a trace. Fractions are strings, such as 3/8.
 
-    rule: the rule of the step
+    rule: the arithmetic rule of the step
     terms: name, value, exponent, kept part in units of the last bit, and lost part
     common_exponent: exponent of the aligned terms
     fraction_bits: fraction bits kept at that exponent
@@ -132,7 +132,7 @@ def execute(
     Options:
         arch (ARCH...): The architecture whose arithmetic is used; default: sm_90. Several are compared side by side.
         trace (ROW COL): Show each step of one output.
-        mma: The number of one of the four multiplications of m8n8k4 with f16.
+        mma: The index of one of the four matrix multiplications of m8n8k4 with f16.
 
     For example:
         warpfrag execute mma.m16n8k16.f32.f16.f16.f32                     # random operands; the seed is shown
@@ -149,7 +149,7 @@ def execute(
     if resolved.arch:  # wmma fragments depend on the GPU
         resolved = instruction_of(resolved.form, arithmetic_arch(resolved.form, archs[0]))
     if mma is not None and not (trace and len(resolved.d.shape) > 2):
-        raise click.UsageError("--mma needs --trace, and m8n8k4 with f16, which computes four multiplications")
+        raise click.UsageError("--mma needs --trace and m8n8k4 with f16, which computes four matrix multiplications")
     for each in archs:
         arithmetic_arch(resolved.form, each)  # raises an error if an architecture cannot run it
     operands = _operands(resolved, files._asdict(), seed, rounding=rounding)
@@ -184,7 +184,7 @@ class RandomOperands(NamedTuple):
 def _operands(
     instruction: Instruction, files: Mapping[str, str | None], seed: int | None, *, rounding: Rounding
 ) -> RandomOperands:
-    """Return the operands from files. Missing ones are random, except C, which is zero if any file is given."""
+    """Return the operands; those without a file are random, except C, which is zero if there is another file."""
     import numpy as np
 
     from warpfrag.formats.codes import code_dtype
@@ -316,7 +316,7 @@ def _writer(number_format: Format) -> Callable[[int], str]:
 
 
 def _exact_text(value: Fraction | float) -> str:
-    """Return an exact value with float64 precision, even if it exceeds the float64 range."""
+    """Return an exact value as text with float64 precision, even if it exceeds the float64 range."""
     from decimal import Decimal
 
     try:

@@ -46,7 +46,7 @@ class Selection(NamedTuple):
         selector: The sparsity selector.
         thread_id: The thread id, which selects the lanes that supply the scale factors.
         byte_id: The byte id: the first byte of the scale word that is used.
-        block: The number of a block in a pair (tcgen05).
+        block: The block of a CTA pair: 0 or 1 (tcgen05).
     """
 
     view: View | None = None
@@ -137,7 +137,7 @@ def _spelled(option: str) -> str:
 
 
 def _check_options(instruction: Instruction, operand: str | None, options: dict[str, Any]) -> None:
-    """Raise an error for options without effect: selectors are for metadata, byte and thread ids for scale factors."""
+    """Raise an error for options without effect, such as a selector if no metadata is drawn."""
     drawn = {operand} if operand else {*instruction.operands}
     for option, roles in CHOSEN.items():
         if option in options and not {*roles} & drawn & {*instruction.operands}:
@@ -152,8 +152,8 @@ def explore(*, output: File, url: str = "") -> None:
     The page is one static file. Its URL selects what is shown: #i=NAME&at=d.12.5 is row 12, column 5 of D.
 
     Options:
-        output: The file to write, or a folder for index.html. url (URL): The address at which the page will be hosted;
-        links copied from a page on disk use it.
+        output: The file to write, or a folder for index.html.
+        url (URL): The address at which the page will be hosted; links copied from a page on disk use this address.
 
     For example:
         warpfrag explore -o explorer.html     # one file: open it in a browser

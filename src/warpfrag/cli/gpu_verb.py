@@ -50,7 +50,7 @@ class GpuFacts(NamedTuple):
     """The launches of a program, or the profiles.
 
     status: exit status of the program; null with --list
-    launches: with kernel, grid, block, seconds, exact, reasons, findings, error and message
+    launches: one object per launch: kernel, grid, block, seconds, exact, reasons, findings, error and message
     unsupported: unsupported entry points that the program called
     """
 

@@ -82,7 +82,7 @@ def samples(
 
 
 class FamilyCheck(NamedTuple):
-    """The captured cases of one family of instructions on one architecture."""
+    """The captured cases of one instruction family on one architecture."""
 
     family: str
     arch: str
@@ -152,7 +152,7 @@ def check(*, only: str = "") -> Answer[CheckFacts]:
 
 
 def _named(text: str, known: dict[str, Form]) -> set[str]:
-    """Return the names that match a text: the instruction itself, or names that contain the text or its parts."""
+    """Return the names that match `text`: the instruction itself, or names that contain `text` or its qualifiers."""
     try:
         meant = get(text).form
     except WarpfragError:
@@ -241,7 +241,7 @@ def verify(
     Options:
         only (TEXT): Only instructions whose names contain this text.
         cases: Cases for each instruction and selector; for wgmma, tiles of 16 x 8.
-        device: The number of the GPU.
+        device: The index of the GPU.
         capture: Write operands and results to this file, for `warpfrag check`.
         attributes: Write the GPU's attributes to this file, as a profile for `warpfrag gpu --profile FILE`.
 
@@ -300,7 +300,7 @@ class CodeFolder(NamedTuple):
         return [path for pattern in self.patterns for path in sorted(self.folder.glob(pattern))]
 
     def facts(self) -> FolderFacts:
-        """Return the number and total size of the files; other processes may remove some at the same time."""
+        """Return the number and total size of the files, except files that another process removes meanwhile."""
         sizes = []
         for path in self.files():
             with suppress(OSError):
@@ -337,9 +337,9 @@ class CacheFacts(NamedTuple):
 
 @verb
 def cache(*, clear: bool = False) -> Answer[CacheFacts]:
-    """Show where compiled code is stored: the library of the wheel, compiled kernels, and decoded machine code.
+    """Show where compiled code is stored: the wheel's library, compiled kernels, and decoded machine code.
 
-    Removed code is compiled again when it is needed; results do not depend on it. WARPFRAG_CACHE_DIR names a
+    Removed code is compiled again when it is needed; removing it does not change results. WARPFRAG_CACHE_DIR names a
     folder for compiled kernels. The exit status is 1 if --clear could not remove every file.
 
     Options:
@@ -413,7 +413,7 @@ class ToolsFacts(NamedTuple):
 def tools() -> Answer[ToolsFacts]:
     """List the CUDA tools that were found, with their versions, and how to install the missing ones.
 
-    They are searched for below CUDA_HOME and CUDA_PATH, in PyPI packages, in Triton, and on PATH, in this order.
+    The tools are searched for under CUDA_HOME and CUDA_PATH, in PyPI packages, in Triton, and on PATH, in this order.
     WARPFRAG_LEVEL=ptx disables the execution of machine code.
 
     For example:

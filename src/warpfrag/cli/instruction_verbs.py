@@ -31,7 +31,7 @@ class LayoutFacts(NamedTuple):
     extents: extents of the coordinates
     bases: the step of each bit, low bit first: r8 is 8 rows, 0 is a copy
     copies: number of copies of each element
-    element_number: the meaning of i
+    element_number: the definition of i
     from_lane_and_i: each coordinate as a formula
     from_coordinates: lane, reg and slot as formulas
     """
@@ -187,7 +187,7 @@ def get(
 
 
 def _views(instruction: Instruction) -> list[OperandView]:
-    """Return every operand with a known layout, and the addresses."""
+    """Return a view of each operand outside shared memory that has a known layout, and of the row addresses."""
     operands = instruction.operands.items()
     known = [role for role, operand in operands if not operand.spec.unknown and operand.storage != "shared"]
     return [operand_view(instruction, name) for name in [*known, *([ADDRESSES] if instruction.addresses else [])]]
@@ -293,7 +293,7 @@ def _formulas(view: OperandView) -> tuple[dict[str, str], dict[str, str]]:
 
 
 def _element_number(view: OperandView) -> str:
-    """Return the meaning of i."""
+    """Return the definition of the element number i, or an empty string if there is none."""
     slots, regs = view.layout.slots, view.layout.regs
     if view.registers is None or view.in_tensor_memory:
         return ""

@@ -71,7 +71,7 @@ def find(
 
     Options:
         arch: Only instructions that this architecture accepts.
-        type_: Element type of any operand; aliases such as fp8 and nvfp4 are accepted.
+        type_: Element type of at least one operand; aliases such as fp8 and nvfp4 are accepted.
         a: Element type of A.
         b: Element type of B.
         c: Element type of C.
@@ -227,7 +227,7 @@ def aliases(name: InstructionName) -> Answer[NameMeaning]:
 
 
 def _meaning(text: str) -> tuple[Meaning | None, tuple[Form, ...]]:
-    """Return the instructions that a text names; raise IllegalInstruction if none."""
+    """Return the meaning of a name, and its instructions; raise IllegalInstruction if there are none."""
     from warpfrag.isa.alias_names import is_plain, statements
     from warpfrag.isa.aliases import meaning
     from warpfrag.isa.legality import resolve

@@ -315,12 +315,12 @@ def _notes(operand: Operand, found: list[access_plan.AccessPlan]) -> list[str]:
     memory = found[0].memory
     extent = operand.layout.outs["col" if memory.order == "row" else "row"] * operand.spec.container // 8
     if memory.pitch is not None and memory.pitch < extent:
-        notes.append(f"the pitch of {memory.pitch} bytes is less than the {extent} of a {memory.order}: they overlap")
+        notes.append(f"the pitch, {memory.pitch} bytes, is less than a {memory.order}, {extent} bytes: they overlap")
     return notes
 
 
 def _remedies(direction: access_plan.Direction, operand: Operand, plan: access_plan.AccessPlan) -> list[str]:
-    """Return the least padding and the swizzle with which the instructions of a plan have no bank conflicts."""
+    """Return a note on the smallest padding and the swizzle that remove a plan's bank conflicts, if there are any."""
     if not plan.conflicts:
         return []
     memory, accesses = plan.memory, plans.loads if direction == "load" else plans.stores

@@ -14,7 +14,7 @@ from warpfrag.tensorcore.registry import get
 
 
 class ProductTerm(NamedTuple):
-    """One product of A and B.
+    """The product of an element of A and an element of B.
 
     k: column of A and row of B; null for a sparse A, because its metadata selects k
     a: holders of A's element
@@ -35,7 +35,7 @@ class ProductTerm(NamedTuple):
 class ScalePair(NamedTuple):
     """The scale factors of a range of k.
 
-    scale: number of the block
+    scale: index of the block
     k_first: first k of the block
     k_last: last k
     scale_a: holders of A's factor
@@ -52,7 +52,7 @@ class ScalePair(NamedTuple):
 class ElementTerms(NamedTuple):
     """All contributions to one element of D.
 
-    mma: number of one of the four multiplications of m8n8k4
+    mma: index of one of the four matrix multiplications of m8n8k4
     d: holders of D's element
     c: holders of C's element
     terms: one for each product
@@ -97,7 +97,7 @@ def products(
     list the scale factors for byte id 0 and thread id 0.
 
     Options:
-        mma: The number of one of the four multiplications of m8n8k4 with f16; default: all.
+        mma: The index of one of the four matrix multiplications of m8n8k4 with f16; default: all.
         selector: The sparsity selector; default: 0.
 
     For example:
@@ -138,7 +138,7 @@ def products(
 
 
 class ElementOperands:
-    """The operands of one element of D."""
+    """The operands that contribute to one element of D."""
 
     def __init__(self, instruction: Instruction, row: int, col: int) -> None:
         """Look up every operand that is in registers."""
@@ -150,7 +150,7 @@ class ElementOperands:
         }
 
     def of(self, choice: ElementChoice, selector: int) -> ElementTerms:
-        """Return the terms of the element in one of the instruction's multiplications."""
+        """Return the terms of the element in one of the instruction's matrix multiplications."""
         d, c = (self.views[role].where([self.row, self.col], choice) for role in "dc")
         terms = self._terms(choice) if self.instruction.pattern is None else self._sparse_terms(selector)
         return ElementTerms(choice.mma, d, c, terms, self._scales() if self.instruction.form.block_scale else [])
@@ -181,7 +181,7 @@ class ElementOperands:
         return terms
 
     def _scales(self) -> list[ScalePair]:
-        """Return the scale factors of A's row and B's column, and the k of each."""
+        """Return the scale factors of A's row and B's column, each with its range of k."""
         a, b = self.views["scale_a"], self.views["scale_b"]
         count = a.layout.outs["scale"]
         each, first = self.instruction.shape.k // count, ElementChoice(byte_id=0, thread_id=0)

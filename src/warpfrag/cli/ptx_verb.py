@@ -53,7 +53,7 @@ def read_extent(text: str) -> tuple[int, ...]:
         raise click.BadParameter(f"expected one to three numbers such as 4,2, got {quote(text)}")
     extent = tuple(int(part) for part in re.split("[,x]", text))
     if max(extent) > MAX_BLOCKS:
-        raise click.BadParameter(f"at most {MAX_BLOCKS}, got {max(extent)}")
+        raise click.BadParameter(f"expected at most {MAX_BLOCKS}, got {max(extent)}")
     return extent
 
 
@@ -341,9 +341,8 @@ def chosen_kernel(module: Module, entry: str | None) -> Kernel:
 
     names = list(module)
     if entry is None and len(names) != 1:
-        raise click.UsageError(
-            f"expected --entry: the file has {len(names)} entries ({', '.join(map(readable, names)) or 'none'})"
-        )
+        listed = f"specify --entry: the file has {len(names)} kernels ({', '.join(map(readable, names))})"
+        raise click.UsageError(listed if names else "the file has no kernels")
     return module[names[0] if entry is None else entry]
 
 
@@ -437,7 +436,7 @@ def _print_run(kernel: Kernel, run: Run) -> None:
 
 
 def _exactness(run: Run) -> str:
-    """Return a line about exactness; if the run is not exact, it has the first reason."""
+    """Return a line that says if the run is exact, or the first reason why not."""
     if run.exact:
         return "exact: yes"
     first, *others = run.inexact

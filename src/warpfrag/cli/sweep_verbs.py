@@ -60,7 +60,7 @@ def survey(layers: File, *, output: File) -> Answer[SurveyFacts]:
         table = record(plan, output, report=line.show)
     counts = len(table.layers), len(table.ends)
     facts = SurveyFacts(*counts, table.gpu, table.library, output, dict(table.settings))
-    text = f"wrote {output}: {counts[0]} layers, {counts[1]} runs, {table.library} on an {table.gpu}"
+    text = f"wrote {output}: {counts[0]} layers, {counts[1]} runs, {table.library} on {table.gpu}"
     return Answer(facts, lambda: echo(text))
 
 

@@ -44,7 +44,7 @@ class GpuProfile:
 
 
 def profile_names() -> list[str]:
-    """Return the names of the profiles."""
+    """Return the names of the built-in profiles."""
     return sorted(path.stem for path in FOLDER.glob("*.json"))
 
 

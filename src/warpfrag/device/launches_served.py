@@ -205,7 +205,7 @@ class LaunchServer:
         return struct.pack("<I", len(names)) + b"".join(name.encode() + b"\0" for name in names)
 
     def link(self, payload: bytes) -> bytes:
-        """Link the inputs of cuLink*: one image is used as it is, several are linked by nvlink."""
+        """Link the inputs of cuLink*: a single image is used as it is; several are linked by nvlink."""
         inputs, at = [], 0
         while at < len(payload):
             category, size = struct.unpack_from("<QQ", payload, at)
@@ -365,7 +365,7 @@ class LaunchServer:
         for address in (int(word, 16) for word in ADDRESS.findall(reason)):
             for start, size in self.freed.items():
                 if start <= address < start + size:
-                    return f"; it is in freed memory, {size} bytes at {start:#x}"
+                    return f"; this address is in freed memory, {size} bytes at {start:#x}"
         return ""
 
 
@@ -404,6 +404,6 @@ def message_file() -> int:
 
 
 def say(text: str) -> None:
-    """Print a message for the person who started the program."""
+    """Print a message for the user who started the program."""
     with suppress(OSError):
         os.write(message_file(), f"warpfrag gpu: {text}\n".encode(errors="backslashreplace"))

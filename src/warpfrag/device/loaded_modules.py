@@ -65,7 +65,7 @@ class LoadedModule:
     """A module that the program has loaded: its code and the memory of its variables."""
 
     def __init__(self, image: bytes, loader: str, arch: str) -> None:
-        """Read the image for an architecture; raise CudaError if none can run on it."""
+        """Read the image for `arch`; raise CudaError if no image can run on it."""
         self.loader, self.arch = loader, arch
         self.refusal = refusal_of(loader)
         self.module: KernelModule | None = None
@@ -177,7 +177,7 @@ class LoadedModule:
 def refusal_of(loader: str) -> str:
     """Return the reason why code that this file loads is not executed, or an empty string."""
     if not loader:
-        return "the code that loaded it is not in a file, so its origin is unknown"
+        return "the code that loaded the module is not in a file, so its origin is unknown"
     names = [PurePath(loader).name]
     try:
         with open(loader, "rb") as file:  # noqa: PTH123 (as in warpfrag.files)
@@ -186,12 +186,12 @@ def refusal_of(loader: str) -> str:
         pass  # the name of the file decides
     closed = [name for name in names if CLOSED_LIBRARY.fullmatch(name)]
     if closed:
-        return f"NVIDIA's closed library {closed[0]} loaded it, and its licence forbids disassembly"
+        return f"NVIDIA's closed library {closed[0]} loaded the module, and its licence forbids disassembly"
     return ""
 
 
 def read_module(image: bytes, arch: str) -> KernelModule:
-    """Return the module in a cubin, a fatbin or a PTX text; PTX is assembled if a ptxas is found."""
+    """Return the module in a cubin, a fatbin or PTX source; PTX is assembled if a ptxas is found."""
     if image[:4] not in {FATBIN_MAGIC, b"\x7fELF"}:
         return read_ptx(image, arch)
     try:
@@ -204,7 +204,7 @@ def read_module(image: bytes, arch: str) -> KernelModule:
     texts = [each for each in images if each.category == "ptx" and number_of(each) <= number(arch)]
     if not texts:
         found = ", ".join(sorted({f"{each.category} for {each.arch}" for each in images}))
-        raise CudaError(NO_BINARY, f"the module has no code for {arch}; it has {found or 'nothing'}")
+        raise CudaError(NO_BINARY, f"the module has no code for {arch}, only {found or 'nothing'}")
     return read_ptx(max(texts, key=number_of).read(), arch)
 
 
@@ -224,7 +224,7 @@ def runs(image: CodeImage, arch: str) -> bool:
 
 
 def read_ptx(image: bytes, arch: str) -> KernelModule:
-    """Return the module in a PTX text, assembled if a ptxas is found."""
+    """Return the module in PTX source, assembled if a ptxas is found."""
     from warpfrag.ptx import load
 
     try:

@@ -174,7 +174,7 @@ def _used_kernels(logs: Iterable[ProcessLog]) -> dict[Path, set[str]]:
 
 
 def strip(data: bytes, kernels: set[str]) -> bytes:
-    """Return a cubin that compresses well: all sections except those of these kernels are zero."""
+    """Return a copy of the cubin that compresses well: the sections of all other kernels are filled with zeros."""
     sections = ElfFile(data, "the cubin").sections
     others = {section.name.removeprefix(CONSTANTS) for section in sections if section.name.startswith(CONSTANTS)}
     suffixes = tuple(f".{name}" for name in others - kernels)
@@ -196,7 +196,7 @@ def _record(
         file = Path(origin["file"]).name
         reason = f"the code of {file}, a closed library, is not stored" if file else "the origin of its code is unknown"
     elif len(found) != 1:
-        reason = f"expected one module with its code, got {len(found)}"
+        reason = f"expected one module with the kernel's code, got {len(found)}"
     end = row.get("end", {"error": 0, "problem": "the program ended during the launch"})
     before, after = (raw / f"{process}-{row['launch']}.{name}" for name in ("before", "after"))
     memory = [] if row["problem"] or reason else list(_memory(row, before, None if end["problem"] else after, writer))

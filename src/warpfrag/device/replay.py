@@ -30,7 +30,7 @@ Bytes = NDArray[np.uint8]
 
 
 class Difference(NamedTuple):
-    """The difference between a block and the GPU's: the number of bytes, and the first byte with both values."""
+    """The differing bytes of a block: their number, and the address and both values of the first one."""
 
     address: int
     variable: str
@@ -162,7 +162,7 @@ class RecordedModule(PlacedModule):
             end += -(-(section.size + 1) // ALIGNMENT) * ALIGNMENT
 
     def address_of(self, symbol: CubinSymbol) -> int:
-        """Return the recorded address of a global variable, or the module's own address of another symbol."""
+        """Return the recorded address of a global variable, or the address that the module gives any other symbol."""
         is_recorded = symbol.section in self.section_starts and symbol.name in self.addresses
         return self.addresses[symbol.name] if is_recorded else super().address_of(symbol)
 

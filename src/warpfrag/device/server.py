@@ -1,4 +1,4 @@
-"""The server process of a virtual GPU: it loads modules and executes launches for one program.
+"""The server process of a virtual GPU, which loads modules and executes launches for one program.
 
 The stand-in libcuda starts it with a socket and the file of device memory, and it ends when the program does. A request
 is a 32-bit type, a 32-bit size and the payload; a reply is a CUDA error code, a size and the payload.

@@ -57,7 +57,7 @@ class GpuOptions:
         check_flag("fast", self.fast)
         unknown = [name for name in self.checks if name not in CHECK_NAMES]
         if unknown:
-            raise InvalidOperand(f"expected checks from {', '.join(CHECK_NAMES)}, got {quote(unknown[0])}")
+            raise InvalidOperand(f"checks: expected names from {', '.join(CHECK_NAMES)}, got {quote(unknown[0])}")
         seconds = self.launch_seconds
         if seconds is not None and not (isinstance(seconds, int | float) and seconds > 0):
             raise InvalidOperand(f"launch_seconds: expected a positive number of seconds, got {quote(seconds)}")
@@ -124,7 +124,7 @@ def run_program(
 
 
 def message_variable(descriptor: int) -> dict[str, str]:
-    """Return the environment variable that names the file for messages: a descriptor and, to recognize it, the file."""
+    """Return the environment variable with the descriptor for messages and the ids of its file, which identify it."""
     file = os.fstat(descriptor)
     return {PREFIX + "MESSAGES": f"{descriptor}:{file.st_dev}:{file.st_ino}"}
 
@@ -156,7 +156,7 @@ def new_log() -> Path:
         log = Path(tempfile.mkdtemp(prefix="warpfrag-gpu-")) / "launches.jsonl"
         log.write_bytes(COMPLETE)
     except OSError as error:
-        raise FileError(f"cannot write the log of launches below {tempfile.gettempdir()}: {error.strerror}") from None
+        raise FileError(f"cannot write the log of launches in {tempfile.gettempdir()}: {error.strerror}") from None
     return log
 
 
@@ -214,7 +214,7 @@ def gpu(
 ) -> AbstractContextManager[GpuSession]:
     """Give this process a virtual GPU for code that calls CUDA's driver or runtime API.
 
-    It must be entered before the imports that load CUDA's libraries, such as `import torch`. `warpfrag gpu` runs a
+    Enter the block before the imports that load CUDA's libraries, such as `import torch`. `warpfrag gpu` runs a
     whole program instead. The libraries stay loaded after the block. With `fast`, the exactness of launches is not
     judged. A launch that takes longer than `launch_seconds` fails with the line that it was running.
     """

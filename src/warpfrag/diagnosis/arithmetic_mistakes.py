@@ -43,7 +43,10 @@ def starts(operand: Operand) -> Iterator[Mistake]:
 
 
 def written_as(operand: Operand, recode: Callable[[Recoding], Recoding] | None = None) -> Iterator[Mistake]:
-    """Yield A or B with the same values in another format of the same size; `recode` modifies an operand's data."""
+    """Yield one mistake per format of the same size in which the values of A or B may have been written.
+
+    `recode` turns a change of codes into a change of the operand.
+    """
     recode = recode or partial(recoded, operand)
     for other in FORMATS:
         if operand.format.is_float and may_be_mistaken(operand.format.name, other):
@@ -53,7 +56,7 @@ def written_as(operand: Operand, recode: Callable[[Recoding], Recoding] | None =
 
 @exact_floats
 def rewritten(codes: Codes, *, source: Format, target: Format) -> Codes:
-    """Return the codes of the same values in another format; infinities saturate and NaNs become 0 if it has none."""
+    """Return the codes of the same values in `target`; if it lacks them, infinities saturate and NaNs become 0."""
     values = as_doubles(from_codes(source, codes))
     if target.nan_code is None:
         values = np.where(np.isnan(values), 0.0, values)
@@ -172,14 +175,14 @@ def _other_formats(form: Form) -> Iterator[Misreading]:
 
 
 def may_be_mistaken(name: str, other: str) -> bool:
-    """Return True if two formats have the same size and category."""
+    """Return True if two different formats have the same size and category."""
     written, read = FORMATS[name], FORMATS[other]
     alike = written.bits == read.bits and written.kind == read.kind
     return written != read and alike and (written.signed == read.signed or not written.is_float)
 
 
 def _signs(formats: Mapping[str, str], fmt: str, other: str) -> bool:
-    """Return True if the signs of both formats are wrong."""
+    """Return True if A and B are integers, one signed and one unsigned, and both are misread."""
     return not FORMATS[fmt].is_float and formats["a"] != formats["b"] and fmt != other
 
 
@@ -208,7 +211,7 @@ class RoundingBound(NamedTuple):
     bits: int
 
     def of(self, magnitude: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Return the largest rounding error for this |A||B| + |C|: the last kept bit of each addition."""
+        """Return the largest rounding error if |A||B| + |C| is `magnitude`: one last kept bit per addition."""
         return (self.steps + 1) * 2.0**-self.bits * magnitude
 
 

@@ -1,7 +1,7 @@
-"""Mistakes with an operand of wgmma in shared memory: its descriptor, its order, its sign.
+"""Mistakes with a wgmma operand in shared memory: its descriptor, its order, its sign.
 
-A mistake rearranges the bytes: the right descriptor then reads the data that the wrong one would read. Bytes beyond the
-memory are assumed to be zero.
+A mistake rearranges the bytes so that the right descriptor reads the data that the wrong one would read. Bytes beyond
+the memory are assumed to be zero.
 """
 
 from __future__ import annotations
@@ -44,14 +44,14 @@ def suspects_in_memory(operand: Operand, tile: Shared) -> tuple[Mistake, ...]:
 
 @lru_cache(MAX_TILES)
 def _suspects(operand: Operand, descriptor: Descriptor, trans: bool, size: int) -> tuple[Mistake, ...]:  # noqa: FBT001
-    """Return the mistakes for any memory of this size."""
+    """Return the mistakes for a tile in `size` bytes of memory, whatever its contents."""
     tile = Shared(np.random.default_rng(0).integers(0, 256, size, np.uint8), descriptor, trans)
     mistakes = [*_read_wrongly(operand, tile), *_stored_wrongly(operand, tile), *_other_matrices(operand, tile)]
     return tuple(without_repetitions(sorted(mistakes, key=likelihood), tile.memory))
 
 
 def byte_places(operand: Operand, memory: Memory) -> NDArray[np.int64]:
-    """Return the byte addresses of an operand, in the order of its elements; eight bits share one byte."""
+    """Return the byte addresses of an operand's elements, in order; elements that share a byte have one address."""
     rows, cols = operand.shape
     addresses = memory.addresses((rows, cols), operand.format.bits)
     if operand.format.bits < BYTE:  # K-major, because only 16-bit types may be MN-major
@@ -64,7 +64,7 @@ def byte_places(operand: Operand, memory: Memory) -> NDArray[np.int64]:
 
 
 def _read_wrongly(operand: Operand, tile: Shared) -> Iterator[Mistake]:
-    """Yield mistakes that read the right bytes with another descriptor or in the other order."""
+    """Yield the mistakes of reading the right bytes with a wrong descriptor or in the wrong order."""
     role, right = operand.role, tile.descriptor
     places = byte_places(operand, operand.memory(right, trans=tile.trans))
     for text, descriptor, rare in _descriptors(right):
@@ -104,7 +104,7 @@ def _descriptors(right: Descriptor) -> Iterator[tuple[str, Descriptor, bool]]:
 
 
 def _scaled(name: str, own: int) -> Iterator[tuple[str, int]]:
-    """Yield a field that is in bytes instead of 16-byte units, and vice versa."""
+    """Yield wrong values of a field: in bytes instead of 16-byte units, and divided by 16 twice."""
     yield f"{name} byte offset in bytes, not in units of {UNIT}", own * UNIT
     yield f"{name} byte offset divided by {UNIT} twice", own // UNIT // UNIT * UNIT
 

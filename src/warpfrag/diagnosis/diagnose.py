@@ -167,7 +167,7 @@ def _inputs(
     if isinstance(A, Shared):
         tiles["a"] = A
         if (mma.pattern is None) != (metadata is None):
-            wanted = "is dense: it takes no metadata" if mma.pattern is None else "needs the metadata of the stored A"
+            wanted = "is dense and takes no metadata" if mma.pattern is None else "needs the metadata of the stored A"
             raise InvalidOperand(f"{mma.name} {wanted}")
         words |= {} if metadata is None else {"metadata": mma.metadata.check_words(metadata)}
     else:
@@ -186,7 +186,7 @@ def left_words(
     rule = instruction.pattern
     if rule is None:
         if metadata is not None:
-            raise InvalidOperand(f"{instruction.name} is dense: it takes no metadata")
+            raise InvalidOperand(f"{instruction.name} is dense and takes no metadata")
         return {"a": instruction.a.pack(A, rounding=rounding)}
     full = instruction.a.full_codes(A, rounding=rounding)
     if metadata is None:
@@ -206,11 +206,11 @@ def left_words(
 
 
 def _check_warpgroup(instruction: Instruction, A: object, B: object, options: DiagnoseOptions) -> None:
-    """Raise InvalidOperand for wgmma options with another instruction."""
+    """Raise InvalidOperand for invalid wgmma options, or wgmma options with another instruction."""
     name, negate, scale_d = instruction.name, options.immediates.negate, options.immediates.scale_d
     pair = isinstance(negate, tuple | list) and len(negate) == 2 and all(isinstance(flag, bool) for flag in negate)
     if not pair:
-        raise InvalidOperand(f"{name}: negate: expected a pair of True or False, for A and for B; got {quote(negate)}")
+        raise InvalidOperand(f"{name}: negate: expected two booleans, one for A and one for B; got {quote(negate)}")
     if not isinstance(scale_d, bool):
         raise InvalidOperand(f"{name}: scale_d: expected True or False, got {quote(scale_d)}")
     if instruction.b.storage != "shared":
@@ -228,7 +228,7 @@ def _tile_bytes(operand: Operand, tile: Shared) -> NDArray[np.uint8]:
     places = byte_places(operand, operand.memory(tile.descriptor, trans=tile.trans))
     if np.unique(places).size != places.size:
         raise InvalidOperand(
-            f"{operand.description}: elements of the tile overlap under its own descriptor, {tile.descriptor}"
+            f"{operand.description}: the descriptor {tile.descriptor} makes elements of the tile overlap"
         )
     return as_bytes(tile.memory, batch=True)
 
@@ -249,7 +249,7 @@ def _scale_words(
 
 
 def _first_explained(case: SuspectProduct, words: dict[str, Words], seen: Observation) -> Diagnosis:
-    """Search for mistakes; read a D with swapped extents first as a transpose, then in memory order."""
+    """Search for mistakes; a D with swapped extents is first read as the transpose, then in memory order."""
     operand = case.instruction.d
     shape = operand.shape
     if seen.codes.shape[-len(shape) :] == shape:
@@ -279,7 +279,7 @@ def _first_explained(case: SuspectProduct, words: dict[str, Words], seen: Observ
 def _diagnose_operand(
     operand: AnyOperand, observed: ArrayLike | Printed, matrix: ArrayLike, options: DiagnoseOptions
 ) -> Diagnosis:
-    """Return the mistakes that change the registers of a matrix to the observed ones."""
+    """Return the mistakes that turn the right registers of a matrix into the observed ones."""
     choice = options.immediates
     suspected = [*suspects(operand)]
     if isinstance(operand, Operand):

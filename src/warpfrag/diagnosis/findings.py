@@ -49,7 +49,7 @@ KINDS: tuple[Kind, ...] = get_args(Kind)
 
 @dataclass(frozen=True, eq=False)
 class Mistake:
-    """A change of the registers of one operand, uint32[..., lanes, words].
+    """A change to the registers of one operand, uint32[..., lanes, words].
 
     Metadata and scales are one word per lane and have no last axis, as in `execute`; for an operand in shared memory,
     `change` takes its bytes. Rare mistakes are listed last.
@@ -115,10 +115,10 @@ MAX_NAMED = 12  # the number of listed ranges
 
 @dataclass(frozen=True)
 class Agreement:
-    """The parts of a wrong result that are completely right, and known values that the wrong elements equal.
+    """The rows, columns, blocks, lanes and registers of a wrong result that are right, and hints on the others.
 
     `blocks` are (row, column) of 8 x 8 blocks, or of the tiles of a kernel; `lanes` are numbered through the warps of a
-    warpgroup. `equals` has a sentence for each group of wrong elements that equal something known.
+    warpgroup. `equals` has a sentence for each group of wrong elements that have a known value.
     """
 
     correct: int
@@ -164,7 +164,7 @@ class Agreement:
 
 
 def numbers(some: Iterable[int]) -> str:
-    """Return numbers as text, with ranges.
+    """Return ascending numbers as text, with ranges.
 
     >>> numbers([0, 1, 2, 3, 7, 9, 10])
     '0-3, 7, 9, 10'

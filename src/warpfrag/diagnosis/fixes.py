@@ -48,7 +48,7 @@ FIXES = tuple(
 
 
 def gpu_names(archs: Iterable[str]) -> str:
-    """Return the first GPU of each architecture, or the architecture if none is known.
+    """Return the first GPU of each architecture, or the architecture if no GPU is known.
 
     >>> gpu_names(["sm_80", "sm_90"])
     'A100, H100'
@@ -68,7 +68,7 @@ def fix(operands: Mapping[str, AnyOperand], suspect: Suspect) -> str:
 
 
 def _facts(operand: AnyOperand, suspect: Suspect) -> dict[str, object]:
-    """Return the values of the fields of a fix."""
+    """Return the values for the placeholders in a fix."""
     rows, cols = operand.shape[-2:]
     has_pairs = operand.storage != "shared" and operand.slots == 2
     return {

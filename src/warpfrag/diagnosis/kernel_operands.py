@@ -1,7 +1,7 @@
 """Compare the operands of every mma that a kernel executes with the matrices that it should multiply.
 
-An operand is a tile of the intended A or B, a tile of an argument of the kernel, or it is computed by the kernel from
-the results of earlier mma instructions. Results are compared by their order: an increasing function (a scale, exp,
+An operand is a tile of the intended A or B, a tile of a kernel argument, or is computed by the kernel from the
+results of earlier mma instructions. Results are compared by their order: an increasing function (a scale, exp,
 softmax, ReLU) keeps the order of the elements in each row, and a wrong fragment does not.
 """
 
@@ -125,7 +125,7 @@ class OperandComparison:
         self.is_complete = False
 
     def executed(self) -> Iterator[ExecutedMma]:
-        """Run the kernel and yield each mma of its warps; `is_complete` is False if there are too many."""
+        """Run the kernel and yield each mma of its warps; `is_complete` is False if it executes too many."""
         debugger = self.debugger
         lines = {inst.line for inst in debugger.program.instructions if is_mma(inst)}
         if not lines:
@@ -190,11 +190,11 @@ class OperandComparison:
                 return replace(found, row=-1, col=-1) if found.matrix in own and role == "c" else found
         mmas = dict.fromkeys(self._source(inst) for inst in producers if is_mma(inst))
         if role == "c" and not mmas:
-            return MmaOperand(role, "other values", uncompared="they are not 0, a tile of an argument or an earlier D")
+            return MmaOperand(role, "other values", uncompared="not 0, a tile of an argument or an earlier D")
         return MmaOperand(role, ", ".join(mmas), uncompared=_no_order(held, computed) if mmas else "")
 
     def _with_loads(self, operand: MmaOperand, producers: list[DecodedInstruction]) -> MmaOperand:
-        """Return an operand with its loads: a finding about 8 x 8 blocks comes last if none of them is ldmatrix."""
+        """Return the operand with its loads; a finding about 8 x 8 blocks comes last unless a load is an ldmatrix."""
         loads = [inst for inst in producers if not is_mma(inst)]
         lines = dict.fromkeys(self._source(inst) for inst in loads)
         by_block = [inst.name for inst in loads if inst.name.startswith("ldmatrix")]
@@ -213,7 +213,7 @@ def is_mma(inst: DecodedInstruction) -> bool:
 def _producers(debugger: Debugger, role: str) -> list[DecodedInstruction]:
     """Return the loads, and the earlier mma instructions, whose values reach an operand of the next mma.
 
-    Values go through registers and, if they are loaded from shared memory, through every store to it.
+    Values go through registers and, if they are loaded from shared memory, through every store to shared memory.
     """
     writers: dict[str, list[DecodedInstruction]] = {}
     for inst in debugger.program.instructions:
@@ -321,9 +321,9 @@ def _no_order(held: NDArray[Any], candidates: list[Candidate]) -> str:
     special = {"NaN": np.isnan(values), "infinite": np.isinf(values)}
     texts = [f"{int(mask.sum())} of {held.size} elements are {name}" for name, mask in special.items() if mask.any()]
     if not candidates:
-        texts.append("no earlier results have its shape")
+        texts.append("no earlier results have the shape of the operand")
     elif np.unique(held).size * MIN_DISTINCT < held.size:
-        texts.append("most elements are equal, so that they have no order")
+        texts.append("most elements are equal, so they have no order")
     elif not special["NaN"].any():
         texts.append("no earlier results have the same order in each row, with or without a known mistake")
     return "; ".join(texts)

@@ -55,17 +55,17 @@ class BlockTile(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Suspicion:
-    """A mistake in a kernel; `lines` applies it to lines of a matrix: rows of A, C and D, or columns of B."""
+    """A suspected mistake in a kernel; `lines` applies it to rows of A, C or D, or to columns of B."""
 
     mistake: Mistake
     lines: Callable[[Codes, NDArray[np.intp]], Codes]
 
 
 def read_tile(tile: object, instruction: Instruction) -> BlockTile:
-    """Return the tile that the caller passes: rows and columns of D and, optionally, k."""
+    """Return `tile` as a BlockTile; k is optional, and by default that of the instruction."""
     extents = (*tile, instruction.shape.k)[:3] if isinstance(tile, tuple | list) and 2 <= len(tile) <= 3 else ()
     if not extents or not all(isinstance(extent, int) and extent > 0 for extent in extents):
-        wanted = "the rows and columns of D that a block computes, as (128, 64), or with its k"
+        wanted = "the rows and columns of D that a block computes, such as (128, 64), optionally followed by k"
         raise InvalidOperand(f"tile: expected {wanted}; got {quote(tile)}")
     return BlockTile(*extents)
 
@@ -96,9 +96,7 @@ class KernelSearch:
         zero = np.zeros(taken.shape, code_dtype(form))
         self.c = zero if C is None else codes_of(form, as_array(C, "C"), raw=False, rounding=rounding, label="C")
         if self.c.shape != taken.shape:
-            raise InvalidOperand(
-                f"{instruction.name}: C is {self.c.shape}, expected {taken.shape}: the rows of A and the columns of B"
-            )
+            raise InvalidOperand(f"C: expected shape {taken.shape} (A's rows, B's columns), got {self.c.shape}")
         self.result, self.seen = self._observed(as_array(observed, "observed"), taken.shape)
         self.sums = self._product(self.a, self.b, self.c)
         self.right = self._written(self.sums)
@@ -107,7 +105,7 @@ class KernelSearch:
         """Return the format of the observed result, and its codes."""
         name = self.rule.d
         if observed.shape != shape:
-            raise InvalidOperand(f"observed is {observed.shape}, expected {shape}: the rows of A and the columns of B")
+            raise InvalidOperand(f"observed: expected shape {shape} (A's rows, B's columns), got {observed.shape}")
         formats = {natural_dtype(FORMATS[other]): other for other in RESULTS.get(name, (name,))}
         result = formats.get(observed.dtype, name)
         return result, codes_of(FORMATS[result], observed, raw=False, rounding=None, label="observed")
@@ -217,7 +215,7 @@ class KernelSearch:
         return self._written(sums)
 
     def _whole(self, role: str, suspicion: Suspicion) -> Codes:
-        """Return the sums of a kernel that makes a mistake everywhere."""
+        """Return the sums of a kernel that makes a mistake throughout a matrix."""
         codes: Codes = {"a": self.a, "b": self.b, "c": self.c, "d": self.sums}[role]
         changed = suspicion.lines(codes, np.arange(codes.shape[1 if role == "b" else 0]))
         if role == "d":
@@ -262,7 +260,7 @@ class KernelSearch:
             yield Misreading("arch", "d", text), self._product(self.a, self.b, self.c, arch=archs[0])
 
     def _of_accumulators(self) -> Iterator[Misreading]:
-        """Yield the mistakes of accumulators that hold a number or the sums of the previous tile."""
+        """Yield the mistakes of accumulators that start with a constant or with the sums of the previous tile."""
         for chained in (False, True):
             codes = self._carried(columns_first=chained)
             if codes is not None and self._is_seen(codes):
@@ -294,7 +292,7 @@ class KernelSearch:
         return codes
 
     def _of_orders(self) -> list[Misreading]:
-        """Return the order of additions of a library or of split-K that explains D."""
+        """Return a misreading if an order of additions that a library or split-K uses explains D."""
         if isinstance(self.rule, IntegerSum | Popcount) or self.c.any() or self.instruction.form.block_scale:
             return []
         taken = read_gemm(self.a, self.b, instruction=self.instruction, arch=self.arch, raw=True)
@@ -330,7 +328,7 @@ def _unchanged(words: Codes) -> Codes:
 def _indexed(
     codes: Codes, which: NDArray[np.intp], *, source: Callable[..., NDArray[np.intp]], columns: bool = False
 ) -> Codes:
-    """Return lines of a matrix that is read (D: stored) with wrong indices."""
+    """Return lines of a matrix that is read (for D, stored) with wrong indices."""
     if columns:
         return gathered(codes, source(np.arange(codes.shape[0])[None], which[:, None]))
     return gathered(codes, source(which[:, None], np.arange(codes.shape[1])[None]))

@@ -59,7 +59,7 @@ def _recode(words: Words, *, operand: Operand, change: Callable[[NDArray[Any]], 
 
 
 def ordered(codes: NDArray[Any], *, order: NDArray[np.intp], axes: int = 2) -> NDArray[Any]:
-    """Return the matrix whose element i is element order[i] of `codes`; a matrix is the last `axes` axes."""
+    """Return the matrix whose element i is element order[i] of `codes`; the last `axes` axes are the matrix."""
     return codes.reshape(*codes.shape[:-axes], order.size).take(order, axis=-1).reshape(codes.shape)
 
 
@@ -90,7 +90,7 @@ def element_orders(shape: tuple[int, ...]) -> Iterator[tuple[Kind, str, NDArray[
 
 
 def rearranged(operand: Operand, recode: Callable[[Recoding], Recoding] | None = None) -> Iterator[Mistake]:
-    """Yield the elements of a matrix in wrong orders; `recode` applies a change to an operand's data."""
+    """Yield one mistake per wrong order of the elements; `recode` turns a change of codes into one of the operand."""
     is_moved = recode is None and operand.spec.container == HALF and operand.role in "ab"
     recode = recode or partial(recoded, operand)
     for kind, text, order, rare in element_orders(operand.shape):
@@ -100,7 +100,7 @@ def rearranged(operand: Operand, recode: Callable[[Recoding], Recoding] | None =
 
 
 def turned(operand: Operand) -> Iterator[Mistake]:
-    """Yield blocks transposed by ldmatrix or movmatrix, which do not fit all element sizes."""
+    """Yield the mistakes of transposing blocks with ldmatrix or movmatrix, which do not suit every element size."""
     role = operand.role
     if role in "ab" and operand.spec.container < HALF:
         yield Mistake("blocks", role, "ldmatrix with .trans, which transposes pairs of bytes, not elements", move_words)
@@ -121,7 +121,7 @@ def _turn_word(words: Words, *, word: int) -> Words:
 
 
 def other_layouts(operand: Operand) -> Iterator[Mistake]:
-    """Yield registers that are filled (D: read) in the layout of another operand or in memory order."""
+    """Yield the mistakes of filling (for D, reading) registers in another operand's layout or in memory order."""
     layout = operand.layout
     if layout.copies > 1:
         return
@@ -144,7 +144,7 @@ def other_layouts(operand: Operand) -> Iterator[Mistake]:
 
 
 def _known_elements(operand: Operand) -> Iterator[tuple[str, NDArray[np.intp]]]:
-    """Yield the element in every register slot for other layouts of a matrix of this shape."""
+    """Yield other layouts of a matrix of this shape: a description, and the element in every register slot."""
     layout = operand.layout
     size = math.prod(operand.shape)
     if layout.dims == ("row", "col"):
@@ -167,7 +167,7 @@ def _known_elements(operand: Operand) -> Iterator[tuple[str, NDArray[np.intp]]]:
 
 
 def _of_warps(text: str, other: Layout, layout: Layout) -> Iterator[tuple[str, NDArray[np.intp]]]:
-    """Yield a warp's layout tiled to the rows or columns that each warp of a warpgroup holds."""
+    """Yield a one-warp layout tiled to the rows or columns that each warp of a warpgroup holds."""
     (rows, cols), warps = layout.shape, layout.ins["warp"]
     whole = np.arange(rows * cols).reshape(rows, cols)
     for along, each in (("rows", (rows // warps, cols)), ("columns", (rows, cols // warps))):
@@ -184,7 +184,7 @@ def _of_warps(text: str, other: Layout, layout: Layout) -> Iterator[tuple[str, N
 
 
 def _tilings(text: str, other: Layout, layout: Layout) -> Iterator[tuple[str, NDArray[np.intp]]]:
-    """Yield a layout, directly and transposed, tiled to the shape of this one."""
+    """Yield the layout `other`, as it is and transposed, tiled to the shape of `layout`."""
     rows, cols = other.shape
     shape = layout.shape
     for turned, (high, wide) in ((False, (rows, cols)), (True, (cols, rows))):
@@ -222,7 +222,7 @@ class IndexRule:
 
 
 def misindexed(shape: tuple[int, int], role: str, lengths: Iterable[int] = (), tile: int = 0) -> Iterator[IndexRule]:
-    """Yield every rule for a matrix; `lengths` are leading dimensions that may be mistaken for its own.
+    """Yield every rule for a matrix; `lengths` are leading dimensions that may be mistaken for the right one.
 
     For D, the rules give the location of each result; elements that are never stored are `BEYOND`. `tile` is the number
     of rows, and of columns, in a tile.
@@ -317,7 +317,7 @@ def _element(place: Indices, shape: tuple[int, int], *, columns_first: bool) -> 
 
 
 def gathered(codes: NDArray[Any], source: Indices) -> NDArray[Any]:
-    """Return the elements of matrices (the last two axes) at flat indices; those beyond are zero."""
+    """Return the elements of matrices (the last two axes) at flat indices; elements beyond the matrix are zero."""
     flat = codes.reshape(*codes.shape[:-2], -1)
     taken: NDArray[Any] = np.where(source == BEYOND, flat.dtype.type(0), flat[..., np.maximum(source, 0)])
     return taken
@@ -333,7 +333,7 @@ def indexing(operand: Operand) -> Iterator[Mistake]:
 
 
 def misloaded(operand: Operand) -> Iterator[Mistake]:
-    """Yield registers with the elements of another, with a wrong row or column, and wrong factors of the lane."""
+    """Yield wrong loads: another register's elements, a wrong row or column, or a wrong factor of the lane."""
     layout, (rows, cols) = operand.layout, operand.shape[-2:]
     if layout.copies > 1 or layout.dims != ("row", "col") or not layout.is_bitwise or operand.role == "d":
         return

@@ -151,7 +151,7 @@ class Search:
         return self._named_once(next(iter(exact.values()), found)), gpus
 
     def _error(self, suspect: Suspect, widest: float) -> float:
-        """Return the largest difference of D from a mistake's outcome, where 1 is the largest rounding error."""
+        """Return the largest difference of D from a mistake's outcome, in units of the largest rounding error."""
         outcomes, magnitudes = self._outcomes(suspect), self._outcomes(suspect, magnitude=True)
         if outcomes is None or magnitudes is None:
             return math.inf
@@ -168,7 +168,7 @@ class Search:
         return c if self.case.form.c == self.case.form.d and c.any() else None
 
     def _bound(self) -> RoundingBound:
-        """Return the largest rounding error of any architecture, and of a sum of k terms one by one."""
+        """Return the loosest rounding bound among all architectures and a sequential sum of k terms."""
         form, result = self.case.form, self.operand.format
         archs = (self.case.arch, *(archs[0] for archs in other_arithmetic(form, self.case.arch)))
         bounds = [rounding_bound(form, arch, form.shape.k, result) for arch in archs]
@@ -254,7 +254,7 @@ class Search:
         return np.nan_to_num(np.abs(np.subtract(*values)))
 
     def _numbered(self) -> tuple[str, dict[str, Words]]:
-        """Return inputs that distinguish every element, described and as registers."""
+        """Return inputs that distinguish every element, as a description and as registers."""
         instruction = self.case.instruction
         matrices, texts = {}, []
         indices = (("i", "k"), ("k", "j"))
@@ -268,7 +268,7 @@ class Search:
         return " and ".join(texts), {**self.words, **matrices}
 
     def _beyond(self, role: str, some: list[Mistake]) -> Iterator[Mistake]:
-        """Yield descriptors, strides and offsets that reach beyond the memory and explain the lines within it."""
+        """Yield wrong descriptors, strides and offsets that read beyond the memory and explain the other lines of D."""
         axis = "ba".index(role)  # an element beyond the memory affects a column of D or, if it is in A, a row
         lines = self.right.shape[1 - axis]
         kinds = {"descriptor", "transposed"} if role in self.case.tiles else {"stride", "offset"}

@@ -82,7 +82,7 @@ def read_decimals(texts: Sequence[str], shape: tuple[int, ...], *, by_register: 
 
 @dataclass(frozen=True, eq=False)
 class Observation:
-    """Observed matrices: their codes, and the printed numbers if nothing else is known."""
+    """Observed matrices: their codes and, if they were read from decimals, the printed numbers."""
 
     format: Format
     codes: Codes
@@ -151,7 +151,7 @@ class Observation:
 def observe(operand: AnyOperand, observed: ArrayLike | Printed) -> Observation:
     """Return the observed operand: registers if the array has their dtype and shape, otherwise a matrix.
 
-    The last two axes may be exchanged: the caller compares the shape.
+    The last two axes may be exchanged; the caller checks the shape.
     """
     if isinstance(observed, Printed):
         arranged = observed.arranged(operand)
@@ -178,7 +178,7 @@ def observe(operand: AnyOperand, observed: ArrayLike | Printed) -> Observation:
 
 
 def _stored(number_format: Format, array: NDArray[Any]) -> Printed | None:
-    """Return the precision of a D that was converted to a narrower type, or read from printed decimals."""
+    """Return D with its precision if it was converted to a narrower type or read from printed decimals."""
     values = as_doubles(array)
     bits = NARROW.get(array.dtype.name)
     if bits is not None and bits < number_format.fraction:

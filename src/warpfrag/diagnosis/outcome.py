@@ -86,7 +86,7 @@ class SuspectProduct:
         return None
 
     def read(self, role: str, words: Words) -> tuple[str, Codes]:
-        """Return the codes that the hardware reads from the registers of an operand, by name."""
+        """Return the name of an input, and the codes that the hardware reads for it from `words`."""
         operand = self.instruction.operands[role]
         codes: Codes
         batch = words.shape[: -self.axes(role)]
@@ -100,7 +100,7 @@ class SuspectProduct:
         return "columns" if role == "metadata" else role, codes.reshape(*batch, -1, *codes.shape[-2:])
 
     def inputs(self, words: Mapping[str, Words]) -> ProductOperands:
-        """Return the codes that the hardware reads for one mma; m8n8k4 has four."""
+        """Return the codes that the hardware reads for one mma, which is four matrix multiplications for m8n8k4."""
         read = ProductOperands(**dict(self.read(role, array) for role, array in words.items()))
         return read if self.scale_d else read._replace(c=np.zeros_like(read.c))
 
@@ -157,7 +157,7 @@ class SuspectProduct:
         return codes
 
     def changed(self, role: str, words: Words, mistakes: Sequence[Mistake]) -> tuple[list[Mistake], str, Codes]:
-        """Return the mistakes that leave legal metadata, the changed operand, and the codes that are read."""
+        """Return the mistakes that leave legal metadata, the name of the changed input, and its codes."""
         stack = np.stack([mistake.change(words) for mistake in mistakes])
         if role == "metadata":
             fields = self.instruction.metadata.unpack(stack, **part_of(self.choice, role))

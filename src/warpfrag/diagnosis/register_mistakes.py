@@ -41,7 +41,7 @@ GROUP = 4  # number of lanes that share a row in most fragments
 
 
 class WrongOrder(NamedTuple):
-    """A wrong order of registers, slots, lanes or warps: `sources` has the index that replaces each."""
+    """A wrong order of registers, slots, lanes or warps: `sources[i]` is the index that replaces i."""
 
     text: str
     sources: list[int]
@@ -113,7 +113,7 @@ def simple(operand: Operand) -> Iterator[Mistake]:
 
 
 def register_orders(operand: Operand) -> Iterator[Mistake]:
-    """Yield registers in another order, and registers that are not filled."""
+    """Yield the mistakes of registers in a wrong order and of registers that are not filled."""
     first, width = _first_registers(operand), operand.words // operand.regs
     whole = np.arange(operand.words).reshape(-1, width)
     for text, sources, rare in wrong_orders("register", tuple(first)) if len(first) > 1 else ():
@@ -161,7 +161,7 @@ def warps(operand: AnyOperand) -> Iterator[Mistake]:
 
 
 def parts(operand: Operand) -> Iterator[Mistake]:
-    """Yield exchanged parts of a register that `simple` does not include: elements, or parts of elements."""
+    """Yield the swaps within a register that `simple` does not include, of elements or of bits of elements."""
     role, container = operand.role, operand.spec.container
     if container > REGISTER_BITS:
         swap = methodcaller("take", np.arange(operand.words) ^ 1, axis=-1)
@@ -180,7 +180,7 @@ def parts(operand: Operand) -> Iterator[Mistake]:
 
 
 def _slots(words: Words, *, order: Sequence[int], container: int, reg: int | slice = slice(None)) -> Words:
-    """Return registers with the slots of one, or of all, in another order."""
+    """Return registers with the slots of register `reg`, by default of all registers, in another order."""
     mask = np.uint32((1 << container) - 1)
     result = words.copy()
     result[..., reg] = 0
@@ -190,7 +190,7 @@ def _slots(words: Words, *, order: Sequence[int], container: int, reg: int | sli
 
 
 def exchange_bits(words: Words, *, mask: int) -> Words:
-    """Move every bit to its number xor the mask."""
+    """Move every bit to the position that is its bit number xor `mask`."""
     result = words
     for step, low in ((16, 0x0000FFFF), (8, 0x00FF00FF), (4, 0x0F0F0F0F), (2, 0x33333333), (1, 0x55555555)):
         if mask & step:
@@ -203,7 +203,7 @@ def exchange_bits(words: Words, *, mask: int) -> Words:
 
 
 def simple_word_mistakes(operand: AnyOperand) -> Iterator[Mistake]:
-    """Yield fields or bytes reversed, and lanes off by one."""
+    """Yield the mistakes of reversed fields or bytes, and of lanes off by one."""
     reverse = partial(exchange_bits, mask=REGISTER_BITS - operand.spec.container)
     fields = "fields" if operand.role == "metadata" else "bytes"
     yield Mistake(_kind(operand, "halves"), operand.role, f"{fields} reversed", reverse)
@@ -211,7 +211,7 @@ def simple_word_mistakes(operand: AnyOperand) -> Iterator[Mistake]:
 
 
 def word_mistakes(operand: AnyOperand) -> Iterator[Mistake]:
-    """Yield other exchanged parts and lanes, and words that are the same in all lanes."""
+    """Yield the other swaps within words and between lanes, and words that are the same in all lanes."""
     role, parts = operand.role, _kind(operand, "halves")
     for mask, text in PARTS.items():
         if mask != REGISTER_BITS - operand.spec.container and mask in {16, 8, 24, 4, 2}:

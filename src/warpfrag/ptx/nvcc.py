@@ -1,7 +1,7 @@
 """Compile CUDA C++ to a module with the installed nvcc; results are cached by content.
 
 `cuda_tools` finds nvcc. The cache key is nvcc's version, the options and the text; the digests of included files are
-stored with the result, so that a changed header is compiled again.
+stored with the result, so that a changed header causes recompilation.
 """
 
 from __future__ import annotations
@@ -43,11 +43,11 @@ def compile_cuda(
 
     `arch` is the target, `options` are further nvcc options: ["-DN=4", "-Iinclude", "--use_fast_math"]. `instantiate`
     names the kernel templates to compile, with their arguments: ["gemm<float, 16>"]. The headers of CCCL (cub, thrust,
-    libcu++) are found below CUDA_HOME and in PyPI's nvidia-cuda-cccl. Results are cached by content. Raises
+    libcu++) are found under CUDA_HOME and in PyPI's nvidia-cuda-cccl. Results are cached by content. Raises
     CompilationFailed with nvcc's message, or MissingExtra if there is no nvcc.
     """
     if arch not in targets():
-        raise InvalidOperand(f"expected arch to be a target such as sm_90a, got {quote(arch)}")
+        raise InvalidOperand(f"arch: expected a target such as sm_90a, got {quote(arch)}")
     words = _options(options)
     instances = _instances(instantiate)
     if isinstance(source, str) and "\n" in source:
@@ -79,7 +79,7 @@ def _instances(names: Sequence[str]) -> str:
     """Return CUDA C++ that instantiates kernel templates by taking their addresses."""
     if isinstance(names, str) or not all(isinstance(name, str) and TEMPLATE.fullmatch(name) for name in names):
         raise InvalidOperand(
-            f'expected instantiate to be a list of templates such as ["gemm<float, 16>"], got {quote(names)}'
+            f'instantiate: expected a list of templates such as ["gemm<float, 16>"], got {quote(names)}'
         )
     return "".join(
         f"\nstatic auto *const warpfrag_instance_{number} = &{name};" for number, name in enumerate(names)
@@ -99,10 +99,10 @@ def cccl_folder(nvcc: Path) -> Path | None:
 
 def _options(options: Sequence[str]) -> tuple[str, ...]:
     if not isinstance(options, tuple | list) or not all(isinstance(word, str) for word in options):
-        raise InvalidOperand(f'expected options to be a list of words such as ["-DN=4"], got {quote(options)}')
+        raise InvalidOperand(f'options: expected a list of words such as ["-DN=4"], got {quote(options)}')
     for word in options:
         if FORBIDDEN.fullmatch(word):
-            raise InvalidOperand(f"options: {quote(word)} selects nvcc's output or target, which is fixed: see arch")
+            raise InvalidOperand(f"options: {quote(word)} selects nvcc's output, which is fixed, or target: use arch")
     return tuple(options)
 
 

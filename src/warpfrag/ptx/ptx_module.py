@@ -42,7 +42,7 @@ def load(source: str | Path, *, keep_state: bool = False) -> Module:
     """Load a PTX module from a path, or from text that has several lines or begins with .version.
 
     Each launch starts with the initial values of the module's variables, except those that you set in `Module.symbols`.
-    With `keep_state`, it starts with the values after the last launch, as on a GPU.
+    With `keep_state`, each launch starts with the values after the last one, as on a GPU.
     """
     if isinstance(source, str) and ("\n" in source or MODULE_START.match(source)):
         return module_of(source, keep_state=keep_state)
@@ -56,7 +56,7 @@ def load(source: str | Path, *, keep_state: bool = False) -> Module:
 
 
 def module_of(text: str, *, keep_state: bool, file_name: str = "") -> Module:
-    """Parse a text and return its module."""
+    """Parse PTX source and return its module."""
     source = parse(text)
     inputs = (LinkInput(file_name, text, source),)
     return Module(source, inputs, keep_state=keep_state, sources=partial(source_lines, text))
@@ -86,7 +86,7 @@ def link(modules: Sequence[Module | str | Path], *, keep_state: bool = False) ->
 
 
 def _assemble(text: str, target: str, tool: CudaTool) -> bytes:
-    """Assemble a text with ptxas and return the cubin."""
+    """Assemble PTX source with ptxas and return the cubin."""
     with TemporaryDirectory() as folder:
         source, cubin = Path(folder) / "module.ptx", Path(folder) / "module.cubin"
         source.write_text(text, encoding="utf-8")
@@ -96,10 +96,10 @@ def _assemble(text: str, target: str, tool: CudaTool) -> bytes:
                 command, capture_output=True, encoding="utf-8", errors="replace", check=False, timeout=SECONDS,
             )  # fmt: skip
         except subprocess.TimeoutExpired:
-            said = f"it did not finish within {SECONDS} s"
+            said = f"ptxas did not finish within {SECONDS} s"
             raise CompilationFailed(f"the module for {target}", said, f"ptxas {tool.version}") from None
         if done.returncode or not cubin.is_file():
-            said = done.stderr.strip() or f"it ended with status {done.returncode}, without a message"
+            said = done.stderr.strip() or f"ptxas ended with status {done.returncode}, without a message"
             raise CompilationFailed(f"the module for {target}", said[:MAX_MESSAGE], f"ptxas {tool.version}")
         return cubin.read_bytes()
 
@@ -119,7 +119,7 @@ class Module(KernelModule):
         keep_state: bool = False,
         sources: Callable[[], dict[int, SourceLine]] = dict,
     ) -> None:
-        """Create a module from its syntax and texts; entries are lowered on first use."""
+        """Create a module from its syntax and source text; entries are lowered on first use."""
         super().__init__(keep_state=keep_state, read_sources=sources)
         self.source, self.inputs = source, inputs
         self._assembled: dict[str, SassModule | WarpfragError] = {}  # by architecture

@@ -4,9 +4,9 @@
            new = f(old)                                             if x >= old: leave
            if cas [a], old, new fails: again                        if cas [a], old, x fails: again
 
-The order of such loops does not change memory if f is a sum, a bitwise operation, a minimum or a maximum. The
-instructions prove this: values are followed symbolically, the operations of sums are matched, and bitwise functions and
-comparisons are evaluated for all distinct cases. The registers after a loop depend on the order.
+The order of such loops does not change memory if f is a sum, a bitwise operation, a minimum or a maximum. This
+is proved from the instructions: values are followed symbolically, the operations of sums are matched, and bitwise
+functions and comparisons are evaluated for all distinct cases. The registers after a loop depend on the order.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class Node(NamedTuple):
         return any(leaf.name in {"old", "swapped"} for leaf in self.leaves)
 
     def operations(self) -> Iterator[Node]:
-        """Return the value and all values from which it is computed."""
+        """Yield the value and all values from which it is computed."""
         yield self
         for source in self.sources:
             for node in (source,) if isinstance(source, Node) else source:
@@ -195,7 +195,7 @@ class CasLoop:
         return "" if self.written & {leaf.number for leaf in guard.leaves if leaf.name == "register"} else name
 
     def holds(self, registers: RegisterFile, threads: NDArray[np.int64]) -> bool:
-        """Return True if the words that must be equal are equal in the given threads."""
+        """Return True if the pairs in `equal_words` are equal in the given threads."""
         for pair in self.equal_words:
             if any(node.name == "register" and not isinstance(node.number, int) for node in pair):
                 return False
@@ -224,7 +224,7 @@ class CasLoop:
 
 
 def evaluate(node: Any, leaves: Mapping[Node, Codes], kind: Type = B32) -> Codes:  # noqa: ANN401
-    """Return the values of a node, or of a pair of words, for values of the leaves."""
+    """Return the values of a node, or of a pair of words, given the values of its leaves."""
     if not isinstance(node, Node):
         low, high = (evaluate(part, leaves).astype(np.uint64) for part in node)
         return low | high << np.uint64(32)
@@ -290,7 +290,7 @@ def is_number(node: Node, number: int) -> bool:
 
 
 def extreme(leaving: DecodedInstruction, guard: Node, new: tuple[Node, ...]) -> tuple[str, list[tuple[Node, Node]]]:
-    """Return the minimum or maximum that a loop computes: it exits early if the new value would not replace the old.
+    """Return "min" or "max" if a loop computes it, which exits early if the new value would not replace the old.
 
     The values are compared word by word, so it is enough to evaluate words in all orders. This is valid only if the
     compared words are the stored words, so the pairs that must be equal are returned too.

@@ -39,6 +39,6 @@ def read_compared(arch: str) -> frozenset[str]:
 
 
 def is_compared(spelling: str, compared: frozenset[str]) -> bool:
-    """Return True if a spelling was compared, or its form with registers: RZ always reads as zero."""
+    """Return True if a spelling was compared, or its form with R instead of RZ, because RZ always reads as zero."""
     name, _, forms = spelling.partition(" ")
     return spelling in compared or f"{name} {forms.replace('RZ', 'R')}" in compared

@@ -56,7 +56,7 @@ class Relocation(NamedTuple):
 
 
 class BitField(NamedTuple):
-    """Bits `low` and up of a value, written to `width` bits at bit `position` of the relocated word."""
+    """`width` bits of a value from bit `low` on, written at bit `position` of the relocated word."""
 
     low: int
     position: int
@@ -155,9 +155,9 @@ class Cubin:
         """Read the tables of a cubin; functions are read on demand."""
         self._elf = elf = ElfFile(data, name)
         if elf.machine != CUDA_MACHINE:
-            raise elf.error(f"it is an ELF file for machine {elf.machine}, not a cubin")
+            raise elf.error(f"expected a cubin, got an ELF file for machine {elf.machine}")
         if elf.type == RELOCATABLE:
-            raise elf.error("it is a relocatable object (nvcc -rdc=true, ptxas -c); link it with nvlink first")
+            raise elf.error("expected a linked cubin, got a relocatable object (nvcc -rdc=true); use nvlink first")
         self.data = bytes(data)
         self.arch = self._arch()
         self.producer = self._producer()
@@ -296,7 +296,7 @@ class Cubin:
         )  # fmt: skip
 
     def _constants(self, name: str) -> dict[int, CubinSection]:
-        """Return the constant banks of a function, including the module's."""
+        """Return the constant banks of a function, including those of the whole module."""
         sections = self._elf.by_name
         found = {}
         for bank in range(32):

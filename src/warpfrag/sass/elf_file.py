@@ -1,6 +1,6 @@
 """Read 64-bit little-endian ELF files: sections, symbols, relocations and the soname.
 
-Every offset and index is checked: a truncated or corrupt file raises FileError with the section.
+Every offset and index is checked; a truncated or corrupt file raises a FileError that names the section.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ class ElfFile:
         identity, self.type, self.machine = fields[:3]
         self.abi_version, self.flags = identity[8], fields[7]
         if identity[4:6] != b"\x02\x01":
-            raise self.error("it is not a 64-bit little-endian ELF file")
+            raise self.error("expected a 64-bit little-endian ELF file")
         self._table, entry_size, count, names = fields[6], *fields[11:14]
         if self._table and entry_size != SECTION.size:
             raise self.error(f"an entry of the section table has {entry_size} bytes, expected {SECTION.size}")
@@ -138,7 +138,7 @@ class ElfFile:
         return record.iter_unpack(data)
 
     def linked(self, section: ElfSection) -> ElfSection:
-        """Return the section that another one links to."""
+        """Return the section that `section` links to."""
         if section.link >= len(self.sections):
             raise self.error(f"section {quote(section.name)} links to section {section.link}, which does not exist")
         return self.sections[section.link]
@@ -170,7 +170,7 @@ class ElfFile:
         return found
 
     def relocations(self, target: ElfSection) -> Iterator[ElfRelocation]:
-        """Return the relocations of a section."""
+        """Yield the relocations of a section."""
         for section in self._relocation_sections.get(target.number, ()):
             has_addend = section.type == SHT_RELA
             for offset, info, *addend in self._records(section, RELA if has_addend else REL):

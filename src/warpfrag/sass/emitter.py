@@ -1,7 +1,7 @@
 """Emit the machine instructions for one SASS instruction: operands, temporaries, guards.
 
 All machine instructions of a SASS instruction have its address as their line. The next SASS instruction reuses the
-temporaries. Architectural registers are read before they are written: an expansion writes them last.
+temporaries. An expansion writes the architectural registers last, after it has read them.
 
 A uniform register has a copy in every lane. Lanes that run an instruction together have the same value, because they
 compute it from uniform operands or copy it from the first lane.
@@ -50,7 +50,7 @@ class DriverWords(NamedTuple):
     workspace: int | None
     """The address of a cooperative grid's workspace, upper half first."""
     hints: tuple[int, ...]
-    """Words whose value does not matter: memory descriptors, the scope of fences."""
+    """Words whose value does not affect results: memory descriptors, the scope of fences."""
     shared_start: int
     """The first address of shared memory."""
     cluster: int | None = None
@@ -227,7 +227,7 @@ class Emitter:
     # --- sources
 
     def word(self, operand: asm.Operand, step: int = 0) -> PtxOperand:
-        """Return the 32 bits of an operand without modifiers, or of the register `step` after it."""
+        """Return the 32 bits of an operand without modifiers, or of the register `step` places after it."""
         if any(getattr(operand, name, False) for name in ("negate", "absolute", "invert")):
             raise Unsupported(f"the sign or inversion of an operand in {self.sass.text}")
         return self.unselected(operand, step)
@@ -239,14 +239,14 @@ class Emitter:
         return self.bits_of(operand, step)
 
     def half(self, operand: asm.Operand) -> PtxOperand:
-        """Return a word whose low bits are the selected part: .H1 is the upper half, .24 the low 24 bits."""
+        """Return a word whose low bits are the selected bits: the upper half for .H1, the low 24 bits for .24."""
         value = self.bits_of(operand)
         if getattr(operand, "selector", "") not in {"", "H0", "H1", "24", "28"}:
             raise Unsupported(f"the selector .{operand.selector}")  # type: ignore[union-attr] # it has one
         return self.compute("shr.u32", value, Immediate(16)) if getattr(operand, "selector", "") == "H1" else value
 
     def bits_of(self, operand: asm.Operand, step: int = 0) -> PtxOperand:
-        """Return the 32 bits of an operand, ignoring modifiers, or of the register `step` after it."""
+        """Return the 32 bits of an operand, ignoring modifiers, or of the register `step` places after it."""
         if isinstance(operand, asm.RegisterOperand) and operand.file in {"R", "UR"}:
             return ZERO if operand.is_constant else self.register(operand.file, operand.index + step)
         if isinstance(operand, asm.ImmediateOperand):
@@ -263,7 +263,7 @@ class Emitter:
         is_indexed = operand.base is not None and not operand.base.is_constant
         is_driver_word = operand.bank == 0 and operand.offset < self.parameters and not is_indexed
         if is_driver_word and operand.offset + more not in self.driver_words.known:
-            raise Unsupported(f"c[0x0][{operand.offset:#x}], a word of the driver that is not known")
+            raise Unsupported(f"c[0x0][{operand.offset:#x}], an unknown driver word")
         if operand.base is not None and is_indexed:  # of an array parameter: compilers also subtract from its start
             base = self.register(operand.base.file, operand.base.index)
             return self.compute(f"ld.param.{kind}", MemoryOperand(base, offset))

@@ -75,7 +75,7 @@ class CodeImage(NamedTuple):
 def read_cubins(source: str | PathLike[str] | bytes) -> list[Cubin]:
     """Return all cubins in a cubin, a fatbin, or a binary with embedded fatbins, given as a path or bytes.
 
-    Raises FileError for a damaged file, with the section or byte, and for NVIDIA's closed libraries.
+    Raise FileError for a damaged file, with the section or byte, and for NVIDIA's closed libraries.
     """
     return [Cubin(image.read(), image.stored.name) for image in read_images(source) if image.category == "cubin"]
 
@@ -100,7 +100,7 @@ def read_images(source: str | PathLike[str] | bytes) -> list[CodeImage]:
         for image in _read_fatbins(FileRange(data, *elf.extent(section), f"{name}, section {section.name}"))
     ]
     if not found:
-        raise FileError(f"cannot read {name}: it is an ELF file without GPU code (section .nv_fatbin)")
+        raise FileError(f"cannot read {name}: the ELF file has no GPU code (section .nv_fatbin)")
     return found
 
 
@@ -131,7 +131,7 @@ def _open(source: str | PathLike[str] | bytes) -> tuple[bytes | mmap, str]:
 
 
 def _read_fatbins(place: FileRange) -> Iterator[CodeImage]:
-    """Return the images of all fatbins in a range, skipping padding."""
+    """Yield the images of all fatbins in a range, skipping padding."""
     data, start, end, _ = place
     while (start := data.find(FATBIN_MAGIC, start, end)) >= 0:
         if end - start < HEADER.size:
@@ -150,36 +150,34 @@ def _read_entry(place: FileRange) -> Generator[CodeImage, None, int]:
     data, start, end, name = place
     place = place._replace(name=f"{name}, the fatbin entry at byte {start:#x}")
     if end - start < ENTRY.size:
-        raise place.error("it is truncated")
+        raise place.error("the entry is truncated")
     category, _, header_size, size, compressed, _, _, arch, _, _, flags, _, full = ENTRY.unpack_from(data, start)
     first: int = start + header_size
     last: int = first + size
     if header_size < ENTRY.size or last > end:
-        raise place.error(f"it ends at byte {last:#x}, but the fatbin ends at byte {end:#x}")
+        raise place.error(f"the entry ends at byte {last:#x}, but the fatbin ends at byte {end:#x}")
     compression = "lz4" if flags & LZ4 else "zstd" if flags & ZSTD else ""
     if not compression:
         compressed = full = size
     if compressed > size or full > MAX_IMAGE:
-        raise place.error(
-            f"its sizes are invalid: {compressed} of its {size} bytes are compressed data, for {full} bytes"
-        )
+        raise place.error(f"the sizes are invalid: {compressed} of {size} bytes are compressed data for {full} bytes")
     stored = place._replace(start=first, end=first + compressed)
     if category in {PTX, ELF}:
         yield CodeImage("ptx" if category == PTX else "cubin", f"sm_{arch}", compression, stored, 0, full)
     elif category == SEVERAL_ELF:
         for member_arch, offset, length in _members(place._replace(start=start + ENTRY.size, end=first)):
             if offset + length > full:
-                raise place.error(f"its cubin for sm_{member_arch} is outside its contents")
+                raise place.error(f"the cubin for sm_{member_arch} is outside the entry")
             yield CodeImage("cubin", f"sm_{member_arch}", compression, stored, offset, length)
     return last
 
 
 def _members(place: FileRange) -> Iterator[tuple[int, int, int]]:
-    """Return the architecture, offset and size of each cubin in an entry."""
+    """Yield the architecture, offset and size of each cubin in an entry."""
     table = place.read()
     count = MEMBERS.unpack_from(table)[0] if len(table) >= MEMBERS.size else 0
     if not count or MEMBERS.size + count * ENTRY.size > len(table):
-        raise place.error("its cubin table is truncated")
+        raise place.error("the cubin table is truncated")
     for index in range(count):
         _, _, offset, size, _, _, _, arch, *_ = ENTRY.unpack_from(table, MEMBERS.size + index * ENTRY.size)
         yield arch, offset, size
@@ -192,9 +190,9 @@ def decompress(data: bytes, compression: str, size: int, name: str) -> bytes:
     try:
         result = _decompress_lz4(data, size) if compression == "lz4" else _decompress_zstd(data, size)
     except (ValueError, EOFError) as error:
-        raise FileError(f"cannot read {name}: its {compression} data is damaged: {error}") from None
+        raise FileError(f"cannot read {name}: the {compression} data is damaged: {error}") from None
     if len(result) < size:
-        raise FileError(f"cannot read {name}: it has {len(result)} decompressed bytes, expected {size}")
+        raise FileError(f"cannot read {name}: expected {size} decompressed bytes, got {len(result)}")
     return result
 
 
@@ -221,11 +219,11 @@ def _decompress_lz4(data: bytes, size: int) -> bytes:
             distance, position = data[position] | data[position + 1] << 8, position + 2
             length = extended(token & 15) + 4
             if not 0 < distance <= len(out) or len(out) + length > size:
-                raise ValueError(f"it refers to {length} bytes from {distance} bytes before byte {len(out)}")
+                raise ValueError(f"a copy of {length} bytes starts {distance} bytes before byte {len(out)}")
             pattern = out[len(out) - distance : len(out) - distance + length]
             out += (pattern * (length // distance + 1))[:length]
     except IndexError:
-        raise ValueError(f"it ends after {len(data)} bytes, in the middle of a sequence") from None
+        raise ValueError(f"the data ends after {len(data)} bytes, in the middle of a sequence") from None
     return bytes(out[:size])
 
 

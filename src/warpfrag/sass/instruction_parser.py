@@ -1,7 +1,7 @@
 """Parse one line of nvdisasm's text into a SassInstruction.
 
-Floating-point immediates are read from the encoding, because the text does not show the payload of a NaN. Raises
-SassError with the address if the text does not follow the grammar.
+Floating-point immediates are read from the encoding, because the text does not show the payload of a NaN. Text that
+does not follow the grammar raises a SassError with the address.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def parse_instruction(text: str, address: int, encoding: int) -> SassInstruction
     """Parse the instruction at an address; raise SassError if the text has an unknown form."""
     match = LINE.fullmatch(text)
     if not match:
-        shown = quote(text) if text else f"{encoding:#034x}: the disassembler prints no text for it"
+        shown = quote(text) if text else f"{encoding:#034x}, for which the disassembler prints no text"
         raise SassError(address, f"cannot parse the instruction {shown}")
     guard, opcode, modifiers, rest = match.group("guard", "opcode", "modifiers", "rest")
     try:
@@ -196,7 +196,10 @@ def _target(opcode: str, operand: Operand, address: int) -> Operand:
 
 
 def _matches(texts: list[str], word: int) -> bool:
-    """Return True if printed floats match the encoded word as f32, upper word of f64, f16 or bf16 (a pair)."""
+    """Return True if the printed floats match the encoded word.
+
+    The word is one f32, the upper word of an f64, or one or two f16 or bf16 values.
+    """
     shown = [float(text.replace("QNAN", "nan").replace("SNAN", "nan")) for text in texts]
     halves = (word >> 16, word & 0xFFFF) if len(shown) == 2 else (word & 0xFFFF,)
     readings = [

@@ -113,7 +113,7 @@ def lower(
 
 
 def _parameter_base(function: SassFunction) -> int:
-    """Return the offset of the first parameter in bank 0, which is missing in kernels without parameters."""
+    """Return the offset of the first parameter in bank 0; for kernels without parameters, it follows from the arch."""
     number = int(function.arch.removeprefix("sm_").rstrip("af"))
     base = function.parameter_base or (0x160 if number < 90 else PARAMETERS if number < 100 else 0x380)
     if base not in DRIVER_WORDS:
@@ -122,7 +122,7 @@ def _parameter_base(function: SassFunction) -> int:
 
 
 def _parameters(function: SassFunction) -> list[Parameter]:
-    """Return the parameters, without types, which a cubin does not contain."""
+    """Return the parameters with untyped sizes, because a cubin contains no types."""
     return [
         Parameter(
             f"param {parameter.ordinal}", f"b{8 * parameter.size}", parameter.size,

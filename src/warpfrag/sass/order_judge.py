@@ -1,4 +1,4 @@
-"""Decide whether unspecified order or unwritten values can change the memory that machine code leaves.
+"""Decide whether an unspecified order or never-written values can change the memory that machine code leaves.
 
 The race check compares accesses (`races`). Machine code has fewer synchronisation instructions than PTX, because lanes
 that run together need none. So lanes of a warp are ordered as long as they have taken the same branches since they last
@@ -51,7 +51,7 @@ FOLLOWED = (
     actions.LaneOp | actions.Move | actions.WarpCollective | actions.MemoryLoad | actions.MemoryStore | actions.Atomic
     | actions.MatrixOp | actions.DirectCall | actions.NoOp
 )  # fmt: skip
-"""Actions whose unwritten operands are tracked or, if they are addresses, reported."""
+"""Actions whose never-written operands are tracked or, if they are addresses, reported."""
 COMMUTING = {"add", "min", "max", "and", "or", "xor"}
 BITWISE = {"lop3", "plop3", "p2r"}
 """Bitwise operations: each result bit depends on one bit of each operand."""
@@ -170,12 +170,12 @@ class JudgedOrder(RaceCheck):
             self.renumber(group, group.read(inst.sources[-1], B32).astype(np.int64), joins=True)
 
     def strength(self) -> Strength:
-        """Return the strength of this instruction's accesses; the load of a compare-and-swap loop is part of it."""
+        """Return the strength of this instruction's accesses; the load of a compare-and-swap loop is strong too."""
         found = super().strength()
         return found._replace(is_strong=True, level=GPU) if self.state.memory.inst in self.loops else found
 
     def read(self, buffer: Bytes, offsets: Numbers, size: int, threads: Numbers) -> None:
-        """Compare loads with stores; the value of an mbarrier depends on the order of its arrivals."""
+        """Compare loads with stores, and record loads of an mbarrier, whose value depends on the order of arrivals."""
         super().read(buffer, offsets, size, threads)
         if self.state.memory.inst in self.loops:
             self.follow_atomics(buffer, offsets, threads)
@@ -199,7 +199,7 @@ class JudgedOrder(RaceCheck):
         self.change(cell, thread)
 
     def mbarrier_arrived(self, cell: int, thread: int) -> None:
-        """Record an arrival as a change of the mbarrier; if it returns the state, also record that answer."""
+        """Record an arrival as a change of the mbarrier; if the arrival returns the state, also record that answer."""
         super().mbarrier_arrived(cell, thread)
         action = self.inst.action
         is_copy = isinstance(action, actions.MemoryBarrier) and action.name == "copies"
@@ -244,7 +244,7 @@ class JudgedOrder(RaceCheck):
         self.completed[cell] = self.ordering.now
 
     def answer(self, cell: int, thread: int) -> None:
-        """Record an answer: it is uncertain unless all changes so far are ordered before it."""
+        """Record an answer, which is uncertain unless all changes so far are ordered before it."""
         at = self.state.memory.inst
         if at in self.uncertain_answers:
             return
@@ -314,7 +314,7 @@ class JudgedOrder(RaceCheck):
         elif len(layers) < MAX_LAYERS:
             layers.append(new)
         else:
-            self.collector.leave_out("atomics: too many of them update one word to be tracked")
+            self.collector.leave_out("atomics: too many update one word to be tracked")
 
     def follows(self, layer: AtomicLayer, thread: int, name: str, *, is_sensitive: bool) -> bool:
         """Return True if an atomic commutes with a layer's atomics or is ordered after them."""
@@ -365,7 +365,7 @@ def is_first_value(inst: DecodedInstruction) -> bool:
 
 
 def is_order_sensitive(inst: DecodedInstruction) -> bool:
-    """Return True if the order of unordered atomics with this instruction changes memory or registers."""
+    """Return True if the order of this atomic relative to others can change memory or registers."""
     action = inst.action
     if not isinstance(action, actions.Atomic):
         return False
@@ -405,7 +405,7 @@ class JudgedValues(UnwrittenCheck):
                 super().put_clean(group, reg)
 
     def before(self, inst: DecodedInstruction, group: LaneGroup) -> None:
-        """Report unwritten operands of instructions that have effects other than results."""
+        """Report never-written registers that are read by an instruction with side effects (a store, a branch, ...)."""
         super().before(inst, group)
         if not self.is_clean and not isinstance(inst.action, FOLLOWED):
             for operand in inst.sources:

@@ -117,8 +117,8 @@ Operand = (
 class SassInstruction:
     """One machine instruction: its byte address in the function, and the disassembler's text for it.
 
-    `guard` is the predicate before the opcode; `encoding` are the 128 bits as an integer. `source` is the line that it
-    was compiled from, if the cubin has line information.
+    `guard` is the predicate before the opcode; `encoding` are the 128 bits as an integer. `source` is the source
+    line of the instruction, if the cubin has line information.
     """
 
     address: int
@@ -134,8 +134,8 @@ class SassInstruction:
     def spelling(self) -> str:
         """The opcode, its modifiers and the form of each operand, such as `FFMA.FTZ R,R,-c,|R|`.
 
-        Evidence is counted by spelling. Registers, immediates and offsets are values, and are left out; zero registers
-        are named if no other register is a source, because the operands are constants then.
+        Evidence is counted by spelling. Register numbers, immediates and offsets are left out. Zero registers are named
+        if no other register is a source, because all operands are then constants.
         """
         forms = [form_of(operand) for operand in self.operands]
         registers = [

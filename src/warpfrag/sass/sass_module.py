@@ -42,7 +42,7 @@ def load(
 
     If the file has several cubins, `arch` and the name of a `kernel` select one. NVIDIA's closed libraries are
     rejected, because their licence forbids disassembly. Each launch starts with the initial values of the module's
-    variables, or with `keep_state` with the values after the last launch.
+    variables, or, with `keep_state`, with the values after the last launch.
     """
     check_machine_code_allowed()
     cubins = read_cubins(source)
@@ -125,7 +125,7 @@ class SassModule(KernelModule):
         return starts
 
     def address_of(self, symbol: CubinSymbol) -> int:
-        """Return the address of a symbol: global, or in its section of shared memory, constants or code."""
+        """Return the address of a symbol, which is relative to its section for shared memory, constants and kernels."""
         if not symbol.section:  # a call of an unmodelled function fails only when it runs
             return self.driver_functions.get(symbol.name, CODE)
         start = self.section_starts.get(symbol.section) or self.function_starts.get(symbol.section, 0)
@@ -210,7 +210,7 @@ class SassModule(KernelModule):
 
 
 def moved(inst: SassInstruction, start: int) -> SassInstruction:
-    """Return an instruction of a function that is placed at an address; absolute targets stay unchanged."""
+    """Return an instruction moved with its function to address `start`; absolute targets stay unchanged."""
     operands = tuple(
         replace(operand, address=operand.address + start)
         if isinstance(operand, CodeTarget) and "ABS" not in inst.modifiers

@@ -1,6 +1,6 @@
 """Find values that depend on timing or placement, such as clocks and wait results, and reach memory.
 
-A forward analysis over all paths follows them through registers. After a branch on such a value, everything written
+A forward analysis over all paths follows these values through registers. After a branch on one, everything written
 before both paths meet again (at its nearest post-dominator) is uncertain. A spin-wait, which only waits, is harmless.
 """
 
@@ -32,15 +32,15 @@ def source_of(program: Program, at: int) -> str:
     inst = program.instructions[at]
     names = sorted(name for name in special_registers_of(inst) if name.split(".", maxsplit=1)[0] in INEXACT)
     if names:
-        return f"{inst.text}: {', '.join(names)} has a different value on a GPU, and it reaches memory"
+        return f"{inst.text}: {', '.join(names)} has a different value on a GPU, and this value reaches memory"
     if isinstance(inst.action, actions.MemoryBarrier) and is_wanted(inst):
         result = "result of the wait" if inst.action.name in WAITS else "state that is returned"
-        return f"{inst.text}: the {result} depends on timing, and it reaches memory"
+        return f"{inst.text}: the {result} depends on timing and reaches memory"
     return ""
 
 
 def is_wanted(inst: DecodedInstruction) -> bool:
-    """Return True if an instruction has a result."""
+    """Return True if an instruction has a result that is not discarded."""
     return bool(inst.results) and not isinstance(inst.results[0], Discard)
 
 
@@ -86,7 +86,7 @@ class Known(NamedTuple):
         return self.true | self.false
 
     def without(self, registers: int) -> Known:
-        """Remove registers that are written."""
+        """Return the predicates that are known without the written `registers`."""
         return Known(self.true & ~registers, self.false & ~registers)
 
 
@@ -197,7 +197,7 @@ class ValueFlow:
         return False
 
     def _follow(self, chosen: frozenset[int], decided: set[int], branches: set[int]) -> bool:
-        """Propagate values along all paths once; return True if one reaches memory. Uncertain branches are added."""
+        """Propagate values along all paths once, add uncertain branches, and return True if a value reaches memory."""
         meetings = {other for block in decided | branches for other in self.following[block]} - decided
         before = {0: 0}  # uncertain registers at the start of each reached block
         queue = [0]

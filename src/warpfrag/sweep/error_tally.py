@@ -1,4 +1,4 @@
-"""Error statistics of blocks of D; added in any order, they give the statistics of the whole D.
+"""Error statistics of blocks of D, which can be added in any order to give the statistics of the whole D.
 
 Sums are exact and rounded only in the summary, so the figures equal those of `wf.error_report` for the whole GEMM. An
 output is compared only if it and all of its inputs are finite.

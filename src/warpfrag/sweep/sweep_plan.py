@@ -181,7 +181,7 @@ class Case:
         return options if self.backend == "cpu" else options | {"backend": self.backend}
 
     def blocks(self, size: tuple[int, int]) -> Iterator[tuple[tuple[int, int], SweepBlock]]:
-        """Yield the index in the grid of chunks and the block of D, for each block."""
+        """Yield each block of D, preceded by its index in the grid of chunks."""
         rows, columns = (
             [range(first, min(first + step, extent)) for first in range(0, extent, step)]
             for extent, step in zip(self.shape[:2], size, strict=True)
@@ -194,7 +194,7 @@ class Case:
         return {field.name: _to_json(getattr(self, field.name)) for field in fields(self)}
 
     def texts(self, *names: str) -> list[str]:
-        """Return the named fields as short texts."""
+        """Return the named fields as short strings."""
         special = {
             "instruction": self.instruction.replace(".sync.aligned", ""),
             "shape": "x".join(map(str, self.shape)),
@@ -216,7 +216,7 @@ def matrices_of(operands: dict[str, Any]) -> list[Any]:
 
 @cache
 def _refusal(case: Case) -> str:
-    """Return the error message for this GEMM without rows and columns, or an empty string."""
+    """Return the error message of this GEMM, computed with no rows and columns, or an empty string."""
     try:
         gemm(*matrices_of(case.operands(SweepBlock(range(0), range(0)))), **case.options(), raw=True)
     except WarpfragError as error:
@@ -230,7 +230,7 @@ def _changed_fields(order: Order) -> dict[str, int]:
 
 
 def _to_json(value: object) -> object:
-    """Return a value in a type that JSON has."""
+    """Return a value as JSON types."""
     if isinstance(value, Order):
         return _changed_fields(value)
     return [_to_json(entry) for entry in value] if isinstance(value, tuple) else value

@@ -64,7 +64,7 @@ def run_task(task: BlockTask) -> tuple[NDArray[Any], ErrorTally]:
     """Return a block of D and its errors."""
     if task.versions != versions():
         texts = (", ".join(f"{name} {number}" for name, number in each.items()) for each in (versions(), task.versions))
-        raise SchedulerError("a worker has {}, but the sweep has {}: results could differ".format(*texts))
+        raise SchedulerError("a worker has {}, but the sweep has {}, so results could differ".format(*texts))
     case, block = task.case, task.block
     matrices = case.operands(block)
     backend = Cpu(task.threads) if case.backend == "cpu" else case.backend
@@ -80,7 +80,7 @@ def run_task(task: BlockTask) -> tuple[NDArray[Any], ErrorTally]:
 def _values(
     case: Case, matrices: dict[str, NDArray[Any]]
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]] | tuple[None, None]:
-    """Return the values of A and B times their scale factors, or None if D is not their matrix product."""
+    """Return the values of A and B times their scale factors, or None twice if D is not their matrix product."""
     form = case.form
     if isinstance(arithmetic_plan(form, arithmetic_arch(form, case.arch)).rule, Popcount):
         return None, None
@@ -264,7 +264,7 @@ def _without_logs() -> Iterator[None]:
 
 @contextmanager
 def _ignored_interrupts() -> Iterator[None]:
-    """Ignore SIGINT in this context and in the processes that it starts; the sweep handles it and ends them."""
+    """Ignore SIGINT here and in the processes started here, because the sweep handles it and ends them."""
     if threading.current_thread() is not threading.main_thread():  # only the main thread can set handlers
         yield
         return

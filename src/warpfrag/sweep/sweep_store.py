@@ -8,7 +8,7 @@
 
 Every file is replaced atomically. The tally of a block is written after its chunk, and the figures of a case after all
 of its tallies, so a tally implies its chunk, and figures imply all chunks. A chunk ends with its crc32c (Zarr's codec).
-A damaged chunk is deleted before it is computed again, so a process that is killed in between leaves it missing.
+A damaged chunk is deleted before it is computed again, so a process that is killed in between leaves the chunk missing.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ class BlockDamage(NamedTuple):
 
 
 def list_damage(damage: Sequence[BlockDamage]) -> str:
-    """Return a text that lists the first damaged files and the number of the rest."""
+    """Return a list of the first damaged files and the number of the rest, as text."""
     more = f"; and {len(damage) - MAX_LISTED} more" if damage[MAX_LISTED:] else ""
     return "; ".join(map(str, damage[:MAX_LISTED])) + more
 
@@ -182,9 +182,9 @@ def read_header(path: Path) -> dict[str, Any]:
     """Return attributes["warpfrag"] of a store; raise FileError if the folder is not a store with this schema."""
     header = read_json(path / METADATA).get("attributes", {}).get(KEY)
     if not isinstance(header, dict) or not isinstance(header.get("plan"), dict):
-        raise FileError(f"{quote(str(path / METADATA))} is not a sweep: it has no attributes[{KEY!r}]")
+        raise FileError(f"{quote(str(path / METADATA))} is not a sweep, because attributes[{KEY!r}] is missing")
     if header.get("schema") != SCHEMA:
-        raise FileError(f"{quote(str(path / METADATA))} has schema {quote(header.get('schema'))}, not {SCHEMA}")
+        raise FileError(f"{quote(str(path / METADATA))} has schema {quote(header.get('schema'))}, expected {SCHEMA}")
     return header
 
 
@@ -286,7 +286,7 @@ class StoreWriter(StoreReader):
         stored = read_header(self.path)
         for name in ("plan", *versions()):
             if stored.get(name) != header[name]:
-                change = f"it was made with {name} {stored.get(name)}; this is {header[name]}"
+                change = f"the store was made with {name} {stored.get(name)}; this is {header[name]}"
                 if name == "plan":
                     change = _difference(stored[name], header[name])
                 raise FileError(f"{quote(str(self.path))} has a different sweep: {change}; choose another name with -o")
@@ -368,7 +368,7 @@ def _remove(path: Path) -> None:
 
 
 def _difference(stored: dict[str, Any], requested: dict[str, Any]) -> str:
-    """Return a text that lists the keys in which two plans differ."""
+    """Return a list of the keys in which two plans differ, as text."""
     names = [name for name in dict.fromkeys([*stored, *requested]) if stored.get(name) != requested.get(name)]
     return "; ".join(
         f"{name} is {quote(stored.get(name))} in the store and {quote(requested.get(name))} in the plan"
@@ -387,7 +387,7 @@ def _write_errors(path: Path) -> Iterator[None]:
 
 
 def _lock(path: Path) -> int | None:
-    """Lock a folder until the process ends; return None on a system without fcntl."""
+    """Lock a folder and return the descriptor that holds the lock, or None on a system without fcntl."""
     try:
         import fcntl
     except ImportError:  # pragma: no cover (not on Windows)

@@ -86,7 +86,7 @@ class _Inside(local):
 
 
 class _Computing(local):
-    """A per-thread count; it is above 0 inside an emulated matmul, whose own operations are not emulated."""
+    """A per-thread count that is above 0 inside an emulated matmul, whose own operations are not emulated."""
 
     def __init__(self) -> None:
         self.depth = 0
@@ -111,7 +111,7 @@ def _emulation_here(name: str) -> Emulation | None:
     owners = {emulation.thread for emulation in emulations}
     if not own and len(owners) > 1:
         raise InvalidOperand(
-            f"{name} in thread {current_thread().name!r}: {len(owners)} other threads have an emulation; enter one here"
+            f"{name} in thread {current_thread().name!r}: {len(owners)} other threads have an emulation: enter one here"
         )
     return (own or emulations or (None,))[-1]
 
@@ -136,7 +136,7 @@ class Emulation(TorchDispatchMode):
     """A context in which every mm, addmm, bmm, baddbmm and linear runs as `instruction` on `arch` computes it.
 
     Without an instruction, the dtypes and `arch` determine the one that libraries use; `Record.instruction` names it.
-    It emulates forward and backward matmuls, on CPU and GPU tensors; a GPU computes its own tensors if CuPy is
+    The context emulates forward and backward matmuls, on CPU and GPU tensors; a GPU computes its own tensors if CuPy is
     installed. `compare` names another architecture, with which every matmul is compared; `model` gives layers their
     names; `keep` keeps the result of every matmul. Operands must have a dtype that the instruction's formats contain,
     unless `rounding="rne"` is given. Afterwards, `records` has a record of each matmul, `results` the kept results, and
@@ -218,7 +218,7 @@ class Emulation(TorchDispatchMode):
         self._warned: set[str] = set()
         self._process = os.getpid()
         self.thread = get_ident()
-        """The thread that entered it."""
+        """The thread that entered the emulation."""
 
     def __enter__(self) -> Self:
         """Start emulating in this thread, and in all threads without their own emulation."""
@@ -304,7 +304,7 @@ class Emulation(TorchDispatchMode):
     def _leave(self, name: str) -> None:
         """Count an operation that PyTorch computes itself; raise an error if the emulation is strict."""
         if self.strict:
-            raise NotModelled(f"{name}: strict=True forbids it, because PyTorch computes it on the CPU")
+            raise NotModelled(f"{name} is not emulated, which strict=True forbids")
         with self._lock:
             self.not_emulated[name] += 1
 
@@ -320,7 +320,7 @@ class Emulation(TorchDispatchMode):
         operation.check()
         if os.getpid() != self._process:
             where = "in a process that was forked inside an emulation, such as a DataLoader's worker"
-            raise InvalidOperand(f"{operation.name} {where}: its matmuls cannot be recorded; use num_workers=0")
+            raise InvalidOperand(f"{operation.name} {where}: the matmul cannot be recorded; use num_workers=0")
         choice = self._choice(operation)
         form, device = form_of(choice.instruction), _device(operation.A)
         if self.rounding is None and self.library is None and self.scales == (1.0, 1.0):
@@ -343,7 +343,7 @@ class Emulation(TorchDispatchMode):
         return output
 
     def _choice(self, operation: TorchProduct) -> ProductChoice:
-        """Return the instruction and order of a matmul: the same for all, or the library's choice."""
+        """Return the instruction and order of a matmul: those of the emulation, or the library's choice."""
         if self.library is None:
             return ProductChoice(self._instruction(operation), self.order)
         if is_plain_float32(operation):
@@ -390,7 +390,7 @@ class Emulation(TorchDispatchMode):
                 c = c.detach().resolve_neg().broadcast_to(shape)
             except RuntimeError:
                 shapes = f"{tuple(c.shape)}, and the product is {shape}"
-                raise InvalidOperand(f"{operation.name}: C does not broadcast: it is {shapes}") from None
+                raise InvalidOperand(f"{operation.name}: C does not broadcast to the product: C is {shapes}") from None
         if c is not None and order.in_place:  # the kernel adds its parts to C, one by one
             epilogue = Epilogue(operation.alpha, operation.beta)
             given = A, B, c.to(A.device)
@@ -432,7 +432,7 @@ class Emulation(TorchDispatchMode):
         )  # fmt: skip
 
     def _layer(self, operation: TorchProduct) -> tuple[str, str]:
-        """Return the layer of a matmul: the running one, or in the backward pass the one that had these operands."""
+        """Return the layer and the pass of a matmul; a backward matmul belongs to the layer that had its operands."""
         storages = [tensor.untyped_storage().data_ptr() for tensor in (operation.A, operation.B)]
         if self._inside.layers:
             layer = self._inside.layers[-1] or "model"
@@ -525,7 +525,7 @@ TensorScale: TypeAlias = float | Literal["amax"]
 
 
 def scale_factor(tensor: torch.Tensor, name: str, scale: TensorScale) -> float:
-    """Return the divisor of a tensor: the given number, or the tensor's largest magnitude over the format's."""
+    """Return the divisor of a tensor: the given number, or for "amax" its largest magnitude over the format's."""
     if scale != "amax":
         return float(scale)
     largest = float(tensor.abs().max()) if tensor.numel() else 0.0
@@ -538,7 +538,7 @@ def check_scales(scales: object) -> tuple[TensorScale, TensorScale]:
     for scale in pair:
         is_number = isinstance(scale, int | float) and not isinstance(scale, bool) and 0 < scale < float("inf")
         if not is_number and not (isinstance(scale, str) and scale == "amax"):
-            raise InvalidOperand(f"scales: expected two positive numbers or 'amax', for A and B; got {quote(scales)}")
+            raise InvalidOperand(f"scales: expected a positive number or 'amax' for A and for B; got {quote(scales)}")
     return pair[0], pair[1]
 
 

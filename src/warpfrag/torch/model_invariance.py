@@ -22,7 +22,7 @@ from warpfrag.torch.torch_operations import TorchProduct
 
 FUSED = "attention, which a GPU usually computes in one fused kernel"
 MAX_NAMES = 8
-"""The number of layers named in the first line; the last lines name all."""
+"""The number of layers that the first line names; the last lines name all layers."""
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ class LayerOrders:
 
     @property
     def changes(self) -> bool:
-        """True if two batch sizes have different orders of additions: K is split or summed differently."""
+        """True if two batch sizes have different orders of additions, so that K is split or summed differently."""
         known = {(entry.kind.type, entry.order, entry.omitted_k) for entry in self.predictions if entry is not None}
         if len(known) < 2:
             return False
@@ -122,7 +122,7 @@ class ModelInvariance(TextCard):
 
 
 def _named(layers: Sequence[LayerOrders], limit: int | None = None) -> str:
-    """Return the distinct names of layers, at most `limit` of them."""
+    """Return the distinct names of layers as text, at most `limit` of them."""
     names = list(dict.fromkeys(f"layer {layer.layer!r}" if layer.layer else "model" for layer in layers))
     more = [] if limit is None or len(names) <= limit else [f"and {len(names) - limit} more"]
     return ", ".join([*names[:limit], *more])
@@ -187,7 +187,7 @@ def batch_invariance(
         not_judged = run.not_emulated
     counts = [len(records) for records in recorded]
     if len(set(counts)) > 1:
-        raise InvalidOperand(f"the model runs {counts} matmuls at batch sizes {list(sizes)}: they cannot be compared")
+        raise InvalidOperand(f"expected equally many matmuls at batch sizes {list(sizes)}, got {counts}")
     layers = []
     for records, unknown in zip(zip(*recorded, strict=True), zip(*reasons, strict=True), strict=True):
         known = tuple(record.prediction for record in records)
@@ -214,7 +214,7 @@ def _call(model: torch.nn.Module, example: Any, size: int) -> None:  # noqa: ANN
 
 
 def _remedy(known: tuple[PredictedOrder | None, ...], arch: str, layer: LayerOrders) -> str:
-    """Return advice: the smallest m from which the order is the same as for the largest batch."""
+    """Return the advice to pad m to the smallest size from which the order is that of the largest batch."""
     if not layer.changes:
         return ""
     largest = max((entry for entry in known if entry is not None), key=lambda entry: entry.shape[0])

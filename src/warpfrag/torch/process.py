@@ -45,7 +45,7 @@ class ProductHooks:
 
 
 def _is_composite(operation: Any) -> bool:  # noqa: ANN401 (an overload of torch)
-    """Return True if an operation is composed of other operations, which have their own hooks."""
+    """Return True if an operation is composed of other operations, which are hooked themselves."""
     has_kernel = torch._C._dispatch_has_kernel_for_dispatch_key  # noqa: SLF001
     return bool(has_kernel(operation.name(), "CompositeImplicitAutograd"))
 
@@ -58,7 +58,7 @@ def _kernel(operation: Any, below: Any, run: Run) -> Callable[..., Any]:  # noqa
 
 
 class AttentionWatch(TorchFunctionMode):
-    """Warns that attention is emulated as two matmuls, while a GPU usually runs one fused kernel."""
+    """Warns that attention is emulated as two matmuls, although a GPU usually runs one fused kernel."""
 
     def __init__(self, warn_once: Callable[[str, str], None]) -> None:
         """Store the function that warns."""
@@ -83,7 +83,7 @@ class AttentionWatch(TorchFunctionMode):
 
 
 class ProcessSwitch:
-    """The settings of the process while any emulation is open.
+    """The settings of the process while at least one emulation is open.
 
     Attention runs as separate matmuls, not as one fused kernel. Functions of torch.compile run uncompiled, because
     compiled code may contain matmuls that are not operations.

@@ -1,6 +1,6 @@
 """PyTorch's matrix multiplications, and the functions that read their arguments.
 
-A matmul reaches the dispatcher as one of a few ATen operations, each with several overloads: `OPERATIONS` maps every
+A matmul reaches the dispatcher as one of a few ATen operations, each with several overloads. `OPERATIONS` maps every
 overload to the function that reads its arguments. `PLAIN_PRODUCTS` has dot products that are not emulated.
 """
 
@@ -55,9 +55,7 @@ class TorchProduct(NamedTuple):
             return result
         if out.dtype != result.dtype or (out.shape != result.shape and out.numel()):
             got = f"{out.dtype} of shape {tuple(out.shape)}"
-            raise InvalidOperand(
-                f"{self.name}: expected to write {result.dtype} of shape {tuple(result.shape)}, got {got}"
-            )
+            raise InvalidOperand(f"{self.name}: out: expected {result.dtype} of shape {tuple(result.shape)}, got {got}")
         return out.resize_(result.shape).copy_(result)
 
 

@@ -2,7 +2,7 @@
 
 A tensor's device is a mark on its storage. Results of PyTorch calls inherit the mark of their arguments, and copies
 between devices are real copies. Tensors without a mark, such as gradients that enter a custom backward function, count
-as CUDA tensors: a session marks every tensor that exists when it starts as a host tensor.
+as CUDA tensors, because a session marks every tensor that exists when the session starts as a host tensor.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class DeviceMarks:
 
 
 def _storage_address(tensor: torch.Tensor) -> int:
-    """Return the address of a tensor's storage object, or 0 if it has none, like a sparse tensor."""
+    """Return the address of a tensor's storage object, or 0 for a tensor without storage, such as a sparse one."""
     try:
         return int(tensor.untyped_storage()._cdata)  # noqa: SLF001 (StorageWeakRef uses it too)
     except NotImplementedError:  # PyTorch raises it for every tensor class without a storage
@@ -147,7 +147,7 @@ def _device_property(name: str | None, func: Callable[..., Any], args: tuple[Any
 
 
 def _requested(value: object, *, numbers: bool) -> torch.device | None:
-    """Return the device that an argument names: "cuda", the host, or None."""
+    """Return the device that an argument names, "cuda" or the host, or None if it names neither."""
     if isinstance(value, torch.device | str):
         kind = value.type if isinstance(value, torch.device) else value.split(":")[0]
         return {"cuda": CUDA, "cpu": HOST}.get(kind)
@@ -246,7 +246,7 @@ def _refusal(name: str) -> Callable[..., None]:
 
 
 def _no_effect() -> Callable[..., None]:
-    """Return a new function that does nothing; torch.compile has a rule for each function object."""
+    """Return a new function that does nothing; each name needs one, because torch.compile has a rule per function."""
     return lambda *_args, **_options: None
 
 
@@ -308,7 +308,7 @@ def _answers(driver: MachineDriver) -> dict[str, object]:
 
 
 def _generator(original: type) -> Callable[..., object]:
-    """Return torch.Generator for generators of device "cuda"."""
+    """Return a version of torch.Generator that accepts device "cuda"."""
 
     class Generator(original):  # type: ignore[misc]
         """A random number generator on the host."""
@@ -320,7 +320,7 @@ def _generator(original: type) -> Callable[..., object]:
 
 
 def _default_device(original: Callable[..., object]) -> Callable[..., object]:
-    """Return the function that torch.set_default_device applies to calls, with CUDA tensors on the host."""
+    """Return a replacement for the function that torch.set_default_device applies, with CUDA tensors on the host."""
 
     def call(context: Any, func: Any, types: object, args: Any = (), kwargs: Any = None) -> object:  # noqa: ANN401
         if context.device.type != "cuda":
@@ -395,7 +395,7 @@ class CompiledCall:
 
 
 def _compile_on_host(original: Callable[..., Any]) -> Callable[..., Any]:
-    """Return torch.compile for host tensors that represent CUDA tensors."""
+    """Return a version of torch.compile for host tensors that represent CUDA tensors."""
 
     def compile_function(model: Any = None, **options: object) -> Any:  # noqa: ANN401 # PyTorch's own signature
         if model is None:

@@ -124,9 +124,9 @@ class EntryArguments:
         self._maps = iter(maps) if maps else None
 
     def values(self, copies: Mapping[int, NDArray[np.uint8]] | None = None) -> tuple[list[object], list[DeviceArray]]:
-        """Return the entry's values, and the owners of the memory of views, which must live until the launch.
+        """Return the entry's arguments, and the owners of the memory of views, which must stay alive until the launch.
 
-        `copies` replaces storages, by their addresses.
+        `copies` has replacements for storages, by address.
         """
         owners: list[DeviceArray] = []
 
@@ -139,7 +139,7 @@ class EntryArguments:
         return [make(view) for make in self._makers], owners
 
     def take(self, name: str, kind: object, value: Any) -> None:  # noqa: ANN401 # whatever Triton takes
-        """Add the entry arguments for a Triton argument: none for a constexpr, several for a tuple or a descriptor."""
+        """Add the entry arguments of one Triton argument: none for a constexpr, several for a tuple or a descriptor."""
         if kind == "constexpr":
             return
         if isinstance(kind, tuple | list):
@@ -191,7 +191,7 @@ class EntryArguments:
 
 
 def _scalar(name: str, kind: str, value: Any) -> object:  # noqa: ANN401 # Triton has checked that it is a number
-    """Return a number of Triton's type."""
+    """Return a NumPy number of the type that Triton names."""
     if kind not in SCALARS:
         raise InvalidOperand(f"argument {name}: expected a pointer or a number, got Triton's type {kind}")
     dtype = np.dtype(SCALARS[kind])
@@ -203,7 +203,7 @@ def _scalar(name: str, kind: str, value: Any) -> object:  # noqa: ANN401 # Trito
 
 
 def _decomposed(kind: str, value: Any, *, has_map: bool) -> Iterator[tuple[str, object]]:  # noqa: ANN401 # Triton's TensorDescriptor
-    """Yield the shape and strides of a descriptor, preceded by pointer, shape, strides and flags if it has no map."""
+    """Yield the shape and strides of a descriptor; without a map, the pointer, shape, strides and flags come first."""
     match = re.match(r"tensordesc(?:_im2col)?<([^[>]*)", kind)
     if match is None:
         raise InvalidOperand(f"expected the Triton type of a tensor descriptor, got {quote(kind)}")
@@ -280,10 +280,10 @@ class MachineDriver(DriverBase):
 
     def map_python_to_cpp_type(self, ty: str) -> str:
         """Raise an error, because only launchers in C need C types."""
-        raise InvalidOperand(f"launchers in C are not supported (C type of {quote(ty)} requested)")
+        raise InvalidOperand(f"launchers in C are not supported, but Triton requested the C type of {quote(ty)}")
 
     def get_current_target(self) -> object:
-        """Return the architecture that Triton compiles for."""
+        """Return the target that Triton compiles for."""
         return GPUTarget("cuda", self.capability, 32)
 
     def get_current_device(self) -> str:

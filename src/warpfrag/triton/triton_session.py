@@ -62,11 +62,11 @@ class Launch:
     def debug(self) -> Debugger:
         """Return a debugger for the same launch, on copies of the arguments before it.
 
-        `break_at(source="softmax.py:12")` stops at a line of the kernel; `register("%r1")` reads a register of its PTX.
+        `break_at(source="softmax.py:12")` stops at a line of the kernel; `register("%r1")` reads a PTX register.
         """
         if self._entry.storages and not self._before:
             raise InvalidOperand(
-                f"{self.kernel}: the arguments before this launch were not kept, because the session's launches have "
+                f"{self.kernel}: the arguments before this launch were not kept, because the session's launches use "
                 f"more than {KEPT_BYTES >> 20} MiB; launch the kernel alone, with warpfrag.triton.run"
             )
         grid, options = self._config
@@ -187,7 +187,7 @@ class Session:
         self.launches.append(launch)
 
     def _with_arrays(self, original: Callable[..., Any]) -> Callable[..., Any]:
-        """Return `JITFunction.run`, extended to NumPy arrays."""
+        """Return a version of `JITFunction.run` that also accepts NumPy arrays."""
 
         def run(function: object, *args: object, **kwargs: object) -> object:
             taken = {name: triton_driver.as_tensor(value) for name, value in kwargs.items()}
@@ -288,7 +288,7 @@ def _choose(tuner: Any, pruned: Sequence[Any], wanted: object) -> list[Any]:  # 
     elif hasattr(wanted, "all_kwargs"):
         return [wanted]
     listed = "; ".join(f"{number}: {config}" for number, config in enumerate(configs))
-    raise InvalidOperand(f"config: expected one of the kernel's ({listed}), got {quote(wanted)}")
+    raise InvalidOperand(f"config: expected one of the kernel's configurations ({listed}), got {quote(wanted)}")
 
 
 def _function(kernel: Any) -> object:  # noqa: ANN401 # a kernel, decorated or not

@@ -173,7 +173,7 @@ def draw_figure(key: int | str, *, theme: Theme = "auto") -> Drawing:
 
 
 def _operand(instruction: Instruction, role: str | None) -> AnyOperand | None:
-    """Return the named operand, in any case; without a name, the only operand, or None if there are several."""
+    """Return the operand `role`, in upper or lower case; without a role, the only operand, or None if several."""
     if role is None:
         only = tuple(instruction.operands.values())
         return only[0] if len(only) == 1 else None
@@ -186,7 +186,7 @@ def _operand(instruction: Instruction, role: str | None) -> AnyOperand | None:
 
 
 def _descriptors(descriptor: object, kind: str) -> tuple[Descriptor, ...]:
-    """Return the descriptors as objects of the operand's descriptor type."""
+    """Return one or several descriptors as Descriptor objects of type `kind`."""
     if descriptor is None:
         return ()
     several = descriptor if isinstance(descriptor, list | tuple) else [descriptor]
@@ -194,13 +194,13 @@ def _descriptors(descriptor: object, kind: str) -> tuple[Descriptor, ...]:
 
 
 def _check_options(instruction: Instruction, view: View, request: FigureRequest) -> None:
-    """Raise an error for options without effect: a warp applies to registers, a descriptor to shared memory."""
+    """Raise an error for options without effect, such as a descriptor outside the memory view."""
     warp = request.options.warp
     if check_flag("trans", request.options.trans) and view != "memory":
-        raise InvalidOperand("trans applies to an operand in shared memory, in the memory view")
+        raise InvalidOperand("trans applies only to an operand in shared memory, drawn in the memory view")
     if request.descriptors and view != "memory":
         raise InvalidOperand(
-            f"a descriptor applies to an operand in shared memory, in the memory view, not to the {view} view"
+            f"a descriptor applies only to an operand in shared memory, drawn in the memory view, not the {view} view"
         )
     if warp is None:
         return
@@ -248,7 +248,7 @@ class FigureRow:
 
     @property
     def command(self) -> str:
-        """The command that draws the figure without its number."""
+        """The command that draws the figure by its instruction instead of its number."""
         words = ["warpfrag draw", self.instruction, self.operand]
         for name in ("view", "rows", "cols", "parts", "selector"):
             choice = getattr(self, name)

@@ -32,7 +32,7 @@ class Drawing(ABC):
 
     @cached_property
     def svg(self) -> str:
-        """The figure as SVG; the text is reproducible."""
+        """The figure as reproducible SVG text."""
         return self.to_svg(self.theme)
 
     @property
@@ -129,7 +129,7 @@ GAPS = (2, 1)  # number of blanks between columns: two, or one if that avoids a 
 
 
 class WordTable(NamedTuple):
-    """The texts of a grid, with a heading for every row and column."""
+    """The text of a grid, with a heading for every row and column."""
 
     rows: list[str]
     cols: list[list[str]]
@@ -160,7 +160,7 @@ def grid_text(grid: FigureGrid, *, width: int) -> str:
 
 
 def _cells(grid: FigureGrid) -> WordTable:
-    """Return a table with one text per cell."""
+    """Return a table of the text in each cell."""
     words = [[""] * grid.width for _ in range(grid.height)]
     for cell in grid.cells:
         words[cell.y][cell.x] = " ".join(cell.lines)
@@ -168,7 +168,7 @@ def _cells(grid: FigureGrid) -> WordTable:
 
 
 def _blocks(grid: FigureGrid) -> WordTable:
-    """Return a table with one text per block."""
+    """Return a table of the text in each block."""
     downs = sorted({(block.top, block.bottom) for block in grid.blocks})
     acrosses = sorted({(block.left, block.right) for block in grid.blocks})
     words = [[""] * len(acrosses) for _ in downs]

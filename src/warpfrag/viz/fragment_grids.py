@@ -75,7 +75,7 @@ def with_warps(grid: FigureGrid) -> FigureGrid:
 
 
 def of_warp(grid: FigureGrid, warp: int) -> FigureGrid:
-    """Return the lines of one warp of a grid that has a line for each thread."""
+    """Return one warp's lines of a grid that has a line for each thread."""
     first = warp * LANES
     cells = tuple(cell._replace(y=cell.y - first) for cell in grid.cells if cell.lane // LANES == warp)
     blocks = tuple(

@@ -48,7 +48,7 @@ Mode = Literal["line", "stack", "block"]
 
 
 def width_of(words: str, size: int = FONT) -> int:
-    """Return an upper bound for the width of a text, in pixels."""
+    """Return an upper bound for the width of `words`, in pixels."""
     return ceil(size * sum(WIDTHS.get(letter, USUAL_WIDTH) for letter in words))
 
 
@@ -429,7 +429,7 @@ def _heading(title: str, subtitle: str, notes: tuple[str, ...], *, width: int) -
 
 
 def wrapped(words: str, width: int, *, size: int, at: str) -> list[str]:
-    """Break a text into lines that fit, only at the separator `at`."""
+    """Break `words` into lines that fit `width`, only at the separator `at`."""
     lines = [""]
     for position, word in enumerate(words.split(at)):
         piece = f"{at if position else ''}{word}"

@@ -35,15 +35,15 @@ class Cut(NamedTuple):
             return 0, extent - 1
         pair = isinstance(asked, tuple | list) and len(asked) == 2 and all(isinstance(index, int) for index in asked)
         if not pair or not 0 <= asked[0] <= asked[1] < extent:
-            raise InvalidOperand(f"expected {name} to be (first, last) in 0..{extent - 1}, got {quote(asked)}")
+            raise InvalidOperand(f"{name}: expected (first, last) in 0..{extent - 1}, got {quote(asked)}")
         return asked
 
     def reject(self, figure: str) -> None:
-        """Raise InvalidOperand if a part of a figure is requested that is always drawn whole."""
+        """Raise InvalidOperand if only a part of `figure`, which is always drawn whole, is requested."""
         cuts = [name for name, asked in self._asdict().items() if asked is not None]
         if cuts:
             raise InvalidOperand(
-                f"{figure} cannot be cut, got {' and '.join(cuts)}; name one operand and its matrix or logical view"
+                f"{figure} does not take {' and '.join(cuts)}; name one operand and its matrix or logical view"
             )
 
 
@@ -160,7 +160,7 @@ def single_blocks(cells: Iterable[FigureCell]) -> tuple[CellBlock, ...]:
 
 
 def block_around(cells: list[FigureCell]) -> CellBlock:
-    """Return the block around a run of cells; its text joins those of the first and last cell if they differ."""
+    """Return the block around a run of cells; its text joins the text of the first and last cells if they differ."""
     first, last = cells[0], cells[-1]
     lines = (low if low == high else f"{low}..{high}" for low, high in zip(first.lines, last.lines, strict=True))
     return CellBlock(first.y, first.x, last.y, last.x, tuple(lines))

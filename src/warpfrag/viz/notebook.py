@@ -1,6 +1,6 @@
 """Notebook cards of instructions, operands and layouts: the facts, and a small map of lanes.
 
-A map shows a matrix in the colours of its lanes, without text: enough to recognise a fragment at a glance. The tooltip
+A map shows a matrix in the colours of its lanes, without text, to recognise a fragment at a glance. The tooltip
 of a patch names its lane. `draw` makes the figure with text.
 """
 
@@ -120,7 +120,7 @@ def _layout_maps(layout: Layout, name: str, max_planes: int = MAX_MAPS) -> Itera
 
 
 def _map(plane: list[list[Place]], words: str) -> str:
-    """Return a map: patches of one lane and register, in the colour of the lane."""
+    """Return a map of patches; each is one lane and register, in the colour of the lane."""
     height, width = len(plane), len(plane[0])
     wide, tall = min(CELL, LARGEST / width), min(CELL, LARGEST / height)
     patches = []

@@ -54,7 +54,7 @@ def relayout_drawing(plan: Relayout) -> GridDrawing:
 
 
 def source_place(plan: Relayout, *, lane: int, reg: int, slot: int) -> Place:
-    """Return the source register of a target element; among copies, prefer the one in its own lane."""
+    """Return the source register of a target element; among copies, prefer one in the target's lane."""
     element = plan.target.layout.at(lane=lane, reg=reg, slot=slot)._asdict()
     if plan.permutation:
         axis = plan.permuted or ""
@@ -89,7 +89,7 @@ def access_drawing(plan: AccessPlan) -> GridDrawing:
 
 
 def _access_grid(plan: AccessPlan, access: Access) -> grids.FigureGrid:
-    """Return the memory that one access uses; a cell is as wide as the access, and at least as wide as a bank."""
+    """Return the grid of the memory that one access uses; a cell is as wide as the access, from 4 to 16 bytes."""
     width = min(UNIT, max(BANK_BYTES, access.width))
     across, per_bank = LINE_BYTES // width, width // BANK_BYTES
     operand = plan.operand
@@ -123,7 +123,7 @@ def _access_grid(plan: AccessPlan, access: Access) -> grids.FigureGrid:
 
 
 def _bank_levels(access: Access, per_bank: int) -> Iterator[grids.HeadingLevel]:
-    """Yield the number of words that each request reads per bank; banks with conflicts are highlighted."""
+    """Yield a heading for each request with its words per bank; banks with conflicts are highlighted."""
     requests = access.requests
     for number, request in enumerate(requests):
         loads = bank_loads(request, access.width)

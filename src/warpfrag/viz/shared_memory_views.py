@@ -147,7 +147,7 @@ def staged_grids(figure: UnitFigure, cut: Cut) -> tuple[FigureGrid, ...]:
 
 
 def left_out(figure: UnitFigure, cut: Cut) -> list[str]:
-    """Return a sentence about the memory that is not shown, or an empty string."""
+    """Return a sentence about the memory that is not shown, in a list, or an empty list."""
     lines = len({unit.place // ACROSS for unit in figure.units()})
     if cut.rows is not None or lines <= MAX_LINES:
         return []
@@ -170,7 +170,7 @@ def _grid(
 
 
 def _matrix_grid(figure: UnitFigure, lines: list[int]) -> FigureGrid:
-    """Return the lines with at least one element in the visible memory."""
+    """Return the grid of the matrix lines that have at least one element in the visible memory."""
     count = len({unit.line for unit in figure.units()})
     units = sorted(unit for unit in figure.units() if unit.line in lines)
     some = f" ({len(lines)} of {count} lines)" if len(lines) < count else ""
@@ -181,7 +181,7 @@ def _matrix_grid(figure: UnitFigure, lines: list[int]) -> FigureGrid:
 
 
 def _memory_grid(figure: UnitFigure, places: dict[int, list[MemoryUnit]], lines: list[int]) -> FigureGrid:
-    """Return lines of 128 bytes; units that hold no element are grey."""
+    """Return the grid of memory in lines of 128 bytes; units without an element are grey."""
     cells = [
         _unit_cell(figure, places.get(line * ACROSS + x, []), (y, x))
         for y, line in enumerate(lines)

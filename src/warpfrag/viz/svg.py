@@ -74,7 +74,7 @@ def stacked_text(lines: Iterable[str], *, x: Number, y: Number, step: Number, cl
 
 
 def box(*, x: Number, width: Number, height: Number, title: str = "", **attributes: Number | str) -> str:
-    """Return a rectangle at y = 0 as a path: figures have thousands of cells, and this is the shortest form."""
+    """Return a rectangle at y = 0 as a path, the shortest form, because figures have thousands of cells."""
     corner, across, down = number(x), number(width), number(height)
     return element("path", _names(attributes) | {"d": f"M{corner} 0h{across}v{down}H{corner}z"}, tooltip(title))
 

@@ -250,7 +250,7 @@ def _matrix_words(operand: OperandBase) -> str:
 
 
 def _registers_note(operand: OperandBase) -> str:
-    """Return the registers of an operand, and how its elements fill them."""
+    """Return a note on an operand's registers and the elements in them."""
     count = operand.regs * operand.slots
     extents = " x ".join(map(str, operand.shape))
     if isinstance(operand, Metadata):

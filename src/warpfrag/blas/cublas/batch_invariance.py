@@ -149,9 +149,9 @@ def batch_invariance(
 ) -> Invariance:
     """Return the ranges of m in which a layer's order of additions, and so the bits of each row, stay the same.
 
-    `n` and `k` are the extents of a layer's weight. Alternatively, `n` is a list of pairs (n, k), or maps names to
-    them. The other keywords are those of `wf.predict_order`. If several tables of choices are given, every layer is
-    listed once per table.
+    `n` and `k` are the extents of a layer's weight. Alternatively, `n` is a list of pairs (n, k), or a dict of
+    pairs by name. The other keywords are those of `wf.predict_order`. If several tables of choices are given, every
+    layer is listed once per table.
     """
     kind = product_kind(format_name(dtype, DTYPES), layout, bias=bias, fast_accumulation=fast_accumulation)
     span = _span(m)

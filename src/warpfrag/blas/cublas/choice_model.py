@@ -87,7 +87,7 @@ def built_in_model() -> ChoiceModel:
 
 
 def read_model(data: bytes) -> ChoiceModel:
-    """Read a file: a header, the arrays of each network, and the concatenated nodes of all trees."""
+    """Read a model file: a header, the arrays of each network, and the concatenated nodes of all trees."""
     with np.load(BytesIO(data), allow_pickle=False) as stored:
         arrays = {name: stored[name] for name in stored.files}
     header = json.loads(bytes(arrays["header"]))

@@ -21,7 +21,7 @@ from warpfrag.errors import FileError, InvalidOperand, NotModelled, quote
 from warpfrag.files import read_bytes, write_atomically
 
 NVJET = 66
-"""The number of the nvjet algorithm in cuBLASLt."""
+"""The cuBLASLt id of the nvjet algorithm."""
 SCHEMA = 1
 FORMAT = "warpfrag choices"
 ARRAYS = {
@@ -58,7 +58,7 @@ class ChoiceRun(NamedTuple):
 
 
 class LayerKind(NamedTuple):
-    """A PyTorch call and the type and layout of its operands."""
+    """The table key of a layer: a PyTorch call, and the type and layout of its operands."""
 
     call: str
     type: str
@@ -190,7 +190,7 @@ class Choices:
 
     @classmethod
     def load(cls, path: str | PathLike[str]) -> Choices:
-        """Read a file; raise FileError if it is damaged or of another type."""
+        """Read a file of choices; raise FileError if it is damaged or not a file of choices."""
         return cls.from_bytes(read_bytes(path, MAX_BYTES), Path(path).name)
 
     @classmethod
@@ -237,7 +237,7 @@ def _check(name: str, header: object, arrays: dict[str, NDArray[Any]]) -> None:
         got = ", ".join(f"{key} {dtype}" for key, dtype in found.items())
         reason = f"expected the arrays {', '.join(ARRAYS)}; got {got}"
     elif not int(arrays["counts"].sum(dtype=np.int64)) == len(arrays["ends"]) == len(arrays["chosen"]):
-        reason = "its parts are inconsistent: the file is damaged"
+        reason = "the arrays are inconsistent, so the file is damaged"
     else:
         return
     raise FileError(f"{name}: {reason}")

@@ -116,14 +116,14 @@ def _set_attributes(setter: Callable[..., int], target: ctypes.c_void_p, values:
 
 
 def _loaded() -> Iterator[str]:
-    """Return the paths of the libraries that this process has already loaded, for example through PyTorch."""
+    """Yield the paths of the libraries that this process has already loaded, for example through PyTorch."""
     maps = Path("/proc/self/maps")
     if maps.exists():
         yield from dict.fromkeys(re.findall(r"/\S*libcublas\S*", maps.read_text(encoding="utf-8")))
 
 
 def find_libraries() -> tuple[str, str]:
-    """Return candidates for cuBLASLt and cuBLAS: loaded libraries, then NVIDIA's Python packages, then the system's."""
+    """Return the paths of cuBLASLt and cuBLAS: loaded ones first, then NVIDIA's Python packages, then the system's."""
     packages = [
         str(path)
         for folder in map(Path, sys.path)
@@ -207,7 +207,7 @@ class Library:
         return choice_of(configuration, launches, (asked.m, asked.n, asked.k), asked.batch, asked.layout)
 
     def configuration(self, asked: Question) -> Configuration | None:
-        """Return the first algorithm of the heuristic, or None if it returns none."""
+        """Return the first algorithm that the heuristic returns, or None."""
         with self._matrices(asked) as matrices:
             return self._asked(asked, matrices)
 
@@ -221,7 +221,7 @@ class Library:
             return self._captured(lambda: self._lt_call(asked, matrices))
 
     def _make_preference(self, workspace: int, *, is_limited: bool) -> ctypes.c_void_p:
-        """Return the preferences; if `limited`, parts are added in float32, as PyTorch requests for 16-bit results."""
+        """Return the preferences; if `is_limited`, parts are added in float32, as PyTorch asks for 16-bit results."""
         made = ctypes.c_void_p()
         _check(self._lt.cublasLtMatmulPreferenceCreate(ctypes.byref(made)), "cublasLtMatmulPreferenceCreate")
         values: list[tuple[int, Any]] = [(MAX_WORKSPACE, ctypes.c_uint64(workspace))]
@@ -258,7 +258,7 @@ class Library:
 
     @contextmanager
     def _matrices(self, asked: Question) -> Iterator[list[ctypes.c_void_p]]:
-        """Return the layouts of cuBLAS's A, B and D."""
+        """Yield the layouts of cuBLAS's A, B and D."""
         m, n, k = asked.m, asked.n, asked.k
         shapes = [
             (TYPES[asked.type], *((k, n) if asked.layout[1] == "t" else (n, k))),

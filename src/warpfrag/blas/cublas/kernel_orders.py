@@ -48,7 +48,7 @@ GEMV2T = {11: 32, 12: 16, 13: 16, 14: 16}
 """The number of k that a lane of a gemv2T kernel adds before it promotes its sum, by custom option."""
 GEMV2T_LANES = 16
 GEMVNSP_LANES = 32
-"""The lanes of most gemvNSP kernels; the name of the kernel tells them."""
+"""The number of lanes of most gemvNSP kernels, which their names contain."""
 GEMV2N_LANES = {0: 1, 1: 2, 2: 4, 7: 1}
 DOT_LANES, DOT_VECTORS = 128, {16: 2, 31: 1}
 """The lanes of a dot kernel, and the consecutive k of a lane by the number of blocks; float32 only."""

@@ -1,6 +1,7 @@
 """Segment-K kernels: persistent blocks compute whole tiles of D in waves, and split the tiles of the last wave along K.
 
-The tile's second extent and the cluster's first lie along m for `nn` and along n otherwise: axis u; the other is v.
+Axis u is m for `nn` and n otherwise, and axis v is the other; the tile's second extent and the cluster's first are
+along u.
 Tiles are processed cluster by cluster, along u or v, in rows that alternate in direction; with a swizzle, several rows
 are processed together. If the last wave has t tiles, each is split into blocks // t parts, or fewer if K is short.
 
@@ -63,7 +64,7 @@ class CutTiles(NamedTuple):
 
 
 class Segmented(NamedTuple):
-    """The order of the tiles that are cut; None for `cut_tiles` means all."""
+    """The order of the tiles that are cut: `cut_tiles`, or all tiles if that is None."""
 
     order: Order
     cut_tiles: CutTiles | None
@@ -128,7 +129,10 @@ def segmented(choice: Choice, layout: str, shape: tuple[int, int, int]) -> Segme
 
 
 def _parts(units: int, most: int, tile: int, *, is_single: bool) -> tuple[int, bool]:
-    """Return the number of parts, at most `most`: the smallest with the same longest part; fewer if K is short."""
+    """Return the number of parts, at most `most`, and True if this number was always correct.
+
+    It is the smallest number with the same longest part, or fewer if K is short.
+    """
     parts = -(-units // -(-units // most)) if units and most else 1
     if is_single:
         level = LEVEL_COSTS.get(tile, 12.0)

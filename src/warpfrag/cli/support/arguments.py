@@ -76,7 +76,7 @@ def complete_operand(context: click.Context, _parameter: click.Parameter, start:
 
 
 def complete_arch(_context: click.Context, _parameter: click.Parameter, start: str) -> list[str]:
-    """Complete architectures, and the names of GPUs that are one word."""
+    """Complete the names of architectures and GPUs, with hyphens instead of spaces."""
     return _beginning((*targets(), *(name.lower().replace(" ", "-") for name in gpus())), start)
 
 
@@ -141,8 +141,8 @@ class ElementChoice(NamedTuple):
     """Coordinates that select a matrix or a part of a register.
 
     Options:
-        mma: The number of one of the four multiplications of m8n8k4 with f16.
-        matrix: The number of a matrix of ldmatrix or stmatrix.
+        mma: The index of one of the four matrix multiplications of m8n8k4 with f16.
+        matrix: The index of a matrix of ldmatrix or stmatrix.
         selector: The sparsity selector.
         thread_id: The thread id, which selects the lanes that supply the scale factors.
         byte_id: The byte id: the first byte of the scale word that is used.
@@ -160,8 +160,8 @@ class Load(NamedTuple):
 
     Options:
         through (LOAD): Show the registers after this tcgen05.ld instead of tensor memory.
-        column: The first column of the operand that it loads.
-        base_lane: The lane in its address: 0; the shapes 16x... also allow 16.
+        column: The first column of the operand that the load reads.
+        base_lane: The lane in the load's address: 0 or, for the shapes 16x..., also 16.
     """
 
     through: str | None = None
@@ -169,7 +169,7 @@ class Load(NamedTuple):
     base_lane: int | None = None
 
     def refuse(self, operand: str) -> None:
-        """Raise an error for options that would have no effect."""
+        """Raise InvalidOperand if one of these options is given, because it would have no effect."""
         options = [f"--{name.replace('_', '-')}" for name, choice in self._asdict().items() if choice is not None]
         if options:
             raise InvalidOperand(f"{' and '.join(options)}: expected an operand in tensor memory, got {operand}")

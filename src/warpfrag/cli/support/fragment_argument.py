@@ -40,7 +40,7 @@ def read_operand(instruction: Instruction, text: str) -> Operand:
     operand = instruction.operands.get(role.lower())
     if not isinstance(operand, Operand):
         known = [name for name, candidate in instruction.operands.items() if isinstance(candidate, Operand)]
-        raise InvalidOperand(f"{instruction} has no matrix {quote(role)}: it has {', '.join(known)}")
+        raise InvalidOperand(f"{instruction} has no matrix {quote(role)}; expected one of {', '.join(known)}")
     if not colon:
         return operand
     counts: dict[str, int] = {}

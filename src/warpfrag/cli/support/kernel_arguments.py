@@ -24,7 +24,7 @@ Arrays = dict[str, np.ndarray[Any, Any]]
 
 
 def read_symbol(text: str, module: Module) -> tuple[str, np.ndarray[Any, Any]]:
-    """Set a variable, and return its name and its array."""
+    """Set a module variable if `text` has a value; return its name and its array."""
     name, equals, value = text.partition("=")
     memory = module.symbols[name]
     if value.endswith(".npy"):
@@ -38,7 +38,7 @@ def read_symbol(text: str, module: Module) -> tuple[str, np.ndarray[Any, Any]]:
 
 
 def read_argument(text: str, arrays: Arrays) -> object:
-    """Return the argument that a text describes, and store an array in `arrays` by its name."""
+    """Return the argument that `text` describes; store an array in `arrays` under its name."""
     if text == "null":
         return None
     if text.startswith("[") and text.endswith("]"):
@@ -67,4 +67,4 @@ def _read_number(option: str, dtype: np.dtype[Any], digits: str) -> object:
     try:
         return dtype.type(float(digits) if dtype.kind == "f" else int(digits, 0))
     except (ValueError, OverflowError):
-        raise InvalidOperand(f"{option}: expected a number of this type") from None
+        raise InvalidOperand(f"{option}: expected a number of type {dtype}") from None

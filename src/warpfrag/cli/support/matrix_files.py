@@ -74,7 +74,7 @@ class InputSource:
             raise FileError(f"{self.name} is neither text in UTF-8 nor .npy") from None
 
     def array(self, role: str = "", *, opaque: bool = False) -> NDArray[Any]:
-        """Return the array of real numbers in a .npy file, or the array of its role in a .npz file.
+        """Return the array of real numbers in a .npy file, or in a .npz file the array that the input or `role` names.
 
         With `opaque`, untyped elements are accepted.
         """
@@ -110,7 +110,7 @@ class InputSource:
 
 
 def read_source(file: str, max_bytes: int = MAX_BYTES) -> InputSource:
-    """Read a file; `-` is stdin, and `FILE.npz:NAME` an array of an archive."""
+    """Read a file; `-` is stdin, and `FILE.npz:NAME` is an array in an archive."""
     if file != "-":
         path, _, member = file.rpartition(":")
         if path.endswith(".npz"):
@@ -171,7 +171,7 @@ def _codes_of_text(
 
 
 def words_of_text(source: InputSource, shape: tuple[int, ...]) -> list[tuple[int, str]]:
-    """Return the numbers in a text with their line numbers; raise FileError if their count does not match the shape."""
+    """Return the numbers in a text file with their line numbers; raise an error if their count does not fit `shape`."""
     expected = f"{source.name}: expected {shape_text(shape)} numbers"
     count = math.prod(shape)
     words: list[tuple[int, str]] = []
@@ -193,7 +193,7 @@ def words_of_text(source: InputSource, shape: tuple[int, ...]) -> list[tuple[int
 
 
 def read_text_matrix(source: InputSource) -> NDArray[Any]:
-    """Return a matrix of any extents from a text with a line for each row."""
+    """Return a matrix of any extents from a text file with one line per row."""
     import numpy as np
 
     if len(source.content) > MAX_BYTES:
@@ -208,7 +208,7 @@ def read_text_matrix(source: InputSource) -> NDArray[Any]:
     if not rows:
         raise FileError(f"{source.name} has no numbers")
     if len({*map(len, rows)}) > 1:
-        raise InvalidOperand(f"{source.name}: expected the same number of numbers in each line")
+        raise InvalidOperand(f"{source.name}: expected equally many numbers in each line")
     return np.array(rows)
 
 
@@ -235,7 +235,7 @@ def exact_value(word: str, label: str) -> Fraction | float:
 
 
 def _encode(number_format: Format, value: Fraction | float, rounding: Rounding) -> int | str:
-    """Return the code of a value, or an error message if it has none."""
+    """Return the code of a value, or an error message if the format cannot represent the value."""
     try:
         return number_format.encode(value, rounding=rounding)
     except InvalidOperand:
@@ -246,7 +246,7 @@ def _encode(number_format: Format, value: Fraction | float, rounding: Rounding) 
 
 
 def _check_code(number_format: Format, value: Fraction | float) -> int | str:
-    """Return a number as a code, or an error message if it is not one."""
+    """Return `value` as a code, or an error message if it is not a code."""
     if value == 0 or (isinstance(value, Fraction) and value.denominator == 1 and 0 < value < number_format.codes):
         return int(value)
     return f"{number_format} codes are 0..{number_format.codes - 1:#x}"
@@ -325,7 +325,7 @@ def read_array(file: str, codes: str | None, option: str = "--codes") -> NDArray
     if codes is None:
         if array.dtype.kind == "V":
             raise InvalidOperand(
-                f"{source.name} has {array.dtype.itemsize}-byte elements without a type: name it with {option}"
+                f"{source.name} has {array.dtype.itemsize}-byte elements without a type: name the type with {option}"
             )
         return array
     fmt = FORMATS[codes]

@@ -85,10 +85,10 @@ class OperandView:
         return "row" if self.name == "scale_a" else "col", scaled_lines(form, self.name[-1])
 
     def warps(self, warp: int | None) -> list[dict[str, int]]:
-        """Return the requested warp, or all warps, as indices; an empty index if one warp holds the operand."""
+        """Return the index of the requested warp, or of every warp; an empty index if one warp holds the operand."""
         if "warp" not in self.layout.ins:
             if warp is not None:
-                raise InvalidOperand(f"one warp executes {self.instruction}, so --warp does not apply, got {warp}")
+                raise InvalidOperand(f"one warp executes {self.instruction}, so --warp does not apply; got {warp}")
             return [{}]
         count = self.layout.ins["warp"]
         warps = range(count) if warp is None else [check_index("warp", warp, count)]
@@ -96,7 +96,7 @@ class OperandView:
         return [{**block, "warp": index} for block in blocks for index in warps]
 
     def step(self, dim: str) -> int:
-        """Return the stride of a coordinate: byte_id counts bytes, the layout counts groups of them."""
+        """Return the stride of a coordinate: 1, except for byte_id, because the layout counts groups of bytes."""
         return self.registers.byte_ids.step if dim == "byte_id" and isinstance(self.registers, Scale) else 1
 
     def record(self, place: Place) -> Record:
@@ -194,7 +194,7 @@ class OperandView:
         return [*place, *dims, *(["logical cols"] if about else [])]
 
     def cells(self, record: Record) -> list[object]:
-        """Return one line of that table."""
+        """Return one row of the table that `header` heads."""
         cells: list[object] = [record[name] for name in self.threads]
         if self.registers:
             cells += [*(record[name] for name in self.counted), bits_text(record)]
@@ -220,7 +220,7 @@ class OperandView:
         dims = self.layout.dims[::-1] if self._is_turned(notation) else self.layout.dims
         weights = [prod(self.layout.outs[below] for below in dims[:at]) for at in range(len(dims))]
         terms = [f"{weight} * {dim}" if weight > 1 else dim for dim, weight in zip(dims, weights, strict=True)]
-        return " + ".join(terms) + (": CuTe has it as N x K" if self._is_turned(notation) else "")
+        return " + ".join(terms) + (", because B is N x K in CuTe" if self._is_turned(notation) else "")
 
     def _is_turned(self, notation: str) -> bool:
         return notation == "cute" and self.name == "b" and len(self.layout.dims) == 2
@@ -263,7 +263,7 @@ def operand_view(instruction: Instruction, operand: str, load: Load = IN_TENSOR_
     if name == ADDRESSES and instruction.addresses is not None:
         return OperandView(instruction, name, instruction.addresses)
     known = [*instruction.operands, *([ADDRESSES] if instruction.addresses is not None else [])]
-    raise InvalidOperand(f"{instruction} has no operand {quote(operand)}: it has {', '.join(known)}")
+    raise InvalidOperand(f"{instruction} has no operand {quote(operand)}; expected one of {', '.join(known)}")
 
 
 def _loaded(view: OperandView, registers: OperandBase, load: Load) -> OperandView:
@@ -279,7 +279,7 @@ def _loaded(view: OperandView, registers: OperandBase, load: Load) -> OperandVie
     if registers.storage != "tensor":
         load.refuse(f"{view.name} of {view.instruction}")
     if load.through is None:
-        raise InvalidOperand("--column and --base-lane belong to the address of a load: name it with --through")
+        raise InvalidOperand("--column and --base-lane belong to the address of a load: name the load with --through")
     loaded = after_load(registers, load.through, column, base_lane)
     at = f" at column {column}" * bool(column) + f" from lane {base_lane} of each 32" * bool(base_lane)
     return OperandView(view.instruction, view.name, loaded.layout, loaded, load.through + at)

@@ -72,7 +72,7 @@ def printable(text: str) -> str:
 
 
 def echo(text: str = "") -> None:
-    """Print a text on stdout."""
+    """Print text on stdout."""
     _write(printable(text))
 
 
@@ -112,7 +112,7 @@ def echo_error(text: str) -> None:
 
 
 def terminal_width() -> int:
-    """Return the characters per line: COLUMNS, the terminal's width, or WIDTH.
+    """Return the number of characters per line: COLUMNS, the terminal's width, or WIDTH.
 
     `shutil` has a function for this, but importing it takes longer than many look-ups.
     """
@@ -143,7 +143,7 @@ class ProgressLine:
         self.clear()
 
     def show(self, done: int, total: int, text: str) -> None:
-        """Show `done` of `total` steps as finished, and a text about the current step."""
+        """Show that `done` of `total` steps are finished, followed by `text`."""
         if self.is_terminal:
             filled = BAR * done // max(total, 1)
             bar = f"[{'#' * filled}{'.' * (BAR - filled)}] {done}/{total}"
@@ -219,7 +219,7 @@ def print_json(verb: str, facts: object) -> None:
 
 
 def print_error(error: Exception, message: str, *, as_json: bool) -> None:
-    """Print an error on stderr, in one sentence; with --json, also as an object on stdout."""
+    """Print an error on stderr as one sentence and, with --json, on stdout as an object."""
     message = _bounded(message)
     echo_error(f"warpfrag: {message}")
     if as_json:
@@ -232,7 +232,7 @@ def print_error(error: Exception, message: str, *, as_json: bool) -> None:
 
 
 def _bounded(message: str) -> str:
-    """Return a message as one line and excerpts of source files; too much user input is shortened in the middle."""
+    """Return a message as one line plus source excerpts; a very long message is shortened in the middle."""
     line = "\n    ".join(" ".join(part.split()) for part in message.split("\n    "))
     return line if len(line) <= MAX_MESSAGE else f"{line[: MAX_MESSAGE // 2]} ... {line[-MAX_MESSAGE // 2 :]}"
 
@@ -251,7 +251,7 @@ def shape_text(shape: Iterable[int]) -> str:
 
 
 def wrapped(text: str, *, indent: int = 0) -> str:
-    """Wrap a text to lines of at most WIDTH characters; lines after the first are indented.
+    """Wrap text to lines of at most WIDTH characters; lines after the first are indented.
 
     `textwrap` has a function for this, but importing it takes longer than many look-ups.
     """

@@ -86,7 +86,7 @@ class ValueEncoding(NamedTuple):
 
 
 class DumpFormat(NamedTuple):
-    """The expected contents of a dump: `words` of 32 bits in each of `lanes`, for each warp or block (`group`).
+    """The expected contents of a dump: `words` 32-bit words in each of `lanes` lanes, for each warp or block (`group`).
 
     With `wide`, 64-bit registers may be written whole. `values` encodes values.
     """
@@ -128,7 +128,7 @@ def registers_of_lines(
 
 
 def read_values(lines: list[DumpLine], registers: OperandBase, warp: int | None = None) -> tuple[list[str], int]:
-    """Return the values of a dump, lane by lane, and the number of values in a lane."""
+    """Return the values of a dump, lane by lane, and the number of values per lane."""
     rows, count = _rows(lines, dump_of(registers), is_value=True)
     texts = [value_text(word.text) for lanes in _of_warps(rows, registers, warp) for row in lanes for word in row]
     return texts, count
@@ -156,7 +156,7 @@ def _of_warps(
     elif warp is not None or (len(found) > 1 and not batch):
         if warp not in found:
             raise InvalidOperand(
-                f"the dump has {listed}: " + ("choose one" if warp is None else f"there is no warp {warp}")
+                f"the dump has {listed}: " + ("choose one with --warp" if warp is None else f"there is no warp {warp}")
             )
         found = {warp: found[warp]}
     return [*found.values()]
@@ -182,7 +182,7 @@ def parse_lines(lines: list[DumpLine], dumped: DumpFormat) -> dict[int, list[lis
 def _rows(lines: list[DumpLine], dumped: DumpFormat, *, is_value: bool) -> tuple[dict[int, list[list[DumpWord]]], int]:
     """Return the numbers of every lane in register order, by warp or block, and their count per lane."""
     if not lines:
-        raise InvalidOperand(f"expected a dump of {dumped.lanes} lanes of {dumped.words} words, got no numbers")
+        raise InvalidOperand(f"expected a dump of {dumped.lanes} lanes with {dumped.words} words each, got no numbers")
     unlabelled = [line for line in lines if "lane" not in line.labels]
     if 0 < len(unlabelled) < len(lines):
         raise InvalidOperand(f"line {unlabelled[0].number} names no lane, though other lines do")
@@ -282,7 +282,7 @@ def _words(line: str, start: int, number: int) -> list[DumpWord]:
             stem, index = _split_name(unused)
         elif has_prefix and not prefixed and not (word == "0" and has_bare_zeros):
             if not VALUE.fullmatch(word):
-                raise InvalidOperand(f"line {number}: {quote(word)} beside words with 0x is not a number")
+                raise InvalidOperand(f"line {number}: {quote(word)}, in a line with 0x words, is not a number")
         elif prefixed or HEX.fullmatch(word) or VALUE.fullmatch(word):
             words.append(DumpWord(prefixed[1] if prefixed else word, number, stem, index, has_prefix))
             index = None if index is None else index + 1
@@ -327,7 +327,7 @@ def are_values(lines: list[DumpLine], dumped: DumpFormat) -> bool:
 
 
 def _are_decimal(words: list[DumpWord], lanes: int, dumped: DumpFormat, encoding: ValueEncoding) -> bool:
-    """Return True if unsigned integers are decimal: hex numbers of this length would almost surely have letters."""
+    """Return True if unsigned integers are decimal, because hex numbers this long would almost surely have letters."""
     texts = [word.text for word in words]
     longest = max(map(len, texts), default=0)
     elements = lanes * dumped.words * REGISTER_BITS // encoding.bits * encoding.slots
@@ -338,7 +338,7 @@ def _are_decimal(words: list[DumpWord], lanes: int, dumped: DumpFormat, encoding
         return longest < WORD_DIGITS
     if 0 < digits < MIN_DIGITS and longest < WORD_DIGITS:
         raise InvalidOperand(
-            f"line {words[0].line}: these numbers may be decimal or hex: print them with %08x, or with 0x, or as %+d"
+            f"line {words[0].line}: these numbers could be decimal or hex: print them with %08x, a 0x prefix, or %+d"
         )
     return longest != WORD_DIGITS and digits >= MIN_DIGITS
 

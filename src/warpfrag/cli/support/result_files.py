@@ -1,6 +1,6 @@
 """Read observed results from files: registers or a matrix, in hex or decimal.
 
-A text that names lanes or registers is a register dump. Otherwise the number of lines, and of numbers per line,
+Text that names lanes or registers is a register dump. Otherwise the number of lines, and of numbers per line,
 determines whether it is a matrix (or its transpose) or a register dump with a line for each lane. Rows may be labelled
 (`row 3:`) or in brackets, as NumPy and PyTorch print them, and elements may be on separate lines (`D[3][4] = 1.5`). For
 an ambiguous text, the error suggests `--as`. Lines that are not data (prompts, headings, other output) are skipped.
@@ -95,7 +95,7 @@ def _naming(source: InputSource, skipped: dict[int, str] | None = None) -> Itera
 
 
 def _usual_lines(lines: list[DumpLine]) -> list[DumpLine]:
-    """Return the lines that resemble most others in their lane label, names and number of values."""
+    """Return the lines with the most common combination of lane label, names and number of values."""
     looks = [("lane" in line.labels, len(line.words), frozenset(word.stem for word in line.words)) for line in lines]
     usual = max(counts, key=counts.__getitem__) if (counts := Counter(looks)) else None
     return [line for line, look in zip(lines, looks, strict=True) if look == usual]
@@ -188,13 +188,13 @@ def _arrangement(lines: list[DumpLine], operand: OperandBase, name: str) -> Arra
         return "registers"
     given = f"{sum(sizes)} numbers in {len(lines)} line{'s' * (len(lines) > 1)}"
     raise InvalidOperand(
-        f"{name}: {given} may be {operand.role.upper()} row by row or its registers lane by lane: add --as matrix or "
+        f"{name}: {given} could be {operand.role.upper()} row by row or its registers lane by lane: add --as matrix or "
         "--as registers"
     )
 
 
 def _matrix(lines: list[DumpLine], operand: OperandBase, name: str) -> NDArray[Any] | Printed:
-    """Return a matrix, transposed if the lines have the transposed shape."""
+    """Return a matrix, in its printed shape if the lines have the transposed shape."""
     words = [word for line in lines for word in line.words]
     rows, cols = operand.shape[-2:]
     if len(words) != rows * cols:

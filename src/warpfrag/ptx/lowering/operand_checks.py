@@ -45,7 +45,7 @@ class SharedAddresses:
         return isinstance(operand, Register) and operand.index in self.registers
 
     def follow(self, inst: DecodedInstruction) -> DecodedInstruction:
-        """Update the registers; return the instruction, or a replacement if it clears part of a rank in an address."""
+        """Update the address registers; return the instruction, or a replacement if it clears part of a rank."""
         if inst.attributes.opcode not in KEEP_ADDRESS or not any(map(self.is_address, inst.sources)):
             return inst
         self.registers.update(result.index for result in inst.results if isinstance(result, Register))
@@ -248,11 +248,11 @@ def _check_move(inst: DecodedInstruction, action: actions.Move) -> None:
     for operand, is_result in ((inst.results[0], True), (inst.sources[0], False)):
         if isinstance(operand, VectorOperand):
             bits, rest = divmod(action.type.bits, max(1, len(operand.items)))
-            _require(inst, rest == 0 and bits in PIECES, f"parts of {action.type.bits} bits together")
+            _require(inst, rest == 0 and bits in PIECES, f"vector elements with {action.type.bits} bits in total")
             for part in operand.items:
                 fits = isinstance(part, Discard) if is_result else isinstance(part, Immediate | SpecialRegister)
                 fits = part.bits == bits if isinstance(part, Register) else fits
-                _require(inst, fits, f"parts of {bits} bits")
+                _require(inst, fits, f"vector elements of {bits} bits")
         else:
             fits = isinstance(operand, Discard) or _is_predicate(operand, action.type) == (action.type.bits == 1)
             _require(inst, fits, f"an operand of .{action.type.name}")
@@ -318,7 +318,7 @@ def check_tensor_operands(inst: DecodedInstruction, action: actions.TensorThread
     for operand in operands:
         for element in operand.items if isinstance(operand, VectorOperand) else (operand,):
             if not isinstance(element, MemoryOperand | Immediate | Register | Discard):
-                raise PtxError(inst.line, f"expected registers, numbers and addresses of {inst.name}, got {inst.text}")
+                raise PtxError(inst.line, f"expected registers, immediates or addresses, got {inst.text}")
 
 
 def _described(operand: PtxOperand) -> str:

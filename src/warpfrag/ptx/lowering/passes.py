@@ -71,7 +71,7 @@ def expand_indirect_calls(kernel: KernelLowering) -> None:
 
 
 def resolve_state_spaces(kernel: KernelLowering) -> None:
-    """Replace the generic space of variable accesses with the variable's; function parameters are local memory."""
+    """Replace the generic space of a variable access with the variable's space; function parameters are local."""
     for at, inst in enumerate(kernel.instructions):
         if inst.row is None or "space" not in inst.row.modifiers:
             continue

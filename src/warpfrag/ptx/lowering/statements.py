@@ -190,7 +190,7 @@ class KernelLowering:
         inst.sources = (*registers[1:], *[Immediate(0)] * (4 - takes), *constants)
 
     def use_stack(self, inst: DecodedInstruction) -> None:
-        """Make alloca, stacksave and stackrestore access the register with the stack size in use."""
+        """Make alloca, stacksave and stackrestore use the register that holds the current stack size."""
         if inst.attributes.opcode == "alloca":
             self.allocates.add(self.variables.current)
             align = inst.sources[1] if len(inst.sources) > 1 else Immediate(8)
@@ -243,7 +243,7 @@ class KernelLowering:
         self.branches.append((len(self.instructions), places))
 
     def call(self, inst: DecodedInstruction, statement: syntax.Statement, names: SymbolTable) -> None:
-        """Find the called function, and the copies of its arguments and results."""
+        """Decode a call: find the function, and copy its arguments and results."""
         rest = list(statement.operands)
         results = _take_group(rest)
         name = rest.pop(0) if rest else None

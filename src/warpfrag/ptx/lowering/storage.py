@@ -261,7 +261,7 @@ class StorageAllocator:
 
     def hint(self, name: str) -> str:
         """Return a hint for the message about an undefined name, or an empty string."""
-        return ": it is .extern, and no module that was linked defines it" if name in self.undefined else ""
+        return ", which is .extern and which no linked module defines" if name in self.undefined else ""
 
     def function_address(self, name: str) -> int | None:
         """Return the address of a function, unique among functions."""
@@ -290,14 +290,14 @@ def module_variables(source: ModuleSyntax, graph: CallGraph) -> dict[str, Module
 
 
 def parameters_of(function: FunctionDecl) -> tuple[list[Parameter], int]:
-    """Return the parameters of an entry, laid out in order with their alignment."""
+    """Return the parameters of an entry with their offsets, and their total size in bytes."""
     parameters: list[Parameter] = []
     offset = 0
     for variable in function.parameters:
         size, align = size_of(variable), alignment_of(variable)
         offset = -(-offset // align) * align
         if any(variable.name == other.name for other in parameters):
-            raise PtxError(variable.line, f"expected one parameter {quote(variable.name)}, got a second")
+            raise PtxError(variable.line, f"duplicate parameter {quote(variable.name)}")
         parameters.append(Parameter(variable.name, variable.type, size, align, offset, variable.dims is not None))
         offset += size
     if offset > MAX_PARAMETERS:
@@ -329,7 +329,7 @@ def _code(value: OperandSyntax, variable: VariableDecl, ptx_type: Type) -> int:
     if not isinstance(value, VALUES.get(ptx_type.kind, ())) or (
         isinstance(value, FloatLiteral) and ptx_type.bits not in {32, 64}
     ):
-        label = f"a value of .{ptx_type.name} {quote(variable.name)}"
+        label = f"an initial value for .{ptx_type.name} {quote(variable.name)}"
         raise PtxError(variable.line, f"expected {label} of the same category, got {value}")
     if isinstance(value, FloatLiteral) and value.bits < ptx_type.bits:
         return value.code  # 0f... in 64 bits: the f32's bits, as in ptxas

@@ -88,7 +88,7 @@ class Token(NamedTuple):
 
 
 def tokens(text: str, line: int = 1, *, whole_bodies: bool = False) -> Iterator[Token]:
-    """Return the tokens of a text and an end token; with `whole_bodies`, a well-formed body is one token."""
+    """Yield the tokens of PTX source and an end token; with `whole_bodies`, a well-formed body is one token."""
     at = 0
     written = ""  # the previous token
     while at < len(text):

@@ -42,10 +42,10 @@ def link_modules(
     for label, values in (
         ("target", {source.target for source in sources}),
         (".address_size", {source.address_size for source in sources}),
-        ("debug or not", {source.is_debug for source in sources}),
+        ("debug mode", {source.is_debug for source in sources}),
     ):
         if len(values) > 1:
-            raise PtxError(0, f"cannot link: expected one {label} of all modules, got {', '.join(map(str, values))}")
+            raise PtxError(0, f"cannot link: expected the same {label} everywhere, got {', '.join(map(str, values))}")
     linker = Linker(readable, system_functions)
     for entry, renamed in zip(inputs, _with_own_names(inputs), strict=True):
         linker.add(entry.name, renamed)
@@ -169,13 +169,16 @@ def _signature(function: syntax.FunctionDecl) -> tuple[bool, list[int], list[int
 
 
 def _width(decl: syntax.VariableDecl) -> int:
-    """Return a variable's size in bits: nvcc may declare .b8 x[16] for a variable defined as .u64 x[2]."""
+    """Return a variable's size in bits.
+
+    Declarations are compared by size because nvcc may declare .b8 x[16] for a variable defined as .u64 x[2].
+    """
     bits = re.fullmatch(r"[a-z]*(\d+)(?:x(\d+))?", decl.type)
     return int(bits[1]) * int(bits[2] or 1) * _count_elements(decl) if bits else 0
 
 
 def _references(source: syntax.ModuleSyntax) -> Iterator[str]:
-    """Return all names that a module's instructions and initial values use."""
+    """Yield all names that a module's instructions and initial values use."""
     for variable in source.variables:
         yield from (name for value in variable.initial for name in _names(value))
     for function in source.functions:
@@ -205,7 +208,7 @@ def _names(value: syntax.OperandSyntax | syntax.MaskedAddress) -> Iterator[str]:
 
 
 def _with_own_names(inputs: Sequence[LinkInput]) -> Iterator[syntax.ModuleSyntax]:
-    """Return the modules with consecutive line numbers and unique local names."""
+    """Yield the modules with consecutive line numbers and unique local names."""
     taken = {name for entry in inputs for name in _shared_names(entry.source)}
     line = 1
     for entry in inputs:

@@ -29,7 +29,7 @@ NO_NAMES: Mapping[str, str] = {}
 
 
 def parse(text: str, line: int = 1, names: Mapping[str, str] = NO_NAMES) -> syntax.ModuleSyntax:
-    """Parse a text, given the number of its first line, and rename `names`; bodies are parsed on first use."""
+    """Parse PTX source from line number `line` and rename `names`; bodies are parsed on first use."""
     with suppress(PtxError):
         return Parser(tokens(text, line, whole_bodies=True), names).module()
     return Parser(tokens(text, line), names).module()  # parse again, token by token, to find the error
@@ -81,7 +81,7 @@ class Parser:
         return token
 
     def takes(self, *texts: str) -> bool:
-        """Consume the next token if it is one of these."""
+        """Consume the next token and return True if it is one of `texts`."""
         if self.next.text in texts and self.next.kind != "text":
             self.at += 1
             return True
@@ -94,7 +94,7 @@ class Parser:
         return self.take()
 
     def expect_kind(self, kind: str, label: str) -> Token:
-        """Consume a token of this kind; raise an error if another comes."""
+        """Consume a token of this kind, or raise an error."""
         if self.next.kind != kind:
             raise self.error(label)
         return self.take()
@@ -117,7 +117,7 @@ class Parser:
             self.take()
 
     def skips(self) -> bool:
-        """Skip a debug directive if it comes next; return True if it did."""
+        """Skip a debug directive; return True if one came next."""
         if self.takes(*IGNORED_LINES):
             self.skip_line()
         elif self.takes(*IGNORED_STATEMENTS):

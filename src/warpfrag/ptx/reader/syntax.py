@@ -11,7 +11,7 @@ from warpfrag.machine.ir.program import FloatLiteral
 
 @dataclass(frozen=True, slots=True)
 class SymbolRef:
-    """A register, variable, label or function, with a constant added to it."""
+    """A register, variable, label or function, plus a constant offset."""
 
     text: str
     offset: int = 0

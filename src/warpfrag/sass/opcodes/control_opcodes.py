@@ -73,7 +73,7 @@ def _go(e: Emitter, target: asm.Operand) -> None:
 
 
 def bra(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
-    """BRA: jump; .U.ANY: all lanes jump if one does; .DIV: jump if lanes of a mask are missing; .CONV: if none is."""
+    """BRA: jump; .U.ANY: all lanes jump if one does; .DIV: jump if lanes of a mask are missing; .CONV: if none are."""
     *conditions, target = a
     if "DIV" in words or "CONV" in words:
         guard, e.guard = e.guard, None
@@ -94,7 +94,7 @@ def bra(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
 
 
 def call(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
-    """CALL.NOINC is a jump: the return address is in a register."""
+    """CALL.NOINC: jump, because the return address is already in a register."""
     target = a[-1]
     if isinstance(target, asm.RegisterOperand):
         _call_address(e, words, target)
@@ -126,7 +126,7 @@ def _call_address(e: Emitter, words: Words, target: asm.RegisterOperand) -> None
 
 
 def _call_registers(e: Emitter, sizes: tuple[int, ...]) -> list[PtxOperand]:
-    """Return the registers of arguments or results with these sizes: consecutive and aligned, from R4 on."""
+    """Return the registers of arguments or results with these sizes, consecutive and aligned, from R4 on."""
     found: list[PtxOperand] = []
     at = FIRST_ARGUMENT
     for count in (size // 4 for size in sizes):
@@ -422,7 +422,7 @@ def from_first_lane(e: Emitter, result: PtxOperand, source: PtxOperand) -> None:
 
 
 def to_uniform(e: Emitter, operand: asm.Operand) -> tuple[PtxOperand, bool]:
-    """Return the destination of an operation's result, and whether `from_first_lane` must move it."""
+    """Return the destination of a result, and True if `from_first_lane` must move it to a uniform register."""
     guard = e.sass.guard
     is_by_lane = guard is not None and guard.file == "P" and not guard.is_constant
     if getattr(operand, "file", "") == "UP" and is_by_lane:

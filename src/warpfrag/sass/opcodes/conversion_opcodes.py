@@ -30,7 +30,7 @@ def _float(e: Emitter, operand: asm.Operand, name: str) -> PtxOperand:
 
 
 def _integer(e: Emitter, operand: asm.Operand, name: str) -> PtxOperand:
-    """Return an integer operand; .B1 and .H1 select a part, and a 64-bit immediate is the upper word."""
+    """Return an integer operand; .B1 or .H1 selects a byte or half, and a 64-bit immediate is the upper word."""
     if name.endswith("64"):
         return Immediate((operand.value & WORD) << 32) if isinstance(operand, asm.ImmediateOperand) else e.pair(operand)
     selector = getattr(operand, "selector", "")
@@ -118,7 +118,7 @@ def frnd(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
 
 
 def f2fp(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
-    """F2FP: pack floats: d.lo = b, d.hi = a; fp8 pairs are below c << 16."""
+    """F2FP: pack floats into d.lo = b and d.hi = a; fp8 pairs fill the low half, and c the high half."""
     types = words.chosen(SMALL)
     target, source = types[0], types[1] if len(types) > 1 else "F32"
     packing, result = words.first(PACKINGS), e.result(a[0])
@@ -204,7 +204,7 @@ def i2i(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
 
 
 def i2ip(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
-    """I2IP: clamp two s32 and pack them below c."""
+    """I2IP: clamp two s32 values and pack them into the low bits, with c above them."""
     target = words.all[0]
     bits = int(target[1:])
     mask = np.uint32((1 << bits) - 1)
@@ -218,7 +218,7 @@ def i2ip(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
 
 
 def f2ip(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
-    """F2IP: convert two f32 to bytes below c << 16."""
+    """F2IP: convert two f32 values to bytes in the low half, with c in the high half."""
     target: Type = TYPES[words.all[0].lower()]
     mode = INTEGRAL.get(words.first(tuple(INTEGRAL)), "rni")
 

@@ -67,7 +67,8 @@ def arithmetic(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
 def scaled_product(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
     """FMUL, and FMUL.M8 to FMUL.D8, which also multiply by a power of two.
 
-    They are rounded once here: ptxas emits them only for mul without .rn. Subnormal results were not measured.
+    The product is rounded once, because ptxas emits the scale only for mul without .rn. Subnormal results were not
+    measured.
     """
     scale = words.first(tuple(SCALES), "")
     if not scale:
@@ -238,7 +239,7 @@ def fchk(e: Emitter, _words: Words, a: list[asm.Operand]) -> None:
 
 
 def needs_slow_division(x: Codes, y: Codes) -> Codes:
-    """Return True if the fast path of x / y may lose bits; it depends on the exponents only (57,344 pairs measured)."""
+    """Return True if the fast path of x / y may lose bits, judged by the exponents only (57,344 pairs measured)."""
     first, second = ((code >> np.uint32(23) & np.uint32(0xFF)).astype(np.int32) for code in (x, y))
     difference = first - second
     outside = (first <= 24) | (first == 255) | (second <= 1) | (second >= 252)

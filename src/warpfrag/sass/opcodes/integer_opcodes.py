@@ -27,7 +27,7 @@ def mov(e: Emitter, _words: Words, a: list[asm.Operand]) -> None:
 
 
 def _addend(e: Emitter, operand: asm.Operand) -> tuple[PtxOperand, int]:
-    """Return a term of a sum with carries, and the constant to add: -r is ~r + 1."""
+    """Return a term of a sum with carries, and the constant to add to it, which is 1 for -r = ~r + 1."""
     value = e.unselected(operand)
     if getattr(operand, "negate", False):
         return e.compute("not.b32", value), 1
@@ -234,7 +234,7 @@ def plop3(e: Emitter, _words: Words, a: list[asm.Operand]) -> None:
 
 
 def _table_of_predicates(e: Emitter, lut: int, values: list[PtxOperand]) -> PtxOperand:
-    """Return a truth table of predicates, as selections between its halves."""
+    """Return the value of a truth table for these predicates, computed by selecting between its halves."""
     if not values:
         return ONE if lut & 1 else ZERO
     half = 1 << (len(values) - 1)
@@ -326,7 +326,7 @@ def _unary(name: str, e: Emitter, _words: Words, a: list[asm.Operand]) -> None:
 
 
 def p2r(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
-    """P2R: insert the predicates into c as bits under a mask; .B1 to .B3 select another byte."""
+    """P2R: replace the bits of c that a mask selects with predicates; .B1 to .B3 select another byte."""
     byte = 8 * int(words.first(("B1", "B2", "B3"), "B0")[1:])
     file = "UP" if getattr(a[1], "file", "") == "UPR" else "P"
 
@@ -344,7 +344,7 @@ def p2r(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
 
 
 def r2p(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
-    """R2P: set the predicates in a mask from the bits of a register."""
+    """R2P: set the predicates that a mask selects from the bits of a register."""
     mask = a[2] if len(a) > 2 else asm.ImmediateOperand((1 << PREDICATES) - 1)
     if not isinstance(mask, asm.ImmediateOperand):
         raise Unsupported("R2P with a mask that is not constant")

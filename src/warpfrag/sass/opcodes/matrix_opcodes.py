@@ -54,7 +54,7 @@ def _matrix(e: Emitter, name: str, operand: asm.Operand, count: int) -> PtxOpera
     elif signs == ["neg"] and (".f16.f16." in name or ".bf16." in name):
         codes = [e.compute("xor.b32", code, Immediate(0x80008000)) for code in codes]
     elif signs:
-        raise Unsupported("a sign modifier of a matrix of this type")
+        raise Unsupported("a sign modifier on a matrix operand of this type")
     return VectorOperand(tuple(codes))
 
 
@@ -136,7 +136,7 @@ def _gmma_types(words: Words) -> tuple[str, str, str]:
 def _gmma_scale(
     e: Emitter, target: asm.Operand, addend: asm.Operand, rest: list[asm.Operand], count: int
 ) -> PtxOperand:
-    """Return the scale-d predicate, which is false if C is not read; if C is not D, it is copied to D."""
+    """Return the scale-d predicate, which is false if C is not read; a C in other registers is copied to D."""
     scale: PtxOperand = ONE
     for operand in rest:
         if isinstance(operand, asm.RegisterOperand) and operand.file in {"P", "UP"}:
@@ -155,7 +155,7 @@ def _gmma_scale(
 
 
 def _saved(e: Emitter, operand: asm.RegisterOperand, count: int) -> list[PtxOperand]:
-    """Return copies of registers, because D may overlap them and is written first if C is not D."""
+    """Return copies of registers, because a D that overlaps them may be written before they are read."""
     return [e.compute("mov.b32", e.word(operand, step)) for step in range(count)]
 
 
@@ -271,7 +271,7 @@ def syncs(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
 def hardware_word(token: Codes) -> Codes:
     """Return an mbarrier's state in the hardware's encoding: 2**20 minus all and pending arrivals, and the phase.
 
-    The position of the expected byte count is not known, so it is omitted.
+    The expected byte count is omitted, because its position is not known.
     """
     field = np.uint64(INIT_ARRIVALS - 1)
     pending, count = token & field, token >> np.uint64(20) & field
@@ -281,7 +281,7 @@ def hardware_word(token: Codes) -> Codes:
 
 
 def arrivals_together(mask: NDArray[np.bool_], words: Codes, addresses: Codes) -> Codes:
-    """Return the lanes that arrive at the same mbarrier, and in the upper word its state before the arrivals."""
+    """Return, for each lane, the lanes that arrive at its mbarrier and, in the upper word, the mbarrier's old state."""
     same = (addresses[:, :, None] == addresses[:, None, :]) & mask[:, None, :]
     lanes = (same << np.arange(LANES, dtype=np.uint64)).sum(axis=2, dtype=np.uint64)
     first = np.take_along_axis(words, same.argmax(axis=2), axis=1)
@@ -396,7 +396,7 @@ def _first_lane(mask: NDArray[np.bool_], held: NDArray[np.bool_]) -> NDArray[np.
 
 
 def store_async(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
-    """STAS: store registers to a cluster block's shared memory; a pair has the address and the mbarrier."""
+    """STAS: store registers to a cluster block's shared memory; a register pair has the address and the mbarrier."""
     count = {"64": 2, "128": 4}.get(words.first(("64", "128")), 1)
     place = a[0]
     if not isinstance(place, asm.AddressOperand) or place.base is None or place.offset or place.uniform:

@@ -214,7 +214,7 @@ def _partial_copy(e: Emitter, sources: list[PtxOperand], size: int, held: PtxOpe
 
 
 def arrive_after_copies(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
-    """ARRIVES.LDGSTSBAR: arrive at an mbarrier when the thread's copies are complete; .ARVCNT is .noinc."""
+    """ARRIVES.LDGSTSBAR: arrive at an mbarrier when the thread's copies are complete; .ARVCNT means .noinc."""
     name = f"cp.async.mbarrier.arrive{'.noinc' if 'ARVCNT' in words else ''}.shared.b64"
     e.emit(name, [], [e.shared_address(a[0])])
 

@@ -24,7 +24,7 @@ class Words:
         return word in self.all
 
     def first(self, words: tuple[str, ...], default: str = "") -> str:
-        """Return the first modifier that is one of `words`."""
+        """Return the first modifier that is one of `words`, or `default`."""
         return next((word for word in self.all if word in words), default)
 
     def chosen(self, words: tuple[str, ...]) -> list[str]:
@@ -47,7 +47,7 @@ def row(opcodes: str, modifiers: str, emit: Emit, source: str = H200) -> list[Sa
 
 
 def is_true(operand: Operand) -> bool:
-    """Return True for PT and UPT."""
+    """Return True for the constant predicates PT and UPT."""
     return getattr(operand, "file", "") in {"P", "UP"} and operand.is_constant and not operand.invert  # type: ignore[union-attr]
 
 

@@ -1,7 +1,7 @@
 """The data of the explorer page: the tables as one JSON object without repetitions.
 
-Instructions share operands, operands share layouts, and all of them share texts. So each is listed once and referred to
-by its index. A layout is written as the moves of each bit, which the page joins by xor. Formulas are text.
+Instructions share operands, operands share layouts, and all of them share strings. So each is listed once and referred
+to by its index. A layout lists the move of each bit; the page combines the moves by xor. Formulas are strings.
 `warpfrag.plans` plans the relayouts between all pairs of fragments; the page computes which elements change lanes.
 """
 
@@ -67,7 +67,7 @@ class RelayoutWriter:
         }
 
     def _relayouts(self, source: Operand) -> Iterator[list[Any]]:
-        """Yield the index and the plan of each fragment with the same extents, then plans that permute a coordinate."""
+        """Yield each fragment with the same extents: its index, its plan, and the plans that permute a coordinate."""
         for place, target in enumerate(every_fragment()):
             pair = tiled_alike(source, target) if source.threads == target.threads else None
             if pair is None:
@@ -152,7 +152,7 @@ class PageWriter:
         return self.operands.index(operand.spec)
 
     def _evidence(self, instruction: Instruction) -> int:
-        """Return the evidence for the arithmetic of an instruction on each architecture that has it."""
+        """Return the index of the evidence for an instruction's arithmetic on each architecture that has it."""
         able = {targets()[target].arch for target in instruction.targets}
         known = [(arch, instruction.evidence(arch)) for arch in architectures() if arch in able]
         return self.evidence_sets.index(tuple((arch, self.evidence.index(evidence)) for arch, evidence in known))
@@ -209,7 +209,7 @@ def _layout(layout: Layout) -> dict[str, Any]:
 
 
 def _of_any_width(text: str) -> str:
-    """Replace n in the names of the widest instruction by {n}."""
+    """Replace the width in the names of the widest instruction with {n}."""
     return text.replace(f"m64n{WIDEST}k", "m64n{n}k").replace(f"64x{WIDEST}x", "64x{n}x")
 
 

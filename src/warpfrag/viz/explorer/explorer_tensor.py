@@ -110,7 +110,7 @@ def tensor_products(shared: SharedLists) -> dict[str, Any]:
 
 
 def _in_order(forms: list[TensorForm]) -> tuple[str, ...]:
-    """Sort the types: f32 accumulators come first."""
+    """Return the distinct types of the forms, with f32 accumulators first."""
     return tuple(sorted(dict.fromkeys(map(types_of, forms)), key=lambda types: not types.startswith("f32")))
 
 

@@ -37,7 +37,7 @@ EXPORT = re.compile(r"^export (?=(?:async )?(?:function|const|let|class)\b)", re
 def build_page(url: str = "") -> str:
     """Return the whole explorer as reproducible HTML; `url` is the address where it is hosted."""
     if url and not re.fullmatch(r"https?://[^\s\"'<>]+", url):
-        raise InvalidOperand(f"expected url to be an address such as https://example.org/explorer/, got {quote(url)}")
+        raise InvalidOperand(f"url: expected an address such as https://example.org/explorer/, got {quote(url)}")
     styles = [path.read_text(encoding="utf-8") for path in sorted(PAGE.glob("*.css"))]
     script = join_modules({path.name: path.read_text(encoding="utf-8") for path in sorted(PAGE.glob("*.js"))})
     # "</" in the data could end the script element early.
@@ -97,7 +97,7 @@ def _cell(name: str, count: int, largest: int) -> str:
 
 
 def fill_template(template: Path, *, style: str, script: str = "", **parts: str) -> str:
-    """Return a page: a template with placeholders such as {{style}} replaced by texts."""
+    """Return a page: a template with its placeholders, such as {{style}}, filled in."""
     texts = {**parts, "style": style, "script": script, "policy": content_policy(script, style)}
     return PLACEHOLDER.sub(lambda placeholder: texts[placeholder[1]], template.read_text(encoding="utf-8"))
 
@@ -132,7 +132,7 @@ def _rules(palette: Palette) -> str:
 
 
 def join_modules(files: Mapping[str, str]) -> str:
-    """Join JavaScript modules, given by file name, each after those that it imports."""
+    """Join JavaScript modules, given by file name, each after the modules that it imports."""
     imports = {name: {file for _, file in IMPORT.findall(text)} for name, text in files.items()}
     order = TopologicalSorter(imports).static_order()
     return "\n".join(f"// {name}\n{EXPORT.sub('', IMPORT.sub('', files[name])).strip()}\n" for name in order)
