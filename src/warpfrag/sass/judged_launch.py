@@ -1,17 +1,21 @@
 """Decide whether a machine-code result is exact: compared spellings, fixed order, written values.
 
-The judge runs in the interpreter; for a short launch, its run is the launch itself. A longer launch runs again without
-the judge, and reports that its order was not judged.
+A short launch runs once, in the interpreter with the judge (`order_judge`). A longer one runs in compiled code that may
+prove the order (`order_screen`); a proof that no loaded value can affect is kept for launches with the same arguments.
+If the proof fails, the interpreter may judge for about a second more. Otherwise the order was not judged.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Hashable, Mapping
 from dataclasses import replace
+from math import inf
+from time import thread_time
 from weakref import WeakKeyDictionary
 
 import numpy as np
 
+from warpfrag.layout.coordinates import LANES
 from warpfrag.machine.interpreter.device_memory import DeviceMemory
 from warpfrag.machine.interpreter.kernel_findings import BATCH_THREADS
 from warpfrag.machine.interpreter.warp_state import LaunchConfig
@@ -19,18 +23,22 @@ from warpfrag.machine.ir.actions import MemoryBarrier
 from warpfrag.machine.ir.program import Program, SourceLine
 from warpfrag.machine.jit import loops as native_loops
 from warpfrag.machine.jit.engine import CompiledProgram
-from warpfrag.machine.jit.screening import LaunchScreen, ProgramScreen
 from warpfrag.machine.launch.grid import Judgement, Progress, Waves, Work
 from warpfrag.sass.cas_loops import CasLoop, cas_loops
 from warpfrag.sass.compared_spellings import is_compared
 from warpfrag.sass.order_judge import JUDGED, LaunchJudge
+from warpfrag.sass.order_screen import MachineLaunchScreen, MachineScreen
+from warpfrag.sass.unassigned_registers import unassigned_registers
 from warpfrag.sass.uncertain_values import values_of
 
 MAX_MARKS = 32  # maximum number of registers that may be read unassigned; tracking more takes too long
-FEW_STEPS = 2000
+FEW_STEPS = 3000
 """The number of instructions per batch after which compiled code is tried, which decides less but is fast."""
 MAX_STEPS = 30_000
-"""The number of instructions per batch after which the judge gives up: a few seconds."""
+"""The number of instructions per batch after which the judge gives up."""
+MAX_SECONDS = 1.0
+"""The processor time after which the judge gives up on a launch that compiled code could not prove."""
+MAX_PROOFS = 256  # proofs that are kept for a program
 NOT_JUDGED = "the launch is too long to judge the order of its accesses; try a smaller grid"
 
 
@@ -43,7 +51,14 @@ def judge(
     progress: Progress | None,
 ) -> Judgement:
     """Run a launch under the judge; if the judge gives up, restore the initial memory."""
-    blocks = max(1, BATCH_THREADS // config.threads)
+    if program in SCREENS and launch_key(config, memory) in SCREENS[program].proofs:
+        return Judgement()
+    blocks = max(1, BATCH_THREADS // (config.warps * LANES))
+    few = (
+        waves
+        if config.is_cooperative
+        else Waves(waves.grid, min(waves.at_once * waves.per_cluster, blocks), waves.seed, waves.cluster)
+    )
     before = [(buffer, buffer.copy()) for buffer in memory.writable_buffers()]
 
     def restore() -> None:
@@ -51,18 +66,19 @@ def judge(
             buffer[...] = data
         memory.tags.forget()
 
-    def run(limit: int, uncertain_loops: Collection[CasLoop] = ()) -> tuple[LaunchJudge, Work]:
+    def run(limit: int, deadline: float, uncertain_loops: Collection[CasLoop] = ()) -> tuple[LaunchJudge, Work]:
         checks = LaunchJudge(sources, loops, values.decisive, uncertain_loops)
-        checks.stops = lambda steps: steps > limit
-        work = Work(program, config, memory.fork(), None, checks).run_waves(waves.again(), 1, progress)
+        checks.stops = lambda steps: steps > limit or thread_time() > deadline
+        work = Work(program, config, memory.fork(), None, checks).run_waves(few.again(), 1, progress)
         if work.failure is None and (checks.is_stopped or (checks.contended and not uncertain_loops)):
             restore()
-            return (checks, work) if checks.is_stopped else run(limit, checks.contended)
+            return (checks, work) if checks.is_stopped else run(limit, deadline, checks.contended)
         return checks, work
 
     values, loops = values_of(program), cas_loops(program)
     steps = -(-waves.total // blocks) * len(program.instructions)  # without loops
-    checks, work = run(FEW_STEPS) if steps <= FEW_STEPS else (None, None)
+    is_short = steps <= FEW_STEPS and program not in SCREENS
+    checks, work = run(FEW_STEPS, inf) if is_short else (None, None)
     if checks is None or work is None or (checks.is_stopped and work.failure is None):
         judged = screened(program, config, memory, waves, progress)
         if judged is not None:
@@ -70,7 +86,7 @@ def judge(
         restore()
         if steps > 2 * MAX_STEPS:
             return Judgement(None, (NOT_JUDGED,))
-        checks, work = run(MAX_STEPS)
+        checks, work = run(MAX_STEPS, thread_time() + MAX_SECONDS)
     if checks.is_stopped and work.failure is None:
         return Judgement(None, (NOT_JUDGED,))
     work.checks = None  # the judge's findings are reasons, not findings of a check
@@ -87,7 +103,7 @@ def judge(
     return Judgement(work, (*checks.reasons, *uncertain))
 
 
-SCREENS: WeakKeyDictionary[Program, ProgramScreen] = WeakKeyDictionary()
+SCREENS: WeakKeyDictionary[Program, MachineScreen] = WeakKeyDictionary()
 
 
 def screened(
@@ -97,7 +113,7 @@ def screened(
     if not native_loops.is_available() or values_of(program).uncertain:
         return None
     if program not in SCREENS:
-        SCREENS[program] = ProgramScreen(CompiledProgram(replace(program, follows_unassigned=True)))
+        SCREENS[program] = MachineScreen(CompiledProgram(replace(program, find_unassigned=unassigned_registers)))
     screen = SCREENS[program]
     compiled = screen.compiled
     if not screen.is_possible(config, memory, JUDGED) or len(compiled.layout.marks) > MAX_MARKS:
@@ -105,11 +121,22 @@ def screened(
     compiled.prepare()
     if not screen.is_decided(JUDGED):
         return None
-    launch = LaunchScreen(screen, memory, JUDGED)
+    launch = MachineLaunchScreen(screen, memory, JUDGED)
     work = Work(compiled.program, config, memory.fork(), compiled, screen=launch)
     work.run_waves(waves.again(), 1, progress)
-    is_late = work.failure is not None and config.is_late  # its error names the line
-    return Judgement(work, ()) if is_late or not (work.failure or work.divergent or launch.is_uncertain) else None
+    if work.failure is not None and config.is_late:  # its error names the line
+        return Judgement(work, ())
+    if work.failure or work.divergent or launch.is_uncertain:
+        return None
+    if screen.has_fixed_accesses and not launch.is_by_value and len(screen.proofs) < MAX_PROOFS:
+        screen.proofs.add(launch_key(config, memory))
+    return Judgement(work, ())
+
+
+def launch_key(config: LaunchConfig, memory: DeviceMemory) -> Hashable:
+    """Return everything that affects the accesses of a launch whose accesses are fixed."""
+    allocations = tuple((item.start, item.end, item.writable, item.is_unwritten) for item in memory.allocations)
+    return replace(config, deadline=inf), memory.parameters.tobytes(), allocations
 
 
 def is_mbarrier(program: Program, at: int) -> bool:

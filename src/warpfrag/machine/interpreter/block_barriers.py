@@ -35,9 +35,8 @@ class LivelockDetector:
         self.state = state
         x, y, z = state.launch.grid
         self.is_judged = len(state.blocks) == x * y * z and bool(state.program.polling)
-        self.polled = np.full(
-            state.waiting.shape, NOWHERE, np.int64
-        )  # the block of instructions in which a lane last read memory
+        # the block of instructions in which a lane last read memory
+        self.polled = np.full(state.waiting.shape, NOWHERE, np.int64)
         self.level = 0  # the number of time-slice quanta that all lanes had at the last check
         self.progress, self.looks = 0, 0  # checks since memory last changed
         self.seen = b""  # the state at the most recent check whose number is a power of two

@@ -14,7 +14,7 @@ from functools import lru_cache
 from typing import NamedTuple, TypeAlias
 
 from warpfrag.isa.qualifiers import Form
-from warpfrag.machine.ir.actions import Branch, DirectCall, IndirectCall, MatrixOp, Move, Return
+from warpfrag.machine.ir.actions import Branch, DirectCall, IndirectCall, Jump, MatrixOp, Move, Return
 from warpfrag.machine.ir.program import (
     DecodedInstruction,
     Immediate,
@@ -98,6 +98,7 @@ class WarpProducts:
     written: RegisterTable = field(default_factory=dict)  # 0 and the line of the last write
     group: int = 1
     has_fence: bool = False
+    follows_moves: bool = True  # False for machine code: a copy is an access
 
     def run(self, inst: DecodedInstruction) -> list[RegisterProblem]:
         """Update the state with an instruction and return the instruction's mistakes."""
@@ -113,7 +114,7 @@ class WarpProducts:
             self.targets, self.sources = (
                 {index: row for index, row in table.items() if row[0] >= last} for table in (self.targets, self.sources)
             )
-        elif not (isinstance(inst.action, Move) and self.move(inst)):
+        elif not (isinstance(inst.action, Move) and self.follows_moves and self.move(inst)):
             return self.access(inst)
         return []
 
@@ -170,7 +171,7 @@ class WarpProducts:
                 for index, (number, line) in own.items():
                     row = int(number >= state.group), line
                     table[index] = max(row, table.get(index, row))
-        return WarpProducts(*tables, 1, self.has_fence and other.has_fence)
+        return WarpProducts(*tables, 1, self.has_fence and other.has_fence, self.follows_moves)
 
 
 def name_of(inst: DecodedInstruction, index: int) -> str:
@@ -190,13 +191,13 @@ def touching(program: Program) -> set[int]:
 
 
 def are_registers_ready(program: Program) -> bool:
-    """Return True if no path uses a register of a wgmma too early; calls and machine code are not followed."""
+    """Return True if no path uses a register of a wgmma too early; calls are not followed."""
     instructions, touched = program.instructions, touching(program)
     if not any(map(is_wgmma, instructions)):
         return True
-    if program.is_machine_code or any(isinstance(inst.action, DirectCall | IndirectCall) for inst in instructions):
+    if any(isinstance(inst.action, DirectCall | IndirectCall | Jump) for inst in instructions):
         return False
-    before, queue = {0: WarpProducts()}, [0]
+    before, queue = {0: WarpProducts(follows_moves=not program.is_machine_code)}, [0]
     while queue:
         start = queue.pop()
         state, end = before[start].joined(before[start]), program.ends[start]

@@ -11,7 +11,7 @@ from __future__ import annotations
 import linecache
 import re
 import struct
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import IntFlag
 from functools import cached_property
@@ -231,6 +231,13 @@ class DecodedInstruction:
         return (*self.sources, *bases, *arguments, *(() if self.guard is None else (self.guard,)))
 
 
+class MarkedRegisters(NamedTuple):
+    """For each instruction, the registers that may be unassigned when it reads or writes them."""
+
+    reads: tuple[frozenset[int], ...]
+    writes: tuple[frozenset[int], ...]
+
+
 @dataclass(frozen=True)
 class Parameter:
     """An entry parameter: its offset and size in the parameter bytes."""
@@ -275,7 +282,7 @@ class Program:
     variables: dict[str, ModuleVariable] = field(default_factory=dict)
     leaders: set[int] = field(default_factory=set)
     assigns_registers: bool = True  # False for machine code, which may read unassigned registers without using them
-    follows_unassigned: bool = False  # compiled machine code marks registers that may be read unassigned
+    find_unassigned: Callable[[Program], MarkedRegisters | None] | None = None  # set if compiled code is to mark them
     has_absolute_ranks: bool = False  # True if shared addresses contain the block's rank instead of a distance
     spellings: dict[int, str] = field(default_factory=dict)  # spellings of machine code by address, for evidence
 

@@ -12,92 +12,15 @@
 
    A thread's tag has its lane and its warp in the low bits, the interval between barriers from INTERVAL_BIT on, and its
    block from BLOCK_BIT on. The tags of a cp.async, which writes, and of a wgmma, which reads, are negative. They have the
-   group from COPY_THREAD_BITS on and, below it, the thread that copies or one bit per warpgroup that reads. */
+   group from COPY_THREAD_BITS on and, below it, the thread that copies or one bit per warpgroup that reads.
 
-#include <string.h>
+   If a launch has clocks (`order_clocks.h`), tags have the time instead of the interval, and clocks order accesses. A
+   copy's tag then has the phase of its mbarrier from COPY_THREAD_BITS on and, below it, the number of the mbarrier; a
+   cell in shared memory that several warps read has the last time from READ_TIME_BIT on and, below it, the warps. */
 
-#include "machine/jit/context.h"
+#include "machine/jit/access_tags.h"
+#include "machine/jit/order_clocks.h"
 #include "tensorcore/kernels/arguments.h"
-
-/* Tags. SEVERAL: several threads of the block read, or wrote the same bytes, in one interval. BY_COPY: an asynchronous
-   access. EVERYBODY: threads of several blocks, or copies, have read. */
-#define INTERVAL_BIT 10
-#define BLOCK_BIT 37
-#define COPY_THREAD_BITS 20
-#define WARPGROUPS 8 /* at most in a block */
-#define WARPGROUP_THREADS 128
-#define SEVERAL (INT64_C(1) << 62)
-#define BY_COPY INT64_MIN
-#define EVERYBODY (-1)
-
-/* An access of one lane; `items` and `unit` are 0 if the stored data is unknown. */
-typedef struct {
-    launch_context *context;
-    int64_t row, lane, offset, buffer, size;
-    bool is_store;
-    const uint8_t *items; /* the lane's first element; the next is LANES * unit bytes away */
-    int64_t unit;
-} lane_access;
-
-INLINED const allocation *allocation_of(const lane_access *access)
-{
-    return (const allocation *)(intptr_t)access->buffer;
-}
-
-/* Return the marks of a buffer, or 0 if it has none. */
-static uint8_t *marks_of(const lane_access *access)
-{
-    const screen_state *state = access->context->screen_state;
-    if (access->buffer == SHARED_BUFFER)
-        return state->shared_marks;
-    if (access->buffer == LOCAL_BUFFER)
-        return state->local_marks;
-    return state->global_marks ? state->global_marks[allocation_of(access) - access->context->allocations] : 0;
-}
-
-/* Return the cells of a buffer, or 0 if its accesses are not tracked. */
-static access_cell *cells_of(const lane_access *access)
-{
-    const screen_state *state = access->context->screen_state;
-    if (access->buffer == SHARED_BUFFER)
-        return state->shared_accesses;
-    if (access->buffer == LOCAL_BUFFER || !state->global_accesses)
-        return 0;
-    return state->global_accesses[allocation_of(access) - access->context->allocations];
-}
-
-static int64_t first_cell(const lane_access *access)
-{
-    return access->offset >> access->context->screen_state->cell_shift;
-}
-
-static int64_t last_cell(const lane_access *access)
-{
-    return (access->offset + access->size - 1) >> access->context->screen_state->cell_shift;
-}
-
-/* Return the tag of accesses in a warp's current interval. */
-static int64_t tag_of(const launch_context *context, int64_t row, int64_t lane)
-{
-    return (int64_t)((context->writers[row] & ~(uint64_t)WORD_BYTES) << 1) | lane;
-}
-
-/* Mark the bytes that a lane stores; return true if it loads an unmarked byte. */
-static bool follow_marks(uint8_t *marks, int64_t size, bool is_store)
-{
-    bool is_wrong = false;
-    for (; size > 0; marks += 8, size -= 8) {
-        uint64_t bits = size >= 8 ? ~UINT64_C(0) : (UINT64_C(1) << 8 * size) - 1, word;
-        memcpy(&word, marks, 8);
-        if (is_store) {
-            word |= bits;
-            memcpy(marks, &word, 8);
-        } else {
-            is_wrong |= (word & bits) != bits;
-        }
-    }
-    return is_wrong;
-}
 
 /* Return true if nothing orders a thread's access after a group of another thread, or of its own. */
 static bool is_group_pending(const thread_groups *groups, int64_t group, int64_t owner, int64_t thread, int64_t mine)
@@ -106,11 +29,6 @@ static bool is_group_pending(const thread_groups *groups, int64_t group, int64_t
     if (owner != thread && groups[owner].done_interval == mine >> INTERVAL_BIT)
         done = groups[owner].groups_done_before;
     return group >= done;
-}
-
-INLINED int64_t group_of(int64_t tag)
-{
-    return (tag ^ BY_COPY) >> COPY_THREAD_BITS;
 }
 
 /* Return true if nothing orders a thread's access after a cp.async. */
@@ -182,53 +100,210 @@ INLINED bool is_read_unordered(const launch_context *context, int64_t read, int6
     return read != 0 && read != mine && are_concurrent(read, mine);
 }
 
-/* Return the read tag of a cell after a thread has read it. */
-static int64_t read_tag(const launch_context *context, int64_t read, int64_t thread, int64_t mine)
+/* Return the read tag of a cell after a thread has read it, unless it is negative. */
+INLINED int64_t plain_read_tag(int64_t read, int64_t mine)
 {
     int64_t difference = (read & ~SEVERAL) ^ mine;
-    if (read == EVERYBODY || read == mine)
-        return read;
-    if (read == 0)
+    if (read == 0 || read == mine)
         return mine;
-    if (read < 0)
-        return is_product_pending(context, read, thread, mine) ? EVERYBODY : mine;
     if (difference >> BLOCK_BIT != 0)
         return EVERYBODY;
     return difference >> INTERVAL_BIT != 0 ? mine : read | SEVERAL;
 }
 
+/* Return the read tag of a cell after a thread has read it. */
+static int64_t read_tag(const launch_context *context, int64_t read, int64_t thread, int64_t mine)
+{
+    if (read >= 0 || read == EVERYBODY)
+        return read < 0 ? read : plain_read_tag(read, mine);
+    return is_product_pending(context, read, thread, mine) ? EVERYBODY : mine;
+}
+
+/* --- clocks */
+
+INLINED int64_t warp_of(int64_t tag)
+{
+    return tag / LANES & (LANES - 1);
+}
+
+/* Return true if the access of a tag is ordered before a warp: it is the warp's own, or the warp knows it. */
+static bool is_known(const launch_context *context, int64_t tag, int64_t row)
+{
+    int64_t mine = tag_of(context, row, 0);
+    if ((tag ^ mine) >> BLOCK_BIT != 0)
+        return false;
+    return warp_of(tag) == warp_of(mine) || clocks_of(context, row)[warp_of(tag)] >= (tag >> INTERVAL_BIT & TIME_MASK);
+}
+
+/* Return true if the reads of a positive tag are ordered before a warp. */
+static bool are_reads_known(const launch_context *context, int64_t read, int64_t row)
+{
+    if (!(read & SEVERAL))
+        return is_known(context, read, row);
+    for (int64_t warp = 0; warp < LANES; warp++)
+        if (read >> warp & 1 && warp != row % context->block_warps
+            && clocks_of(context, row)[warp] < (read >> READ_TIME_BIT & TIME_MASK))
+            return false;
+    return true;
+}
+
+/* Return true if a warp does not know that the wgmma that read a cell are complete. */
+static bool is_wgmma_unknown(const launch_context *context, int64_t read, int64_t row)
+{
+    for (int64_t warp = 0; warp < LANES; warp++)
+        if (read >> warp / (WARPGROUP_THREADS / LANES) & 1
+            && clocks_of(context, row)[PRODUCT_CLOCKS + warp] <= group_of(read))
+            return true;
+    return false;
+}
+
+/* Return true if the reads of a cell, by threads, wgmma and copies, are ordered before a warp. */
+static bool is_read_known(const launch_context *context, int64_t read, int64_t row)
+{
+    if (read < 0)
+        return read != EVERYBODY && !is_wgmma_unknown(context, read, row);
+    return read == 0 || are_reads_known(context, read, row);
+}
+
+/* Return true if the last write of a cell is ordered before a warp; `by_copy`: before its asynchronous accesses. */
+static bool is_write_known(const launch_context *context, int64_t written, int64_t row, bool by_copy)
+{
+    if (written < 0)
+        return written != EVERYBODY
+            && clocks_of(context, row)[MBARRIER_CLOCKS + (written & (LANES - 1))] > group_of(written);
+    if (written == 0)
+        return true;
+    int64_t warp = warp_of(written), time = written >> INTERVAL_BIT & TIME_MASK;
+    if (by_copy && clocks_of(context, row)[FENCED_CLOCKS + warp] < time
+        && context->screen_state->fenced[row * LANES + warp] < time)
+        return false;
+    return is_known(context, written, row);
+}
+
+/* Return the read tag of a cell after a thread has read it. */
+static int64_t clocked_read_tag(const launch_context *context, int64_t read, int64_t row, int64_t mine, bool is_shared)
+{
+    if (read == EVERYBODY)
+        return read;
+    if (is_read_known(context, read, row))
+        return mine;
+    if (read < 0 || !is_shared)
+        return EVERYBODY;
+    int64_t warps = read & SEVERAL ? read & UINT32_MAX : INT64_C(1) << warp_of(read);
+    return SEVERAL | context->screen_state->now << READ_TIME_BIT | warps | INT64_C(1) << warp_of(mine);
+}
+
+/* Return true if a lane's access to a cell is uncertain; tag a cell that it reads. */
+static bool check_clocked(const lane_access *access, access_cell *cell)
+{
+    const launch_context *context = access->context;
+    bool is_wrong = !is_write_known(context, cell->written, access->row, false);
+    if (access->is_store)
+        return is_wrong || !is_read_known(context, cell->read, access->row);
+    int64_t mine = access->tag | access->lane;
+    cell->read = clocked_read_tag(context, cell->read, access->row, mine, access->buffer == SHARED_BUFFER);
+    return is_wrong;
+}
+
+/* Return true if a read by wgmma is uncertain for one of the four warps of the warpgroup; tag the cell. */
+static bool check_clocked_product(const lane_access *access, access_cell *cell, int64_t index, int64_t group)
+{
+    bool is_wrong = false, is_read_first = true;
+    int64_t read = cell->read, readers = INT64_C(1) << index;
+    for (int64_t row = access->row; row < access->row + WARPGROUP_THREADS / LANES; row++) {
+        is_wrong |= !is_write_known(access->context, cell->written, row, true);
+        is_read_first &= is_read_known(access->context, read, row);
+    }
+    if (read < 0 && read != EVERYBODY) {
+        readers |= read & ((INT64_C(1) << WARPGROUPS) - 1);
+        group = group_of(read) > group ? group_of(read) : group;
+        is_read_first = true;
+    }
+    cell->read = is_read_first ? BY_COPY | group << COPY_THREAD_BITS | readers : EVERYBODY;
+    return is_wrong;
+}
+
+/* Return true if an access of a bulk copy is uncertain; `tag` is the tag of the bytes that it writes. */
+static bool check_transfer(const lane_access *access, int64_t tag)
+{
+    access_cell *cells = access->cells;
+    bool is_wrong = access->marks && follow_marks(access->marks + access->offset, access->size, access->is_store);
+    for (int64_t at = first_cell(access), last = last_cell(access); cells && at <= last; at++) {
+        is_wrong |= !is_write_known(access->context, cells[at].written, access->row, true);
+        if (access->is_store)
+            is_wrong |= !is_read_known(access->context, cells[at].read, access->row);
+        cells[at].written = access->is_store ? tag : cells[at].written;
+        cells[at].read = access->is_store ? 0 : EVERYBODY;
+    }
+    return is_wrong;
+}
+
+/* Record a fence.proxy.async of a whole warp. */
+static void fence_clocks(launch_context *context, int64_t row)
+{
+    screen_state *state = context->screen_state;
+    int64_t *own = clocks_of(context, row), warp = row % context->block_warps;
+    own[warp] = own[FENCED_CLOCKS + warp] = state->now++;
+    memcpy(state->fenced + row * LANES, own, LANES * sizeof *own);
+}
+
 /* Return true if a store does not change the bytes in memory. */
 static bool stores_the_same(const lane_access *access)
 {
+    access->context->screen_state->is_by_value = 1;
     const uint8_t *data
         = access->buffer == SHARED_BUFFER ? access->context->shared : allocation_of(access)->data;
     return are_equal(
         access->items, LANES * access->unit, data + access->offset, access->unit, access->size, access->unit);
 }
 
-/* Return true if a lane's access is uncertain given earlier accesses; tag the cells that it reads. */
-static bool check_lane(const lane_access *access)
+/* Return true if an access of a tag was before a thread's in its block, and in an earlier interval or its own. */
+INLINED bool is_earlier(int64_t tag, int64_t mine)
 {
-    uint8_t *marks = marks_of(access);
-    access_cell *cells = cells_of(access);
-    bool is_wrong = marks && follow_marks(marks + access->offset, access->size, access->is_store);
-    if (!cells)
+    uint64_t difference = (uint64_t)((tag & ~SEVERAL) ^ mine);
+    return tag == mine || (difference >> BLOCK_BIT == 0 && difference >> INTERVAL_BIT != 0);
+}
+
+/* Return true if a lane's access to a cell is uncertain; tag a cell that it reads. */
+static bool check_cell(const lane_access *access, access_cell *cell)
+{
+    int64_t mine = access->tag | access->lane, thread = access->row * LANES + access->lane, written = cell->written;
+    bool is_wrong = false;
+    if (written < 0) {
+        is_wrong = is_copy_pending(access->context->screen_state->copies, written, thread, mine);
+    } else if (is_unordered(written, mine)) {
+        bool is_own_block = ((written & ~SEVERAL) ^ mine) >> BLOCK_BIT == 0;
+        is_wrong = !(access->is_store && access->unit && is_own_block && stores_the_same(access));
+    }
+    if (access->is_store)
+        return is_wrong || is_read_unordered(access->context, cell->read, thread, mine);
+    cell->read = read_tag(access->context, cell->read, thread, mine);
+    return is_wrong;
+}
+
+/* Return true if a lane's access is uncertain given earlier accesses; tag the cells that it reads. */
+INLINED bool check_lane(const lane_access *access)
+{
+    bool is_wrong = access->marks && follow_marks(access->marks + access->offset, access->size, access->is_store);
+    if (!access->cells)
         return is_wrong;
-    const thread_groups *copies = access->context->screen_state->copies;
-    int64_t mine = tag_of(access->context, access->row, access->lane), thread = access->row * LANES + access->lane;
-    for (int64_t at = first_cell(access), last = last_cell(access); at <= last; at++) {
-        access_cell *cell = &cells[at];
-        int64_t written = cell->written;
-        if (written < 0) {
-            is_wrong |= is_copy_pending(copies, written, thread, mine);
-        } else if (is_unordered(written, mine)) {
-            bool is_own_block = ((written & ~SEVERAL) ^ mine) >> BLOCK_BIT == 0;
-            is_wrong |= !(access->is_store && access->unit && is_own_block && stores_the_same(access));
-        }
-        if (access->is_store)
-            is_wrong |= is_read_unordered(access->context, cell->read, thread, mine);
-        else
-            cell->read = read_tag(access->context, cell->read, thread, mine);
+    bool has_clocks = access->context->screen_state->clocks != 0;
+    int64_t mine = access->tag | access->lane;
+    access_cell *cell = access->cells + first_cell(access), *last = access->cells + last_cell(access);
+    if (has_clocks) {
+        for (; cell <= last; cell++)
+            is_wrong |= check_clocked(access, cell);
+        return is_wrong;
+    }
+    for (; cell <= last; cell++) {
+        int64_t read = cell->read;
+        bool is_after_write = cell->written == 0 || is_earlier(cell->written, mine);
+        if (!is_after_write || (read < 0 && (read != EVERYBODY || access->is_store)))
+            is_wrong |= check_cell(access, cell);
+        else if (access->is_store)
+            is_wrong |= read != 0 && !is_earlier(read, mine);
+        else if (read >= 0)
+            cell->read = plain_read_tag(read, mine);
     }
     return is_wrong;
 }
@@ -240,15 +315,18 @@ static bool check_product(const lane_access *access)
 {
     const launch_context *context = access->context;
     const screen_state *state = context->screen_state;
-    uint8_t *marks = marks_of(access);
-    access_cell *cells = cells_of(access);
-    bool is_wrong = marks && follow_marks(marks + access->offset, access->size, false);
+    access_cell *cells = access->cells;
+    bool is_wrong = access->marks && follow_marks(access->marks + access->offset, access->size, false);
     if (!cells)
         return is_wrong;
-    int64_t mine = tag_of(context, access->row, access->lane), thread = access->row * LANES + access->lane;
+    int64_t mine = access->tag | access->lane, thread = access->row * LANES + access->lane;
     int64_t index = (thread - first_thread(context, thread)) / WARPGROUP_THREADS, group = state->products[thread].groups;
     for (int64_t at = first_cell(access), last = last_cell(access); at <= last; at++) {
         int64_t written = cells[at].written, read = cells[at].read;
+        if (state->clocks) {
+            is_wrong |= check_clocked_product(access, &cells[at], index, group);
+            continue;
+        }
         if (written < 0)
             is_wrong |= is_copy_pending(state->copies, written, thread, mine);
         else if (written > 0)
@@ -268,25 +346,26 @@ static bool check_product(const lane_access *access)
 
 /* Tag the cells that a lane stores; return true if an earlier lane of the instruction stores different bytes there.
    `mask` has the lanes of the instruction, `places` their addresses. */
-static bool note_lane(const lane_access *access, int64_t mask, const int64_t *places)
+INLINED bool note_lane(const lane_access *access, int64_t mask, const int64_t *places)
 {
-    access_cell *cells = cells_of(access);
+    access_cell *cells = access->cells;
     if (!cells)
         return false;
     bool is_wrong = false;
-    int64_t mine = tag_of(access->context, access->row, access->lane), unit = access->unit;
+    int64_t mine = access->tag | access->lane, unit = access->unit;
     for (int64_t at = first_cell(access), last = last_cell(access); at <= last; at++) {
-        int64_t written = cells[at].written;
-        if (!is_unordered(written, mine)) {
+        int64_t written = cells[at].written, earlier = written & (LANES - 1);
+        bool is_clocked = access->context->screen_state->clocks != 0, is_own = (written ^ mine) >> 5 == 0;
+        if (is_clocked ? !is_own : !is_unordered(written, mine)) {
             cells[at].written = mine;
             continue;
         }
-        int64_t earlier = written & (LANES - 1);
         if (mask >> earlier & 1 && places[earlier] == places[access->lane]) {
             const uint8_t *items = access->items + (earlier - access->lane) * unit;
+            access->context->screen_state->is_by_value = 1;
             is_wrong |= !unit || !are_equal(access->items, LANES * unit, items, LANES * unit, access->size, unit);
         }
-        cells[at].written = written | SEVERAL;
+        cells[at].written = is_clocked ? mine : written | SEVERAL;
     }
     return is_wrong;
 }
@@ -299,13 +378,13 @@ static void note_unfenced(const lane_access *access)
         return;
     fences += access->row * LANES + access->lane;
     if (!fences->unfenced)
-        fences->unfenced = tag_of(access->context, access->row, access->lane) >> INTERVAL_BIT;
+        fences->unfenced = (access->tag | access->lane) >> INTERVAL_BIT;
 }
 
 /* Record that a thread's cp.async reads or writes cells: until the thread waits for it, or forever. */
 static void note_copy(const lane_access *access)
 {
-    access_cell *cells = cells_of(access);
+    access_cell *cells = access->cells;
     if (!cells)
         return;
     int64_t thread = access->row * LANES + access->lane;
@@ -322,6 +401,11 @@ static void note_copy(const lane_access *access)
 static void follow_fence(launch_context *context, int64_t row, int64_t mask)
 {
     int64_t interval = tag_of(context, row, 0) >> INTERVAL_BIT;
+    if (context->screen_state->clocks) {
+        if ((uint32_t)mask == ALL_LANES)
+            fence_clocks(context, row);
+        return;
+    }
     for (int lane = 0; lane < LANES; lane++) {
         thread_fences *own = &context->screen_state->fences[row * LANES + lane];
         if (!(mask >> lane & 1))
@@ -354,6 +438,8 @@ static void follow_groups(
             }
             own->groups_done = own->groups - left;
         }
+        if (context->screen_state->clocks && groups == context->screen_state->products)
+            clocks_of(context, row)[PRODUCT_CLOCKS + row % context->block_warps] = own->groups_done;
     }
 }
 
@@ -365,15 +451,18 @@ EXPORTED void WITH_LEVEL(screen_access, LEVEL)(
     const screen_state *state = context->screen_state;
     int64_t tracked = state->tracked_instructions ? state->tracked_instructions[inst] : NOT_TRACKED;
     if (buffer == COPY_GROUPS) {
-        thread_groups *groups = tracked == TRACKED_PRODUCT ? state->products : state->copies;
+        thread_groups *groups = tracked == TRACKED_PRODUCT ? state->products
+            : tracked == TRACKED_STORE                     ? state->bulk_groups
+                                                           : state->copies;
         if (tracked == TRACKED_FENCE)
             follow_fence(context, row, mask);
-        else if (tracked)
+        else if (tracked && groups)
             follow_groups(context, groups, row, mask, size, is_store);
         return;
     }
     bool is_wrong = false, is_copy = tracked == TRACKED_COPY;
-    lane_access access = {context, row, 0, 0, buffer, size, is_store, items, is_copy ? 0 : unit};
+    lane_access access = located(
+        (lane_access){context, row, 0, 0, buffer, size, is_store, items, is_copy ? 0 : unit, 0, 0, 0, 0});
     for (int pass = 0; pass < (is_store || is_copy ? 2 : 1); pass++)
         for (int lane = 0; lane < LANES; lane++) {
             if (!(mask >> lane & 1))
@@ -409,9 +498,9 @@ ENTRY(screen_accesses)(const struct screen_accesses_arguments *arguments)
     bool is_wrong = false;
     for (int64_t i = 0; i < arguments->threads.shape[0]; i++) {
         int64_t thread = arguments->threads.data[i];
-        const lane_access access = {
+        const lane_access access = located((lane_access){
             context, thread / LANES, thread % LANES, arguments->offsets.data[i],
-            arguments->buffer, arguments->size, arguments->is_store, 0, 0};
+            arguments->buffer, arguments->size, arguments->is_store, 0, 0, 0, 0, 0, 0});
         is_wrong |= arguments->tracked == TRACKED_PRODUCT ? check_product(&access) : check_lane(&access);
         if (arguments->is_store)
             is_wrong |= note_lane(&access, 0, 0);
@@ -419,6 +508,29 @@ ENTRY(screen_accesses)(const struct screen_accesses_arguments *arguments)
             note_copy(&access);
         else if (arguments->is_store)
             note_unfenced(&access);
+    }
+    context->suspicions |= is_wrong;
+    return 0;
+}
+
+struct screen_transfers_arguments {
+    ARRAY(1, launch_context) context;
+    ARRAY(1, const int64_t) offsets;
+    ARRAY(1, const int64_t) sizes;
+    int64_t buffer, thread, is_store, tag;
+};
+
+/* Check the accesses of a thread's bulk copy. */
+ENTRY(screen_transfers)(const struct screen_transfers_arguments *arguments)
+{
+    launch_context *context = arguments->context.data;
+    int64_t thread = arguments->thread;
+    bool is_wrong = false;
+    for (int64_t i = 0; i < arguments->offsets.shape[0]; i++) {
+        const lane_access access = located((lane_access){
+            context, thread / LANES, thread % LANES, arguments->offsets.data[i],
+            arguments->buffer, arguments->sizes.data[i], arguments->is_store, 0, 0, 0, 0, 0, 0});
+        is_wrong |= check_transfer(&access, arguments->tag);
     }
     context->suspicions |= is_wrong;
     return 0;

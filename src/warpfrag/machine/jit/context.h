@@ -46,6 +46,10 @@ typedef struct {
     thread_groups *copies, *products;
     thread_fences *fences;
     const uint8_t *tracked_instructions; /* enum tracked */
+    thread_groups *bulk_groups;              /* of bulk copies that no mbarrier counts */
+    int64_t *clocks, *fenced, now;       /* `order_clocks.h` */
+    int64_t is_split;                    /* whether lanes of a warp took different branches */
+    int64_t is_by_value;                 /* whether the result of the screen depends on stored values */
 } screen_state;
 
 typedef struct {
@@ -70,7 +74,13 @@ typedef struct {
 enum buffers { SHARED_BUFFER = 1, LOCAL_BUFFER, COPY_GROUPS };
 
 /* Instructions that start or order asynchronous accesses. */
-enum tracked { NOT_TRACKED, TRACKED_COPY, TRACKED_PRODUCT, TRACKED_FENCE };
+enum tracked { NOT_TRACKED, TRACKED_COPY, TRACKED_PRODUCT, TRACKED_FENCE, TRACKED_STORE };
+
+/* The parts of a warp's clocks: warps, fenced warps, wgmma groups by warp, mbarriers. */
+#define FENCED_CLOCKS 32
+#define PRODUCT_CLOCKS 64
+#define MBARRIER_CLOCKS 96
+#define CLOCK_WORDS 128
 
 /* A row of the instruction table. */
 typedef struct {

@@ -57,9 +57,13 @@ SHARED_ACCESSES, GLOBAL_ACCESSES, CELL_SHIFT = range(3, 6)
 """Addresses of the shared-memory access tags and of a table by allocation, and the number of offset bits in a cell."""
 COPIES, PRODUCTS, FENCES, TRACKED_INSTRUCTIONS = range(6, 10)
 """Addresses of the cp.async and wgmma groups and the proxy fences per thread, and of one byte per instruction."""
-NOT_TRACKED, TRACKED_COPY, TRACKED_PRODUCT, TRACKED_FENCE = range(4)
+# Addresses of the bulk-copy groups and of the clocks (`order_clocks.h`), the time, and two flags: lanes of a warp
+# diverged, and the result depends on stored values.
+BULK_GROUPS, CLOCKS, FENCED, NOW, IS_SPLIT, IS_BY_VALUE = range(10, 16)
+NOT_TRACKED, TRACKED_COPY, TRACKED_PRODUCT, TRACKED_FENCE, TRACKED_STORE = range(5)
 """The bytes of instructions that start or order asynchronous accesses."""
-SCREEN_WORDS = 10
+FENCED_CLOCKS, PRODUCT_CLOCKS, MBARRIER_CLOCKS, CLOCK_WORDS = range(32, 160, 32)
+SCREEN_WORDS = 16
 PADDING = 8
 """Padding bytes after a buffer's marks, which are read in whole words."""
 MAX_BLOCKS = (1 << 25) - 2

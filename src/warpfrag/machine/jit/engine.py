@@ -174,7 +174,7 @@ class CompiledProgram:
                 row[ctx.KIND], row[ctx.TARGET] = ctx.BRANCH, inst.targets[0]
                 row[ctx.GUARD] = -1 if inst.guard is None else self.layout.offsets[inst.guard.index]
                 row[ctx.NEGATED] = inst.guard is not None and inst.guard.negated
-            elif isinstance(action, actions.Barrier) and is_plain_barrier(inst):
+            elif isinstance(action, actions.Barrier) and is_plain_barrier(inst, action):
                 row[ctx.KIND] = ctx.BARRIER
             elif isinstance(action, actions.Return) and inst.guard is None and not has_calls:
                 row[ctx.KIND] = ctx.EXIT
@@ -210,17 +210,11 @@ def has_instruction(action: actions.Action, arch: str) -> bool:
         return False
 
 
-def is_plain_barrier(inst: DecodedInstruction) -> bool:
+def is_plain_barrier(inst: DecodedInstruction, action: actions.Barrier) -> bool:
     """Return True if an instruction is bar.sync for the whole block."""
-    action, number = inst.action, inst.sources[0] if len(inst.sources) == 1 else None
+    number = inst.sources[0] if len(inst.sources) == 1 else None
     is_valid = isinstance(number, Immediate) and 0 <= number.code(None) < MAX_BARRIERS
-    return (
-        is_valid
-        and inst.guard is None
-        and isinstance(action, actions.Barrier)
-        and action.waits
-        and not action.reduction
-    )
+    return is_valid and inst.guard is None and action.waits and not action.reduction
 
 
 class BufferRegisters:

@@ -31,6 +31,7 @@ take_units = NativeFunction("take_units", "u8[1] i8[1] i8[2] i8[1] u8[2]")
 copy_units = NativeFunction("copy_units", f"{2 * 'i8 i8[1] i8[2] i8[1] '}i8[3] u8[1] u8[1] i8 i8[1]")
 advance_mbarriers = NativeFunction("advance_mbarriers", "u8[1] u8[1] i8[1] i8[1] i8[1] i8 u8[1] b1[1] i8[1]")
 screen_accesses = NativeFunction("screen_accesses", "i8[1] i8[1] i8[1] i8 i8 i8 i8")
+screen_transfers = NativeFunction("screen_transfers", "i8[1] i8[1] i8[1] i8 i8 i8 i8")
 
 
 @cache

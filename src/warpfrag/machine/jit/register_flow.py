@@ -21,6 +21,7 @@ from warpfrag.machine.ir.actions import Branch, DirectCall, IndirectCall, LaneOp
 from warpfrag.machine.ir.program import (
     DecodedInstruction,
     Immediate,
+    MarkedRegisters,
     Program,
     SpecialRegister,
     VectorOperand,
@@ -217,26 +218,19 @@ def maybe_unassigned(program: Program) -> set[int] | None:
     return {register for register, place in blocks.places.items() if bits >> place & 1} - {program.frame.index}
 
 
-def _unwritten(program: Program) -> set[int] | None:
-    """Return the registers that may be read unwritten, or None if the program has calls or is too large."""
-    calls = any(isinstance(inst.action, DirectCall | IndirectCall) for inst in program.instructions)
-    is_followed = program.assigns_registers or program.follows_unassigned
-    return maybe_unassigned(program) if is_followed and not calls else None
-
-
-def is_followed(program: Program) -> bool:
-    """Return True if all registers that may be read unwritten are known."""
-    return _unwritten(program) is not None
-
-
 def passes_marks(inst: DecodedInstruction) -> bool:
     """Return True if an instruction propagates the marks of its operands to its results."""
-    return isinstance(inst.action, LaneOp | Move) or inst.attributes.opcode == "shfl"
+    return isinstance(inst.action, LaneOp | Move) or inst.attributes.opcode in {"shfl", "first_value"}
 
 
-def marked_registers(program: Program) -> set[int]:
-    """Return the registers that may be read unwritten and all registers computed from them; empty if not tracked."""
-    marked = _unwritten(program) or set()
+def marked_registers(program: Program) -> MarkedRegisters | None:
+    """Return the registers that may be read unwritten and those computed from them; None if not tracked."""
+    if not program.assigns_registers:
+        return program.find_unassigned(program) if program.find_unassigned else None
+    calls = any(isinstance(inst.action, DirectCall | IndirectCall) for inst in program.instructions)
+    marked = None if calls else maybe_unassigned(program)
+    if marked is None:
+        return None
     results: dict[int, set[int]] = defaultdict(set)
     for inst in program.instructions if marked else ():
         if passes_marks(inst):
@@ -247,7 +241,10 @@ def marked_registers(program: Program) -> set[int]:
         new = results[queue.pop()] - marked
         marked |= new
         queue += new
-    return marked
+    return MarkedRegisters(
+        tuple(frozenset(marked & registers_read(inst)) for inst in program.instructions),
+        tuple(frozenset(marked & indices_of(inst.results)) for inst in program.instructions),
+    )
 
 
 @dataclass(frozen=True)
@@ -262,6 +259,7 @@ class RegisterLayout:
     bytes: int
     maps_addresses: bool = False  # True if generic addresses may be in another block's shared memory
     marks: dict[int, int] = field(default_factory=dict)  # offsets of the marks, by register
+    marked: MarkedRegisters | None = None  # None if they are not tracked
 
     @staticmethod
     def of(program: Program) -> RegisterLayout:
@@ -280,9 +278,11 @@ class RegisterLayout:
                         at += LANES * 4
         maps = any(inst.attributes.opcode == "mapa" for inst in program.instructions)
         maps |= program.has_absolute_ranks and "reqnctapercluster" in program.directives
-        marks = {index: at + 4 * number for number, index in enumerate(sorted(marked_registers(program)))}
+        marked = marked_registers(program)
+        read = set().union(*marked.reads) if marked is not None else set()
+        marks = {index: at + 4 * number for number, index in enumerate(sorted(read))}
         size = -(-(at + 4 * len(marks)) // REGISTER_ALIGN) * REGISTER_ALIGN
-        return RegisterLayout(tuple(offsets), special, size, maps, marks)
+        return RegisterLayout(tuple(offsets), special, size, maps, marks, marked)
 
 
 @lru_cache(maxsize=64)

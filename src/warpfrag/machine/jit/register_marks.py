@@ -11,40 +11,42 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from warpfrag.machine.ir.program import DecodedInstruction, Register, indices_of
+from warpfrag.machine.ir.program import DecodedInstruction, indices_of
 from warpfrag.machine.jit import context as ctx
 from warpfrag.machine.jit.ir_builder import I8, I32, I64, IRBuilder, Value, constant
-from warpfrag.machine.jit.register_flow import passes_marks, registers_read
+from warpfrag.machine.jit.register_flow import RegisterLayout, passes_marks, registers_read
 
 
 class RegisterMarks:
     """The register marks in one segment's code; `current` has a 32-bit lane mask per register."""
 
-    def __init__(self, ir: IRBuilder, offsets: dict[int, int], warp: Value, context: Value) -> None:
+    def __init__(self, ir: IRBuilder, layout: RegisterLayout, warp: Value, context: Value) -> None:
         """Create the marks, given their offsets in a warp's registers; nothing is loaded yet."""
-        self.ir, self.offsets, self.warp, self.context = ir, offsets, warp, context
+        self.ir, self.offsets, self.marked, self.warp, self.context = ir, layout.marks, layout.marked, warp, context
+        self.reads: frozenset[int] = frozenset()  # of the instruction
         self.current: dict[int, Value] = {}
         self.changed: set[int] = set()
 
-    def concern(self, inst: DecodedInstruction) -> bool:
+    def concern(self, at: int) -> bool:
         """Return True if an instruction reads or writes a register that may have marks."""
-        if not self.offsets:
+        if self.marked is None or not self.offsets:
             return False
-        return not self.offsets.keys().isdisjoint(registers_read(inst) | indices_of(inst.results))
-
-    def is_choice(self, inst: DecodedInstruction) -> bool:
-        """Return True if an instruction is a selp with a register predicate."""
-        return inst.attributes.opcode == "selp" and isinstance(inst.sources[2], Register)
+        self.reads = self.marked.reads[at]
+        return bool(self.reads) or not self.offsets.keys().isdisjoint(self.marked.writes[at])
 
     def of(self, registers: Iterable[int]) -> Value | None:
-        """Return the lanes in which at least one of the registers is marked, or None if no register can be marked."""
+        """Return the lanes in which any of the registers that are read is marked, or None if none can be."""
         every = None
-        for register in sorted(set(registers) & self.offsets.keys()):
-            if register not in self.current:
-                place = self.ir.at(self.warp, self.offsets[register], I8)
-                self.current[register] = self.ir.load(place, typ=I32, align=4)
-            every = self.either(every, self.current[register])
+        for register in sorted(self.reads.intersection(registers)):
+            every = self.either(every, self.load(register))
         return every
+
+    def load(self, register: int) -> Value:
+        """Return the lanes in which a register is marked."""
+        if register not in self.current:
+            place = self.ir.at(self.warp, self.offsets[register], I8)
+            self.current[register] = self.ir.load(place, typ=I32, align=4)
+        return self.current[register]
 
     def either(self, a: Value | None, b: Value | None) -> Value | None:
         """Return the union of two sets of lanes; None is the empty set."""
@@ -69,7 +71,12 @@ class RegisterMarks:
             self.put(indices_of(inst.results[1:]), None, mask)
             return
         marks = None
-        if passes_marks(inst):
+        if inst.attributes.opcode == "first_value":
+            held = mask if chosen is None else ir.and_(chosen, mask)
+            self.suspect(self.of(indices_of(inst.sources[:1])), held)
+            self.suspect(self.of(indices_of(inst.sources[1:2])), mask)
+            marks = self.both(ir.sext(ir.icmp("eq", held, 0), I32), self.of(indices_of(inst.sources[2:])))
+        elif passes_marks(inst):
             marks = self.of(indices_of(inst.sources))
             if chosen is not None:
                 a, b = (self.of(indices_of([item])) for item in inst.sources[:2])
@@ -84,7 +91,7 @@ class RegisterMarks:
         """Set the marks of registers in the lanes that `mask` selects."""
         ir = self.ir
         for register in sorted(registers & self.offsets.keys()):
-            others = self.both(ir.not_(mask), self.of([register]))
+            others = self.both(ir.not_(mask), self.load(register))
             new = self.either(others, self.both(mask, marks))
             self.current[register] = constant(I32, 0) if new is None else new
             self.changed.add(register)

@@ -6,7 +6,7 @@
 
 #include <string.h>
 
-#include "machine/jit/context.h"
+#include "machine/jit/order_clocks.h"
 #include "tensorcore/kernels/arguments.h"
 
 typedef bool lane_flags[LANES];
@@ -177,10 +177,14 @@ static void branch(const scheduler *self, int64_t at)
         jump(self, some ? inst->target : at + 1);
         return;
     }
+    screen_state *screen = self->context->screen_state;
     for (int64_t i = 0; i < self->state->warp_count; i++) {
         int64_t row = self->rows[i];
+        uint32_t mask = guarded_mask(self, inst, i);
         set_pc(self->pc[row], self->masks[i], at + 1);
-        set_pc(self->pc[row], guarded_mask(self, inst, i), inst->target);
+        set_pc(self->pc[row], mask, inst->target);
+        if (screen && mask && mask != self->masks[i])
+            screen->is_split = 1;
     }
     end_slice(self);
 }
@@ -193,6 +197,7 @@ static void pass_barrier(const scheduler *self)
         self->writers[row] += UINT64_C(1) << INTERVAL_SHIFT;
         self->state->is_late |= self->exited[self->blocks[row]];
     }
+    join_warps(self->context, self->rows, self->state->warp_count);
 }
 
 static void exit_lanes(const scheduler *self)

@@ -36,7 +36,6 @@ from warpfrag.machine.jit import context as ctx
 from warpfrag.machine.jit import loops
 from warpfrag.machine.jit.context import IS_LATE, LOCAL_BUFFER, SHARED_BUFFER
 from warpfrag.machine.jit.engine import CompiledProgram, CompiledWarpBatch
-from warpfrag.machine.jit.register_flow import is_followed, registers_read
 
 Bytes = NDArray[np.uint8]
 Numbers = NDArray[np.int64]
@@ -114,7 +113,7 @@ class ProgramScreen:
             if isinstance(inst.action, actions.MemoryLoad | actions.MemoryStore)
         ]
         sizes += [2 for inst in self.instructions if inst.attributes.opcode == "wmma"]
-        return min(sizes, default=4).bit_length() - 1
+        return min(sizes, default=16).bit_length() - 1
 
     @cached_property
     def tracked_instructions(self) -> Bytes:
@@ -122,6 +121,7 @@ class ProgramScreen:
         tracked = {"cp": ctx.TRACKED_COPY, "wgmma": ctx.TRACKED_PRODUCT}
         numbers = [
             ctx.TRACKED_COPY if isinstance(inst.action, actions.AsyncCopy)
+            else ctx.TRACKED_STORE if ".bulk." in inst.name
             else ctx.TRACKED_FENCE if wgmma_registers.is_proxy_fence(inst)
             else tracked.get(inst.name.split(".")[0], ctx.NOT_TRACKED)
             for inst in self.instructions
@@ -151,16 +151,18 @@ class ProgramScreen:
     @cached_property
     def has_marks(self) -> bool:
         """True if all memory reads are reported and the registers that may be read unwritten are known."""
-        return is_followed(self.compiled.program) and all(isinstance(inst.action, MARKED) for inst in self.instructions)
+        is_followed = self.compiled.layout.marked is not None
+        return is_followed and all(isinstance(inst.action, MARKED) for inst in self.instructions)
 
     @cached_property
     def has_compiled_marks(self) -> bool:
         """True if only compiled code reads the registers that may be unwritten."""
-        marks = self.compiled.layout.marks.keys()
-        if marks:
+        marked = self.compiled.layout.marked
+        if self.compiled.layout.marks:
             self.compiled.compile_all()
-        covered = self.compiled.covered
-        return all(at in covered or marks.isdisjoint(registers_read(inst)) for at, inst in enumerate(self.instructions))
+        return marked is not None and all(
+            at in self.compiled.covered or not marked.reads[at] for at in range(len(self.instructions))
+        )
 
 
 class LaunchScreen:
@@ -169,7 +171,7 @@ class LaunchScreen:
     def __init__(self, program: ProgramScreen, memory: DeviceMemory, checks: Collection[Check]) -> None:
         """Create the screen for a launch that is not yet uncertain."""
         self.program, self.compiled = program, program.compiled
-        self.is_uncertain = False
+        self.is_uncertain = self.is_by_value = False  # by value: the result of the screen depends on stored values
         self.follows_marks = "uninitialised" in checks
         self.follows_order = "races" in checks or ("async" in checks and program.is_asynchronous)
         self.follows_barriers = self.follows_order or "barriers" in checks
@@ -259,7 +261,8 @@ class ScreenedWarpBatch(CompiledWarpBatch):
             self.put_table(ctx.GLOBAL_MARKS, screen.marks)
         if screen.follows_order:
             self.state[ctx.CELL_SHIFT] = screen.program.cell_shift
-            self.put(ctx.SHARED_ACCESSES, screen.no_accesses(len(memory.shared)))
+            self.shared_cells = screen.no_accesses(len(memory.shared))
+            self.put(ctx.SHARED_ACCESSES, self.shared_cells)
             self.put_table(ctx.GLOBAL_ACCESSES, screen.accesses)
             if screen.program.tracked_instructions.any():
                 threads = self.warps * LANES
@@ -300,12 +303,17 @@ class ScreenedWarpBatch(CompiledWarpBatch):
         """Mark the launch as uncertain, so that it is run again with the checks."""
         self.screen.is_uncertain = True
 
+    def reads_marks(self, at: int, group: LaneGroup) -> bool:
+        """Return True if an instruction may need an unwritten register."""
+        del group
+        marked = self.compiled.layout.marked
+        return marked is None or bool(marked.reads[at])
+
     def run_inst(self, at: int, group: LaneGroup) -> bool:
         """Interpret an instruction; mark the launch uncertain if lanes that the instruction may read are missing."""
         inst = self.program.instructions[at]
         action = inst.action
-        has_marks = not self.compiled.layout.marks.keys().isdisjoint(registers_read(inst))
-        if self.screen.follows_marks and (is_partial(inst, group) or has_marks):
+        if self.screen.follows_marks and (is_partial(inst, group) or self.reads_marks(at, group)):
             self.mark_uncertain()
         if (
             self.screen.follows_order
@@ -325,6 +333,7 @@ class ScreenedWarpBatch(CompiledWarpBatch):
         """Run until every lane has exited, and evaluate the accesses that compiled code found uncertain."""
         super().run()
         self.is_late |= bool(self.schedule[IS_LATE])
+        self.screen.is_by_value |= bool(self.state[ctx.IS_BY_VALUE])
         if self.context[ctx.SUSPICIONS] or (self.is_late and self.screen.follows_barriers):
             self.mark_uncertain()
 

@@ -94,9 +94,7 @@ class WarpCode:
         self.loops: list[LaneLoop] = []
         self.is_in_loop = False
         self.helpers: set[Helper] = set()
-        self.marks = RegisterMarks(ir, layout.marks, self.warp, self.context)
-
-    # --- lanes
+        self.marks = RegisterMarks(ir, layout, self.warp, self.context)
 
     @property
     def lanes(self) -> LaneLoop:
@@ -235,12 +233,13 @@ class WarpCode:
                 numbers = (constant(I64, number) for number in (left or 0, left is None, at))
                 self.ir.call_named("tell_groups", VOID, self.context, self.row, self.collect_mask(inst), *numbers)
             return
-        if not self.marks.concern(inst):
+        if not self.marks.concern(at):
             self.compute(at, inst, action)
             return
         moved = self.shuffled_lanes(inst)[0] if inst.attributes.opcode == "shfl" else None
-        is_choice = self.marks.is_choice(inst)
-        chosen = self.lanes.collect(self.read(inst.sources[2], TYPES["pred"])) if is_choice else None
+        number = {"selp": 2, "first_value": 1}.get(inst.attributes.opcode)
+        chooser = inst.sources[number] if number else None
+        chosen = self.lanes.collect(self.read(chooser, TYPES["pred"])) if isinstance(chooser, Register) else None
         mask = self.collect_mask(inst)
         self.compute(at, inst, action)
         self.leave()

@@ -117,7 +117,7 @@ def fragment_elements(matrix: int, *, trans: bool) -> list[int]:
 
 
 def group_events(inst: DecodedInstruction) -> list[int | None]:
-    """Return an instruction's effects on cp.async or wgmma groups: None closes one; n waits until n are pending.
+    """Return an instruction's effects on groups of copies or wgmma: None closes a group, n waits until n are pending.
 
     fence.proxy.async, which concerns no group, has one effect.
     """
@@ -126,8 +126,9 @@ def group_events(inst: DecodedInstruction) -> list[int | None]:
         return [None]
     if words[0] == "wgmma":
         words = ["cp", "async", *words[1:]]
-    if words[:2] != ["cp", "async"] or "bulk" in words or "mbarrier" in words:
+    if words[:2] != ["cp", "async"] or "mbarrier" in words:
         return []
+    words = [word for word in words if word != "bulk"]
     groups: dict[str, list[int | None]] = {
         "commit_group": [None], "wait_all": [None, 0], "wait_group": [groups_left(inst)],
     }  # fmt: skip

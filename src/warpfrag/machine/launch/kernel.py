@@ -314,7 +314,7 @@ class Kernel:
         module = self.module
         judged = Judgement(reasons=("the exactness of the result was not judged",))
         if is_judged:
-            own = self.waves(config, seed, follow_order=True)
+            own = self.waves(config, seed)
             judged = self.judge(config, memory, own, options.progress)
             is_screened = judged.work is not None and judged.work.screen is not None
             is_own = not named and engine_name in {"auto", "compiled" if is_screened else "reference"}
