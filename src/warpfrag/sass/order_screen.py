@@ -51,7 +51,7 @@ from warpfrag.machine.jit.screening import (
     is_whole_barrier,
 )
 from warpfrag.sass.unassigned_registers import PURE, RegisterDemand
-from warpfrag.sass.uncertain_values import values_of
+from warpfrag.sass.uncertain_values import local_registers, values_of
 
 Bytes = NDArray[np.uint8]
 Numbers = NDArray[np.int64]
@@ -98,19 +98,6 @@ def steering_registers(inst: DecodedInstruction, *, has_marks: bool) -> set[int]
     if inst.guard is not None and (has_marks or not isinstance(action, PURE)):
         operands.append(inst.guard)
     return indices_of(operands)
-
-
-def local_registers(program: Program) -> frozenset[int]:
-    """Return the registers that are written, under the same guard or none, before each read at the same address."""
-    line, guards, local, others = -1, dict[int, Register | None](), set[int](), set[int]()
-    for inst in program.instructions:
-        if inst.line != line:
-            line, guards = inst.line, {}
-        for index in registers_read(inst):
-            is_written = index in guards and guards[index] in {None, inst.guard}
-            (local if is_written else others).add(index)
-        guards |= {index: inst.guard for index in indices_of(inst.results) if index not in guards}
-    return frozenset(local - others)
 
 
 def has_fixed_accesses(program: Program, marked: MarkedRegisters) -> bool:

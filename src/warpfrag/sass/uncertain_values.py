@@ -74,6 +74,19 @@ def values_of(program: Program) -> ProgramValues:
     return KNOWN[program]
 
 
+def local_registers(program: Program) -> frozenset[int]:
+    """Return the registers that are written before each read at the same address: temporaries of one instruction."""
+    line, written, local, others = -1, set[int](), set[int](), set[int]()
+    for inst in program.instructions:
+        if inst.line != line:
+            line, written = inst.line, set()
+        read = registers_read(inst)
+        local |= read & written
+        others |= read - written
+        written |= indices_of(inst.results)
+    return frozenset(local - others)
+
+
 class Known(NamedTuple):
     """The predicates that are true and those that are false on all paths, as bits."""
 
