@@ -2,7 +2,8 @@
 
 A short launch runs once, in the interpreter with the judge (`order_judge`). A longer one runs in compiled code that may
 prove the order (`order_screen`); a proof that no loaded value can affect is kept for launches with the same arguments.
-If the proof fails, the interpreter may judge for about a second more. Otherwise the order was not judged.
+If the proof fails, the interpreter may judge for a few seconds more, once for the same launch. Otherwise the order was
+not judged.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ FEW_STEPS = 3000
 """The number of instructions per batch after which compiled code is tried, which decides less but is fast."""
 MAX_STEPS = 30_000
 """The number of instructions per batch after which the judge gives up."""
-MAX_SECONDS = 1.0
+MAX_SECONDS = 5.0
 """The processor time after which the judge gives up on a launch that compiled code could not prove."""
 MAX_PROOFS = 256  # proofs that are kept for a program
 NOT_JUDGED = "the launch is too long to judge the order of its accesses; try a smaller grid"
@@ -53,6 +54,8 @@ def judge(
     """Run a launch under the judge; if the judge gives up, restore the initial memory."""
     if program in SCREENS and launch_key(config, memory) in SCREENS[program].proofs:
         return Judgement()
+    if launch_key(config, memory) in GIVEN_UP.get(program, ()):
+        return Judgement(None, (NOT_JUDGED,))
     blocks = max(1, BATCH_THREADS // (config.warps * LANES))
     few = (
         waves
@@ -88,6 +91,7 @@ def judge(
             return Judgement(None, (NOT_JUDGED,))
         checks, work = run(MAX_STEPS, thread_time() + MAX_SECONDS)
     if checks.is_stopped and work.failure is None:
+        GIVEN_UP.setdefault(program, set()).add(launch_key(config, memory))
         return Judgement(None, (NOT_JUDGED,))
     work.checks = None  # the judge's findings are reasons, not findings of a check
     uncertain = [
@@ -104,6 +108,8 @@ def judge(
 
 
 SCREENS: WeakKeyDictionary[Program, MachineScreen] = WeakKeyDictionary()
+GIVEN_UP: WeakKeyDictionary[Program, set[Hashable]] = WeakKeyDictionary()
+"""Launches that took the judge too long."""
 
 
 def screened(
