@@ -21,6 +21,7 @@ from warpfrag.device.launch_log import LaunchLog, LaunchRecord
 from warpfrag.device.loaded_modules import LoadedModule, link_images
 from warpfrag.errors import CudaError, PtxError, WarpfragError
 from warpfrag.machine.interpreter.warp_state import INTERRUPT
+from warpfrag.machine.ir.program import excerpt
 from warpfrag.machine.launch.launch_arguments import GlobalMemory
 from warpfrag.machine.launch.names import readable
 from warpfrag.machine.launch.options import LaunchOptions, checks_of
@@ -355,7 +356,9 @@ class LaunchServer:
         if MAY_NEVER_END in reason:
             code = TIMEOUT
             after = "was interrupted" if INTERRUPT.is_set() else f"did not end in {self.seconds:g} s (--launch-seconds)"
-            reason = f"the launch {after}, and was running this instruction" if TIME_LIMIT in reason else reason
+            if TIME_LIMIT in reason:
+                line = excerpt(module.source_of(name, error.line))
+                reason = f"the launch {after}, and was running this instruction{line}"
         if code == ILLEGAL_ADDRESS and "shared memory" in reason:
             code = LAUNCH_FAILED
         return code, f"{place_of(module, name, error.line)}{reason}{self.freed_text(reason)}"

@@ -341,7 +341,7 @@ def _default_device(original: Callable[..., object]) -> Callable[..., object]:
 def tensors_on_host(driver: MachineDriver, *, inductor: bool) -> Iterator[None]:
     """Create tensors for device "cuda" in host memory, and replace the functions of torch.cuda.
 
-    With `inductor`, torch.accelerator is not replaced, because torch.compile requests a real stream from it.
+    With `inductor`, only the stream of torch.accelerator is replaced, because torch.compile must not see a real GPU.
     """
     with ExitStack() as stack:
         for name, value in _answers(driver).items():
@@ -354,10 +354,11 @@ def tensors_on_host(driver: MachineDriver, *, inductor: bool) -> Iterator[None]:
             "current_accelerator": lambda *_args, **_options: torch.device("cuda"),
             "device_count": lambda: 1,
             "current_device_index": lambda: 0,
+            "current_stream": lambda _device=None: torch.Stream(device="cpu"),  # for torch.compile
             "synchronize": _no_effect(),
         }
         for name, answer in answers.items():
-            if hasattr(accelerator, name) and not inductor:
+            if hasattr(accelerator, name) and (name == "current_stream" or not inductor):
                 set_until(stack, accelerator, name, answer)
         set_until(stack, torch.version, "cuda", "13.0")
         set_until(stack, torch, "Generator", _generator(torch.Generator))
