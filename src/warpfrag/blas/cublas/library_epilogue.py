@@ -2,7 +2,8 @@
 
 The rules were found from the results of calls that PyTorch made (tools/torch_gemms.py):
 
-    nvjet, beta 1       if C is D, alpha * sum is rounded to the type of D and added to C in memory, which rounds again
+    nvjet, beta 1       if C is D, and there is no bias or activation: alpha * sum is rounded to the type of D and
+                        added to C in memory, which rounds again
     split-K             splitKreduce_kernel: alpha * sum is rounded, then fma(beta, C, alpha * sum)
     others              fma(alpha, sum, beta * C)
     nvjet, GELU         h + h * tanh(x * (0.7978846 + 0.035677426 x * x)), h = x / 2, with tanh.approx.f32 and FMAs
@@ -58,6 +59,8 @@ class LibraryEpilogue(Epilogue):
         """The reasons why a GPU's bits may differ: what was not compared with an H200 for these kernels."""
         is_measured = self.kernel.startswith(("nvjet", "cutlass"))
         names = ["alpha and beta were"] * (not is_measured and (self.alpha != 1 or self.C is not None))
+        if self.in_place and self.beta == 1 and self.C is not None and self.bias is not None and not self.activation:
+            names.append("a bias with a C that is D was")
         if self.activation and not is_measured and self.kernel != "xmma_sm90":
             names.append(f"the {self.activation} epilogue was")
         return [f"{name} not measured with {self.kernel or 'float32'} kernels" for name in names]
@@ -74,7 +77,8 @@ class LibraryEpilogue(Epilogue):
     @property
     def is_rounded_twice(self) -> bool:
         """True if the kernel rounds alpha * sums to the type of D before it adds C."""
-        return self.in_place and self.beta == 1 and self.kernel.startswith("nvjet") and self.result != "f32"
+        is_plain = self.in_place and self.bias is None and not self.activation
+        return is_plain and self.beta == 1 and self.kernel.startswith("nvjet") and self.result != "f32"
 
     @exact_floats
     def _finish(self, sums: Floats, c: Floats | None) -> Floats:
