@@ -16,6 +16,7 @@ from warpfrag.machine.interpreter.device_memory import DeviceMemory
 from warpfrag.machine.interpreter.warp_state import WarpState
 from warpfrag.machine.jit import loops
 from warpfrag.sass import judged_launch
+from warpfrag.sass.sass_instruction import AddressOperand, RegisterOperand, SassInstruction
 from warpfrag.sass.sass_module import SassModule
 
 pytestmark = pytest.mark.one_engine
@@ -306,6 +307,7 @@ REPEATED = {
     16001506: "a thread updates a word before a barrier, and all threads update it otherwise after it",
     16001586: "a guarded instruction after a spin-wait",
     16001846: "an instruction that reads the low half of a register whose upper half was never written",
+    21008372: "a bitwise function of constants in a compare-and-swap loop",
 }
 
 
@@ -317,3 +319,24 @@ def test_random_kernels_whose_bytes_repeat_on_a_gpu_are_exact(seed):
     module = wf.ptx.load(kernel.text()).assemble(arch=arch_of(kernel.text()))
     run = module["k"].launch(kernel.grid, kernel.block, [data.given, data.before, data.blob])
     assert run.inexact == (), REPEATED[seed]
+
+
+def instruction(text, address, opcode, operands, *, releases=7, awaits=0, modifiers=()):
+    encoding = releases << 113 | awaits << 116
+    return SassInstruction(address, None, opcode, modifiers, operands, text, encoding)
+
+
+@pytest.mark.parametrize(
+    ("awaits", "base", "is_late"), [(0, "R", True), (1 << 2, "R", False), (1 << 3, "R", True), (0, None, False)]
+)
+def test_a_uniform_address_that_is_overwritten_too_early_is_a_reason(awaits, base, is_late):
+    """ptxas 13.0 wrote this for random kernel 21007050, and an H200 loaded from the new address."""
+    uniform = RegisterOperand("UR", 4)
+    memory = AddressOperand("", RegisterOperand("R", 10, selector="64"), uniform if base else None, 16)
+    load = instruction("LDG R30, [R10.64+UR4+0x10]", 0x10, "LDG", (RegisterOperand("R", 30), memory), releases=2)
+    new = instruction("ULDC.64 UR4, c[0x0][0xd0]", 0x20, "ULDC", (uniform,), awaits=awaits, modifiers=("64",))
+
+    found = judged_launch.late_addresses([load, new])
+
+    assert list(found) == ([0x10] if is_late else [])
+    assert not is_late or "ULDC.64 UR4, c[0x0][0xd0] at 0x20 overwrites its address" in found[0x10]

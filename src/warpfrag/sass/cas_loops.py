@@ -239,6 +239,11 @@ def evaluate(node: Any, leaves: Mapping[Node, Codes], kind: Type = B32) -> Codes
         source.number.code(None) if own is None else evaluate(source, leaves, own).astype(own.dtype)
         for source, own in zip(node.sources, action.sources, strict=True)
     ]
+    shape = np.broadcast_shapes(*(np.shape(source) for source in sources))
+    sources = [
+        source if own is None else np.broadcast_to(source, shape)
+        for source, own in zip(sources, action.sources, strict=True)
+    ]
     found = action.function(*sources)
     number, word = node.number if isinstance(node.number, tuple) else (node.number, 0)
     result = found[number] if isinstance(found, tuple) else found

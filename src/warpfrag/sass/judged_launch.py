@@ -29,6 +29,7 @@ from warpfrag.sass.cas_loops import CasLoop, cas_loops
 from warpfrag.sass.compared_spellings import is_compared
 from warpfrag.sass.order_judge import JUDGED, LaunchJudge
 from warpfrag.sass.order_screen import MachineLaunchScreen, MachineScreen
+from warpfrag.sass.sass_instruction import AddressOperand, RegisterOperand, SassInstruction
 from warpfrag.sass.unassigned_registers import unassigned_registers
 from warpfrag.sass.uncertain_values import values_of
 
@@ -150,18 +151,52 @@ def is_mbarrier(program: Program, at: int) -> bool:
     return isinstance(program.instructions[at].action, MemoryBarrier)
 
 
+GLOBAL = {"LDG", "STG", "LD", "ST", "ATOM", "ATOMG", "RED", "REDG"}
+JUMPS = {"BRA", "BRX", "CALL", "RET", "EXIT", "BSYNC", "JMP"}
+READ_BARRIER, NO_BARRIER, WAITS = 113, 7, 116
+"""The first bit of the scoreboard that is released when the operands have been read; none; the mask of awaited ones."""
+
+
+def late_addresses(instructions: Collection[SassInstruction]) -> dict[int, str]:
+    """Return the global accesses, by address, whose uniform register is overwritten before they must have read it.
+
+    No instruction between them awaits the scoreboard of the access. An H200 used the new value in such a case.
+    """
+    found: dict[int, str] = {}
+    pending: list[tuple[int, SassInstruction, set[int]]] = []  # the scoreboard, the access and its uniform registers
+    for inst in instructions:
+        pending = [item for item in pending if not inst.encoding >> WAITS + item[0] & 1]
+        first = inst.operands[0] if inst.operands else None
+        if isinstance(first, RegisterOperand) and first.file == "UR":
+            written = {first.index, first.index + bool({"64", "WIDE"}.intersection(inst.modifiers))}
+            for _, access, registers in pending:
+                if registers & written:
+                    text = f"{access.text}: {inst.text} at {inst.address:#x} overwrites its address, and nothing waits"
+                    found.setdefault(access.address, text)
+        barrier = inst.encoding >> READ_BARRIER & NO_BARRIER
+        for operand in inst.operands if barrier != NO_BARRIER and inst.opcode in GLOBAL else ():
+            if isinstance(operand, AddressOperand) and operand.uniform is not None and not operand.uniform.is_constant:
+                pending.append((barrier, inst, {operand.uniform.index, operand.uniform.index + 1}))
+        if inst.opcode in JUMPS:
+            pending = []
+    return found
+
+
 def uncompared(
-    work: Work, compared: frozenset[str], arch: str, sources: Mapping[int, SourceLine]
+    work: Work, compared: frozenset[str], arch: str, instructions: Collection[SassInstruction]
 ) -> tuple[str, ...]:  # fmt: skip
-    """Return a reason for every executed spelling that was not compared with a GPU of the architecture."""
+    """Return a reason for every executed spelling that was not compared with a GPU, and for every late address."""
     if not compared:
         return (f"no machine code for {arch} was compared with a GPU",)
+    sources = {inst.address: inst.source for inst in instructions if inst.source is not None}
+    late = late_addresses(instructions)
     found: dict[str, str] = {}
     for at in np.flatnonzero(work.tally.instructions).tolist():
         address = work.program.instructions[at].line
         spelling = work.program.spellings.get(address, "")
-        is_known = is_compared(spelling, compared)
-        if not is_known and spelling not in found:
-            line = f" ({sources[address]})" if address in sources else ""
+        line = f" ({sources[address]})" if address in sources else ""
+        if address in late:
+            found[late[address]] = f"{address:#x}{line}: {late[address]}"
+        if not is_compared(spelling, compared) and spelling not in found:
             found[spelling] = f"{address:#x}{line}: {spelling} was not compared with a GPU of {arch}"
     return tuple(found.values())
