@@ -342,7 +342,9 @@ def test_autotuned_kernels_run_one_configuration(config, n, value):
 
 def test_configurations_that_do_not_exist_are_refused():
     for wanted in (7, {"BLOCK": 5}, "fast", True):
-        with pytest.raises(wf.errors.InvalidOperand, match=r"config: expected one of the kernel's \(0: BLOCK: 64"):
+        with pytest.raises(
+            wf.errors.InvalidOperand, match=r"config: expected one of the kernel's configurations \(0: BLOCK: 64"
+        ):
             _choose(tuned_kernel, tuned_kernel.configs, wanted)
     assert _choose(tuned_kernel, [], tuned_kernel.configs[1]) == [tuned_kernel.configs[1]]
 

@@ -87,7 +87,7 @@ def test_what_is_no_file_of_choices_is_refused_with_the_reason(tmp_path):
         "expected schema 1 of a file of choices, got 2": other_header(data, schema=2),
         "expected a file of choices written by `warpfrag survey`": other_header(data, format="x"),
         "expected the arrays": changed(data, ends=np.zeros(3)),
-        "its parts are inconsistent": changed(data, ends=np.array([1, 2], np.uint16)),
+        "the arrays are inconsistent": changed(data, ends=np.array([1, 2], np.uint16)),
     }
     for reason, content in wrong.items():
         (tmp_path / "bad.npz").write_bytes(content)

@@ -412,4 +412,4 @@ def test_tensor_memory_comes_back(run, refused, name, role):
         unnamed = "\n".join(line.partition(": ")[2] for line in answer.lines)
         assert run("unpack", name, role, *options, stdin=unnamed).out == back.out
     assert "lane 1 is missing" in refused("unpack", name, role, stdin=answer.lines[0])
-    assert "of lane 3, got " in refused("unpack", name, role, stdin=f"{answer.out}\nlane 3: 0")
+    assert "for lane 3, got " in refused("unpack", name, role, stdin=f"{answer.out}\nlane 3: 0")

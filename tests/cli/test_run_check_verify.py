@@ -104,7 +104,7 @@ def test_an_architecture_may_be_spelled_in_short(arch: str, capsys: pytest.Captu
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        ([F16, "--trace", "0", "0", "--mma", "1"], "--mma needs --trace, and m8n8k4 with f16"),
+        ([F16, "--trace", "0", "0", "--mma", "1"], "--mma needs --trace and m8n8k4 with f16"),
         (["mma.sync.aligned.m8n8k4.row.col.f32.f16.f16.f32", "--mma", "1"], "--mma needs --trace"),
     ],
 )

@@ -126,7 +126,7 @@ REFUSED = [
     ("ld.global.v4.u32 {%r1, %r2}, [%d0];", "", "line 11: expected 4 elements in the vector of ld.global.v4.u32"),
     ("and.pred %p2, %tid.x, %p0;", "", "line 11: expected a source of .pred"),
     ("add.s32 %r1, [%d0], 5;", "", "line 11: expected no operand in brackets"),
-    ("mov.b32 {%r1, %r2, %r3}, %r0;", "", "line 11: expected parts of 32 bits together"),
+    ("mov.b32 {%r1, %r2, %r3}, %r0;", "", "line 11: expected vector elements with 32 bits in total"),
     ("bar.red.popc.u32 %r1, 0, %r2;", "", "line 11: expected a predicate as the last source"),
     (f"mov.u32 %r1, {'1' * 5000};", "", "line 11: expected an integer of at most 64 bits"),
     ("mov.u64 %d1, form; call (%r1), vprintf, (%d1, %d0);", f"{PRINTF}{FORMAT}",
