@@ -241,7 +241,8 @@ def prepare_gemm(
     for role, matrix in (("scale_a", a), ("scale_b", b)):
         if (matrix.scales is not None) != bool(rule.scales):
             raise InvalidOperand(
-                f"{resolved.name} {'takes no' if matrix.scales else 'needs'} {role}: pass Scaled(matrix, scales)"
+                f"{resolved.name} {'takes no' if matrix.scales else 'needs'} {role}: pass "
+                f"{'the matrix without scales' if matrix.scales else 'Scaled(matrix, scales)'}"
             )
     codes_a = extents.flat(a.codes(operands.a.format, raw=raw, rounding=rounding))
     codes_b = extents.flat(b.codes(operands.b.format, raw=raw, rounding=rounding))

@@ -72,7 +72,7 @@ class _Reader:
         return text
 
     def form(self, form: int) -> str | int:
-        """Read a value of a version 5 entry."""
+        """Read one value of a directory or file entry of a version 5 line table; `form` is its DWARF form."""
         if form == STRING:
             return self.text()
         if form == LINE_STRING:
