@@ -274,7 +274,7 @@ def test_every_mma_of_a_kernel_is_diagnosed_with_its_line(run, refused, wrong, t
         answer = run("diagnose", name, "A.npy", "B.npy")
         assert (answer.code, fix in answer.lines) == (1, True), answer.out
         assert not loaded or f"     loaded at {loaded}" in answer.lines
-    assert "--shared apply to kernels" in refused("diagnose", NAME, "A.npy", "B.npy", "right.npy", "--entry", "k")
+    assert "--shared apply only to a kernel" in refused("diagnose", NAME, "A.npy", "B.npy", "right.npy", "--entry", "k")
 
 
 def swapped_b(A, B):

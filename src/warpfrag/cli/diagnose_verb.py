@@ -217,7 +217,9 @@ def diagnose(
     if instruction.endswith((".cu", ".ptx")):
         return _diagnose_kernel(instruction, files, inputs, launch, arch)
     if launch != DiagnosedLaunch():
-        raise click.UsageError("--entry, --grid, --block, --arg and --shared apply to kernels, FILE.cu or FILE.ptx")
+        raise click.UsageError(
+            "--entry, --grid, --block, --arg and --shared apply only to a kernel (FILE.cu or FILE.ptx)"
+        )
     resolved = get(instruction)
     if resolved.arch:  # wmma fragments depend on the GPU
         resolved = instruction_of(resolved.form, arithmetic_arch(resolved.form, arch))

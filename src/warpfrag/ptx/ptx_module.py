@@ -174,7 +174,7 @@ class Module(KernelModule):
         return self._cubin
 
     def machine_kernel(self, entry: str, arch: str) -> Kernel:
-        """Return an entry as machine code, assembled with the installed ptxas, once per architecture."""
+        """Return an entry as machine code, assembled by ptxas unless the module has a cubin; cached by architecture."""
         if arch not in self._assembled:
             try:
                 if self._cubin is not None and self._cubin.arch.rstrip("a") == arch.rstrip("a"):

@@ -325,6 +325,8 @@ def _python_number(value: float, label: str, parameter: Parameter) -> bytes:
     if parameter.type[0] == "f":
         return np.array(value, f"f{parameter.size}").tobytes()
     bits = 8 * parameter.size
-    if parameter.size > 8 or not -(1 << (bits - 1)) <= value < 1 << bits:
+    if parameter.size > 8:
+        raise InvalidOperand(f"{label}: expected {parameter.size} bytes or a list of fields, got {quote(value)}")
+    if not -(1 << (bits - 1)) <= value < 1 << bits:
         raise InvalidOperand(f"{label}: expected an integer of {bits} bits, got {quote(value)}")
     return (int(value) & ((1 << bits) - 1)).to_bytes(parameter.size, "little")
