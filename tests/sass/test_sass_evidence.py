@@ -7,7 +7,7 @@ import pytest
 
 from oracle import toolkit
 from tools.fuzz.driver import DriverError
-from tools.sass import probe_runs, probes
+from tools.sass import probe_kernels, probe_runs, probes
 from tools.sass.__main__ import observed_outcome
 from tools.sass.captures import LIMIT, Case, Launch, assemble
 from tools.sass.evidence import SpellingCount, SpellingTable, is_compared, observe
@@ -183,10 +183,10 @@ def test_probes_give_each_spelling_enough_operands():
     assert not set(reasons) & found
     assert all("EXIT" not in name for name in found)
     total = SpellingTable()
-    for kernel in probes.kernels_of(made):
+    for kernel in probe_kernels.kernels_of(made):
         again = probe_runs.rebuilt(kernel.layout, [probe.inst.encoding for probe in kernel.probes])
         assert again.cubin == kernel.cubin
-        data, constants = probes.arguments_of(kernel)
+        data, constants = probe_kernels.arguments_of(kernel)
         before = data.copy()
         module = SassModule(Cubin(kernel.cubin))
         decoded = {inst.spelling for inst in module.decode("k")}
@@ -194,7 +194,7 @@ def test_probes_give_each_spelling_enough_operands():
         launch = Launch(module["k"], *kernel.layout, {"args": [data, constants]}, probes.SHARED_BYTES)
         total.join(observe(launch, LaunchOptions(limit=LIMIT), SpellingTable()))
         same = (data == before).all(axis=1)  # [group, word]
-        assert same.reshape(-1)[: probes.FIRST_RESULT].all()
+        assert same.reshape(-1)[: probe_kernels.FIRST_RESULT].all()
         for probe, words in zip(kernel.probes, kernel.words, strict=True):
             assert words, probe.inst.text
             assert probe.address or not any(same[word // 4, word % 4] for word in words), probe.inst.text
@@ -210,7 +210,7 @@ class WrongGpu:
     def run(self, cubin, grid, block, arguments, shared):
         if self.rejected in cubin:
             raise DriverError("cuCtxSynchronize", 715, "an illegal instruction was encountered")
-        data = arguments[0].view(np.uint32).reshape(probes.given_data().shape).copy()
+        data = arguments[0].view(np.uint32).reshape(probe_kernels.given_data().shape).copy()
         SassModule(Cubin(cubin))["k"].launch(grid, block, [data, arguments[1]], shared=shared, engine="reference")
         data[self.word // 4, 5, self.word % 4] ^= 1
         return [data.view(np.uint8).reshape(-1)]
@@ -225,7 +225,7 @@ def test_a_probe_that_differs_is_not_evidence(tmp_path, monkeypatch, capsys):
         if inst.opcode in {"FFMA", "DMUL", "FSETP"}
     }
     made, _ = probe_runs.probes_of(examples)
-    (kernel,) = probes.kernels_of(made)
+    (kernel,) = probe_kernels.kernels_of(made)
     rejected, *spellings = [probe.inst.spelling for probe in kernel.probes]
     gpu = WrongGpu(kernel.words[0][0], kernel.probes[0].inst.encoding)
     monkeypatch.setattr(probe_runs, "device", lambda: gpu)

@@ -52,7 +52,7 @@ class LibraryEpilogue(Epilogue):
             raise InvalidOperand(f"scales: expected two numbers, those of A and B; got {quote(self.scales)}")
         Epilogue(*self.scales)
         if not isinstance(self.activation, str) or self.activation not in ACTIVATIONS:
-            raise InvalidOperand(f"activation: expected relu, gelu or an empty text; got {quote(self.activation)}")
+            raise InvalidOperand(f"activation: expected relu, gelu or an empty string; got {quote(self.activation)}")
 
     @property
     def uncertain(self) -> list[str]:
