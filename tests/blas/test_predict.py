@@ -184,7 +184,7 @@ def test_an_epilogue_that_a_call_does_not_accept(arguments, message):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"activation": "tanh"}, "expected relu, gelu or an empty text; got 'tanh'"),
+        ({"activation": "tanh"}, "expected relu, gelu or an empty string; got 'tanh'"),
         ({"alpha": "2"}, "expected a real number"),
         ({"scales": (1e-60, 1)}, "in the range of float32"),
     ],
