@@ -101,7 +101,7 @@ def test_a_wrong_time_limit_is_rejected(seconds, tmp_path):
 
 SPIN = """
     import signal
-    signal.signal(signal.SIGINT, signal.SIG_DFL) if IS_DEFAULT else None
+    signal.signal(signal.SIGINT, signal.SIG_DFL if IS_DEFAULT else signal.default_int_handler)
     try:
         start()
         out = allocate(256)
