@@ -189,7 +189,7 @@ def test_an_interrupt_says_how_far_it_came(run, monkeypatch):
         (["run", ADD, "--arg", "z.txt"], "expected FILE.npy"),
         (["run", ADD, "--arg", "z.npy"], "z.npy"),
         (["run", ADD, "--arg", "u8:300"], "expected a number of type uint8"),
-        (["run", str(MODULES / "symbols.ptx")], r"7 entries \(empty\(Empty, int, Empty, int\*\), count"),
+        (["run", str(MODULES / "symbols.ptx")], r"7 kernels \(empty\(Empty, int, Empty, int\*\), count"),
         (["run", str(MODULES / "symbols.ptx"), "--entry", "fill"], "which matches void fill<float, 4>"),
         (
             ["run", str(MODULES / "symbols.ptx"), "--entry", "count", "--symbol", "nothing=1"],
