@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 import warpfrag as wf
-from oracle import toolkit
 from tools.fuzz.emulation import data_of
 from tools.fuzz.generate import generate
 from tools.fuzz.record import arch_of
@@ -19,7 +18,7 @@ from warpfrag.sass import judged_launch
 from warpfrag.sass.sass_instruction import AddressOperand, RegisterOperand, SassInstruction
 from warpfrag.sass.sass_module import SassModule
 
-pytestmark = pytest.mark.one_engine
+pytestmark = [pytest.mark.one_engine, pytest.mark.usefixtures("every_spelling_compared")]
 HEAD = ".version 8.0\n.target sm_90a\n.address_size 64\n"
 DECLARED = """
     .reg .b32 %r<20>; .reg .b64 %d<12>; .reg .pred %p<4>; .reg .f32 %f<12>; .shared .align 16 .b8 sm[1024];
@@ -27,23 +26,6 @@ DECLARED = """
     mad.lo.u32 %r3, %r1, %r2, %r0; mul.wide.u32 %d1, %r3, 4; add.u64 %d2, %d0, %d1; mov.u32 %r4, sm;
     shl.b32 %r5, %r0, 2; add.u32 %r6, %r4, %r5; cvt.rn.f32.u32 %f0, %r3;
 """
-
-
-class Everything(frozenset):
-    """A table in which every spelling was compared."""
-
-    def __contains__(self, spelling):
-        return True
-
-    def __bool__(self):
-        return True
-
-
-@pytest.fixture(autouse=True)
-def _tools(monkeypatch):
-    toolkit.find_ptxas("sm_90a")
-    toolkit.programs("nvdisasm") or toolkit.absent("no nvdisasm: install nvidia-cuda-nvdisasm>=13.4")
-    monkeypatch.setattr(SassModule, "compared_spellings", lambda _: Everything())
 
 
 def launch(body, grid=2, block=64, **options):

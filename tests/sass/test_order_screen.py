@@ -10,10 +10,8 @@ import numpy as np
 import pytest
 
 import warpfrag as wf
-from oracle import toolkit
 from warpfrag.machine.jit import loops
 from warpfrag.sass import judged_launch
-from warpfrag.sass.sass_module import SassModule
 
 pytestmark = pytest.mark.one_engine
 PTX = Path(__file__).parents[1] / "data" / "ptx"
@@ -154,23 +152,10 @@ OPEN = {
 }
 
 
-class Everything(frozenset):
-    """A table in which every spelling was compared."""
-
-    def __contains__(self, spelling):
-        return True
-
-    def __bool__(self):
-        return True
-
-
 @pytest.fixture(autouse=True)
-def _only_compiled_code_judges(monkeypatch):
-    toolkit.find_ptxas("sm_90a")
-    toolkit.programs("nvdisasm") or toolkit.absent("no nvdisasm: install nvidia-cuda-nvdisasm>=13.4")
+def _only_compiled_code_judges(every_spelling_compared, monkeypatch):
     if not loops.is_available():
         pytest.skip("no compiled library")
-    monkeypatch.setattr(SassModule, "compared_spellings", lambda _: Everything())
     monkeypatch.setattr(judged_launch, "FEW_STEPS", 0)
     monkeypatch.setattr(judged_launch, "MAX_STEPS", 0)
 
