@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import warpfrag as wf
+from warpfrag.machine.ir.program import SourceLine
 from warpfrag.ptx.ptx_module import source_lines
 
 SOFTMAX = Path(__file__).parents[1] / "data" / "ptx" / "t_softmax_sm80.ptx"
@@ -77,3 +78,11 @@ def test_linked_modules_keep_their_lines():
     kernel = wf.ptx.link([other, KERNEL])["copy"]
     with pytest.raises(wf.errors.PtxError, match=r"copy.cu:5 \(line 22 of the PTX\)"):
         kernel.launch(1, 8, [np.zeros(4, np.uint32)])
+
+
+def test_a_line_of_another_checkout_is_read_from_the_imported_file():
+    """Triton's cache returns kernels that were compiled in another folder."""
+    here = Path(__file__)
+    moved = SourceLine(f"/elsewhere/{here.parent.name}/{here.name}", 1)
+    assert moved.text == '"""The source lines of instructions: .file and .loc, in errors and in counts."""'
+    assert SourceLine(f"/elsewhere/other/{here.name}", 1).text == ""

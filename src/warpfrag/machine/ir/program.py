@@ -11,6 +11,7 @@ from __future__ import annotations
 import linecache
 import re
 import struct
+import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import IntFlag
@@ -64,15 +65,25 @@ class SourceLine(NamedTuple):
     @property
     def text(self) -> str:
         """The text of the line; empty for a library's line and for a file that is not found."""
-        if LIBRARY_FILE.search(self.file) or not Path(self.file).is_file():
-            return ""
-        linecache.checkcache(self.file)  # the file may have changed since an earlier launch
-        return linecache.getline(self.file, self.line).strip()[:MAX_TEXT]
+        file = "" if LIBRARY_FILE.search(self.file) else current_path(self.file)
+        linecache.checkcache(file)  # the file may have changed since an earlier launch
+        return linecache.getline(file, self.line).strip()[:MAX_TEXT] if Path(file).is_file() else ""
 
 
 def file_name(path: str) -> str:
     """Return a file name without its folder."""
     return re.split(r"[/\\]", path)[-1]
+
+
+def current_path(file: str) -> str:
+    """Return the path of a source file, in this checkout if it is that of an imported module.
+
+    Triton's cache ignores folders: a cached kernel may have been compiled in another checkout.
+    """
+    tail = Path(file).parts[-2:]
+    imported = {path for module in list(sys.modules.values()) if (path := getattr(module, "__file__", None))}
+    found = {path for path in imported if path.endswith(file_name(file)) and Path(path).parts[-2:] == tail}
+    return found.pop() if file not in found and len(found) == 1 else file
 
 
 def excerpt(*sources: SourceLine | None) -> str:

@@ -1,0 +1,191 @@
+"""The pytest plugin with Triton: tests written for a GPU, findings, and errors of single tests."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+os.environ.setdefault("TRITON_DEFAULT_FP_FUSION", "1")  # without it Triton warns that its default will change
+if os.environ.get("WARPFRAG_REQUIRE_TRITON") != "1":
+    pytest.importorskip("triton", reason="needs the extra triton")
+
+PLUGIN_TEST = """
+import pytest, torch, triton, triton.language as tl
+DEVICE = triton.runtime.driver.active.get_active_torch_device()
+
+@triton.jit
+def scale(x, out, n, factor, BLOCK: tl.constexpr):
+    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(out + i, tl.load(x + i, i < n) * factor, i < n)
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+@pytest.mark.parametrize("device", ["cuda", torch.device("cuda:0"), DEVICE])
+def test_scale(device, triton_session):
+    host = torch.randn(300)
+    x = torch.randn(300, device=device).to("cuda").cuda() + host.cuda()
+    out = torch.empty_like(x)
+    assert x.is_cuda and torch.cuda.get_device_capability() == (8, 0)
+    assert x.device == out.device == torch.device("cuda:0") and x.get_device() == 0
+    assert not host.is_cuda and host.device.type == "cpu" and host.get_device() == -1
+    scale[(3,)](x, out, 300, 2.5, BLOCK=128)
+    torch.cuda.synchronize()
+    before = out.cpu()
+    out.zero_()  # a copy to the host is a copy
+    assert torch.equal(before, x * 2.5) and not before.is_cuda
+    assert [launch.run.uncertain for launch in triton_session.launches] == [()]
+
+@triton.jit
+def first_of_each(table, out):
+    row = tl.load(table + tl.program_id(0)).to(tl.pointer_type(tl.float32))
+    tl.store(out + tl.program_id(0), tl.load(row))
+
+def test_tables_of_pointers():
+    rows = torch.randn(3, 5, device="cuda")
+    table = torch.tensor([row.data_ptr() for row in rows], dtype=torch.int64, device="cuda")
+    out = torch.empty(3, device="cuda")
+    first_of_each[(3,)](table, out)
+    assert torch.equal(out, rows[:, 0])
+"""
+
+
+def test_tests_for_a_gpu_run_unchanged(tmp_path):
+    pytest.importorskip("torch", reason="needs the extra torch")
+    (tmp_path / "test_scale.py").write_text(PLUGIN_TEST, encoding="utf-8")
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "warpfrag.pytest_plugin", "--triton-arch", "sm_80"]
+    done = subprocess.run([*command, str(tmp_path)], capture_output=True, text=True, check=False, cwd=tmp_path)
+
+    assert "4 passed" in done.stdout, done.stdout + done.stderr
+    assert "warpfrag: 4 Triton launches on sm_80; nothing was checked (--check all" in done.stdout
+
+
+JUDGED_TEST = """
+import numpy as np, pytest, triton, triton.language as tl
+
+@triton.jit
+def fill(out, BLOCK: tl.constexpr):
+    tl.store(out + tl.arange(0, BLOCK), 1)
+
+@pytest.fixture
+def reasons():
+    launches = triton.runtime.driver.active.session.launches
+    fill[(1,)](np.zeros(32, np.int32), BLOCK=32)
+    return launches[-1].run.inexact
+
+def test_with_the_fixture(reasons, triton_session):
+    assert "the exactness of the result was not judged" not in reasons
+
+def test_without_the_fixture(reasons):
+    assert reasons[0] == "the exactness of the result was not judged"
+"""
+
+
+def test_launches_are_judged_for_tests_that_can_see_it(tmp_path):
+    (tmp_path / "test_judged.py").write_text(JUDGED_TEST, encoding="utf-8")
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "warpfrag.pytest_plugin", str(tmp_path)]
+    own = os.environ | {"WARPFRAG_LEVEL": "auto"}
+    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path, env=own)
+    assert "2 passed" in done.stdout, done.stdout + done.stderr
+
+
+def test_a_finding_of_a_check_fails_the_test(tmp_path):
+    pytest.importorskip("torch", reason="needs the extra torch")
+    unmasked = PLUGIN_TEST.replace("tl.load(x + i, i < n)", "tl.load(x + i)")
+    (tmp_path / "test_scale.py").write_text(unmasked, encoding="utf-8")
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "warpfrag.pytest_plugin", "--check", "memory,races"]
+    command += ["--triton-arch", "sm_80", str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path)
+
+    assert "3 failed, 1 passed" in done.stdout, done.stdout + done.stderr
+    assert "scale: bounds, test_scale.py:" in done.stdout
+    assert "warpfrag: 4 Triton launches on sm_80, checked for memory, races: 3 findings" in done.stdout
+
+
+def test_an_error_without_checks_shows_the_tests_own_frames(tmp_path):
+    pytest.importorskip("torch", reason="needs the extra torch")
+    unmasked = PLUGIN_TEST.replace("tl.load(x + i, i < n)", "tl.load(x + i)")
+    (tmp_path / "test_scale.py").write_text(unmasked, encoding="utf-8")
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "warpfrag.pytest_plugin", "--triton-arch", "sm_80"]
+    done = subprocess.run([*command, str(tmp_path)], capture_output=True, text=True, check=False, cwd=tmp_path)
+
+    assert "3 failed, 1 passed" in done.stdout, done.stdout + done.stderr
+    assert "triton_session.py" not in done.stdout
+    assert "runtime/jit.py" not in done.stdout
+    assert "warpfrag: 4 Triton launches on sm_80, 3 ended with an error" in done.stdout
+
+
+SPIN_TEST = """
+import conftest
+import pytest
+import torch
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def spin(flag):
+    value = tl.load(flag)
+    while value == 0:
+        value = value * 2
+    tl.store(flag, value)
+
+
+@triton.jit
+def undefined(x):
+    tl.store(x, missing_name)
+
+
+@triton.jit
+def past_the_end(x):
+    tl.store(x + 1, 1.0)
+
+
+def test_spin():
+    assert conftest.HAS_GPU
+    spin[(1,)](torch.zeros(1, device="cuda"))
+
+
+def test_undefined():
+    undefined[(1,)](torch.zeros(1, device="cuda"))
+
+
+def test_a_failure_also_shows_its_findings():
+    past_the_end[(1,)](torch.zeros(1, device="cuda"))
+    assert False
+
+
+@pytest.fixture
+def launched():
+    past_the_end[(1,)](torch.zeros(1, device="cuda"))
+
+
+def test_a_fixture_has_findings(launched):
+    pass
+"""
+
+
+def test_a_kernel_fails_its_own_test(tmp_path):
+    pytest.importorskip("torch", reason="needs the extra torch")
+    (tmp_path / "test_spin.py").write_text(SPIN_TEST, encoding="utf-8")
+    (tmp_path / "test_broken.py").write_text("import no_such_module\n", encoding="utf-8")
+    (tmp_path / "conftest.py").write_text("import torch\nHAS_GPU = torch.cuda.is_available()\n", encoding="utf-8")
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "warpfrag.pytest_plugin", "--check", "all"]
+    command += ["--launch-seconds", "3", "--continue-on-collection-errors", str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path)
+
+    assert "3 failed, 2 errors" in done.stdout, done.stdout + done.stderr
+    assert "test_spin.py:13 (line " in done.stdout
+    assert "the launch reached its time limit: it may never end" in done.stdout
+    assert "missing_name is not defined" in done.stdout
+    assert "No module named 'no_such_module'" in done.stdout
+    findings, _summary = done.stdout.split("short test summary info")
+    assert findings.count("past_the_end: bounds, test_spin.py:24") == 2
+
+
+def test_bad_options_of_the_plugin_are_refused(tmp_path):
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "warpfrag.pytest_plugin", "--check", "race", str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path)
+
+    assert "--check: expected memory, races, uninitialised, barriers, async or all, got 'race'" in done.stderr
