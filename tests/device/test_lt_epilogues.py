@@ -1,6 +1,6 @@
 """cublasLt epilogues with auxiliary buffers and gradients: results of an H200, and those of the stand-in.
 
-tools/lt_epilogues.py made the operands and recorded tests/data/torch/lt_epilogues_h200.json: digests of D, the
+tools/lt_epilogues made the operands and recorded tests/data/torch/lt_epilogues_h200.json: digests of D, the
 auxiliary buffer and the bias for each call, digests of the sums of the probes, and of GELU's gradient.
 """
 
@@ -19,7 +19,9 @@ import numpy as np
 import pytest
 
 from device.conditions import needs_stand_ins
-from tools.lt_epilogues import DTYPES, EPILOGUES, FILL, FIRST, LtCase, digest, inputs, operands, patterns
+from tools.lt_epilogues.cases import digest, inputs, operands
+from tools.lt_epilogues.library import DTYPES, EPILOGUES, FILL, LtCase
+from tools.lt_epilogues.probes import FIRST, patterns
 from warpfrag.device.auxiliary_epilogue import depth_lanes, depth_sums, gelu_gradient, row_blocks, row_sums
 from warpfrag.device.gemms_served import GemmCall, ServedGemm
 from warpfrag.errors import CudaError

@@ -9,7 +9,7 @@ import pytest
 TOOLS = (
     "opcodes", "functions", "textures.__main__", "plans", "products", "tiles", "libraries.__main__",
     "write_capture_index", "fuzz.__main__", "choices.__main__", "race_oracle.__main__", "tiled_relayouts", "exact_runs",
-    "lt_epilogues",
+    "lt_epilogues.__main__",
 )  # fmt: skip
 
 

@@ -1,6 +1,6 @@
 """The cublasLt epilogues with an auxiliary buffer or a gradient, as an H200 computes them.
 
-The rules were found from results and probes of an H200 (tools/lt_epilogues.py). x is alpha * (A B) + beta * C + bias:
+The rules were found from results and probes of an H200 (tools/lt_epilogues). x is alpha * (A B) + beta * C + bias:
 
     RELU_AUX, GELU_AUX    the buffer has a bit for each x >= 0, or x rounded to the type of D
     DRELU, DGELU          D = x if the bit is 1, or x * gelu'(buffer). Without split-K, a second kernel reads x from

@@ -289,8 +289,10 @@ class Library:
             self._preferences[self._workspace_of(asked), asked.type in {"f16", "bf16"}], 1,
             ctypes.addressof(self._algorithm), ctypes.addressof(count),
         )  # fmt: skip
-        if status or not count.value:
-            return None
+        return None if status or not count.value else self._configuration()
+
+    def _configuration(self) -> Configuration:
+        """Read the configuration of the algorithm that the heuristic returned last."""
         numbers = []
         value, written = ctypes.c_uint32(), ctypes.c_size_t()
         for attribute, size in enumerate(SIZES):

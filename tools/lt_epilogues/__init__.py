@@ -1,0 +1,1 @@
+"""Calls of cublasLtMatmul with each auxiliary and gradient epilogue."""
