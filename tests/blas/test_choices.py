@@ -16,7 +16,7 @@ import pytest
 
 import warpfrag as wf
 from warpfrag.blas.cublas import choice_model, cublaslt
-from warpfrag.blas.cublas.choices import BUILT_IN, Choice, ChoiceRun, Choices, LayerKind, built_in
+from warpfrag.blas.cublas.choice_table import BUILT_IN, Choice, ChoiceRun, Choices, LayerKind, built_in
 from warpfrag.blas.cublas.cublaslt import Configuration, KernelLaunch, choice_of
 from warpfrag.blas.cublas.kernel_orders import order_of
 from warpfrag.blas.cublas.predict import lane_gemm

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import warpfrag as wf
-from warpfrag.blas.cublas.choices import Choice, ChoiceRun, Choices, LayerKind
+from warpfrag.blas.cublas.choice_table import Choice, ChoiceRun, Choices, LayerKind
 from warpfrag.blas.gemm import read_gemm
 from warpfrag.blas.gemm_trace import trace_output
 from warpfrag.cli import main

@@ -12,7 +12,7 @@ from tools.choices.answers import CHUNK, KINDS, Answers, gather, shapes
 from tools.choices.train import choice_of_label, label, to_bytes
 from tools.libraries.cases import Case
 from warpfrag.blas.cublas.choice_model import ChoiceNetwork, ChoiceTree, features, read_model
-from warpfrag.blas.cublas.choices import Choice, ChoiceRun, Choices, LayerKind
+from warpfrag.blas.cublas.choice_table import Choice, ChoiceRun, Choices, LayerKind
 from warpfrag.blas.cublas.cublaslt import Configuration
 
 KIND = LayerKind("matmul", "bf16", "nt")

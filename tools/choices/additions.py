@@ -26,7 +26,7 @@ import numpy as np
 from tools.choices.launches import KINDS, shapes
 from tools.libraries.cases import Case
 from tools.libraries.measure import _matrix, _profiled, make_call, say, take
-from warpfrag.blas.cublas.choices import ProductKind
+from warpfrag.blas.cublas.choice_table import ProductKind
 from warpfrag.blas.cublas.cublaslt import Question, library
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from warpfrag.blas.cublas.choices import Choice, LayerKind
+from warpfrag.blas.cublas.choice_table import Choice, LayerKind
 from warpfrag.blas.cublas.cublaslt import Configuration, Question, library
 from warpfrag.errors import NoGpu, NotModelled
 

@@ -15,13 +15,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from tools.choices.answers import choose
-from warpfrag.blas.cublas.choices import built_in
+from warpfrag.blas.cublas.choice_table import built_in
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from pathlib import Path
 
-    from warpfrag.blas.cublas.choices import Choice, Choices, LayerKind
+    from warpfrag.blas.cublas.choice_table import Choice, Choices, LayerKind
 
 GPU, COUNT = "H200", 200
 

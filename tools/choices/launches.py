@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tools.choices.answers import shapes as wide_shapes
-from warpfrag.blas.cublas.choices import NVJET, Choice, ChoiceRun, Choices, LayerKind, ProductKind, built_in
+from warpfrag.blas.cublas.choice_table import NVJET, Choice, ChoiceRun, Choices, LayerKind, ProductKind, built_in
 from warpfrag.blas.cublas.cublaslt import Configuration, KernelLaunch, Question, choice_of, library
 from warpfrag.errors import NoGpu, NotModelled
 

@@ -21,7 +21,7 @@ import numpy as np
 from tools.choices.answers import HELD_OUT, KINDS, Answers
 from tools.libraries.measure import say
 from warpfrag.blas.cublas.choice_model import FILE, ChoiceNetwork, ChoiceTree, built_in_model, features
-from warpfrag.blas.cublas.choices import NVJET, Choice, ProductKind
+from warpfrag.blas.cublas.choice_table import NVJET, Choice, ProductKind
 from warpfrag.blas.cublas.kernel_orders import BYTES, LINE, order_of
 from warpfrag.blas.cublas.predict_order import library_additions
 from warpfrag.errors import NotModelled

@@ -15,10 +15,10 @@ import numpy as np
 from numpy.lib.stride_tricks import as_strided
 from numpy.typing import NDArray
 
+from warpfrag.blas.cublas.choice_table import GPU
 from warpfrag.blas.cublas.library_epilogue import LibraryEpilogue, gelu
 from warpfrag.blas.cublas.predict import library_epilogue, library_gemm
 from warpfrag.blas.cublas.predict_order import (
-    GPU,
     RESULTS,
     PredictedOrder,
     find_product_order,

@@ -13,7 +13,7 @@ from itertools import pairwise
 from os import PathLike
 from pathlib import Path
 
-from warpfrag.blas.cublas.choices import MAX_M, Choice, ChoiceRun, Choices, LayerKind
+from warpfrag.blas.cublas.choice_table import MAX_M, Choice, ChoiceRun, Choices, LayerKind
 from warpfrag.blas.cublas.cublaslt import Question, library
 from warpfrag.blas.cublas.predict_order import extent, extents, product_kind
 from warpfrag.blas.find_order import Progress

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from warpfrag.blas.cublas.choices import choices_of
+from warpfrag.blas.cublas.choice_table import choices_of
 from warpfrag.blas.cublas.predict_order import (
     PredictedOrder,
     find_product_order,

@@ -13,8 +13,8 @@ from itertools import pairwise
 from os import PathLike
 
 from warpfrag import html
-from warpfrag.blas.cublas.choices import Choices
-from warpfrag.blas.cublas.predict_order import DTYPES, GPU, OrderRun, extents, order_runs, product_kind
+from warpfrag.blas.cublas.choice_table import GPU, Choices
+from warpfrag.blas.cublas.predict_order import DTYPES, OrderRun, extents, order_runs, product_kind
 from warpfrag.errors import InvalidOperand, quote
 from warpfrag.formats.number_formats import format_name
 from warpfrag.layout.providers import figure_svg

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from warpfrag.blas.cublas.choices import Choice, ProductKind
+from warpfrag.blas.cublas.choice_table import Choice, ProductKind
 from warpfrag.blas.cublas.kernel_orders import BYTES, LINE, VECTOR
 from warpfrag.errors import NotModelled
 
@@ -130,7 +130,7 @@ def is_vectors(kind: ProductKind, m: int, n: int, k: int) -> bool:
     return is_fitted and not any(pitch * BYTES[kind.type] % VECTOR for pitch in pitches)
 
 
-def choose(kind: ProductKind, m: int, n: int, k: int) -> tuple[Choice, float | None]:
+def modelled_choice(kind: ProductKind, m: int, n: int, k: int) -> tuple[Choice, float | None]:
     """Return the predicted choice for a gemm, and the accuracy of the model, or None if it was not measured."""
     call = {"linear": "matmul", "bmm": "matmul", "scaled_mm bias": "scaled_mm slow"}.get(kind.call, kind.call)
     name = f"{call} {kind.type} {kind.layout}"

@@ -26,7 +26,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from warpfrag.blas.cublas.choices import NVJET, Choice
+from warpfrag.blas.cublas.choice_table import NVJET, Choice
 from warpfrag.blas.cublas.segment_k import tiles_launched
 from warpfrag.errors import NoGpu, NotModelled
 

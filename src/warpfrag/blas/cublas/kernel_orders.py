@@ -22,7 +22,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import NamedTuple
 
-from warpfrag.blas.cublas.choices import Choice, ProductKind
+from warpfrag.blas.cublas.choice_table import Choice, ProductKind
 from warpfrag.blas.cublas.segment_k import CLUSTERS, TILES, CutTiles, segmented
 from warpfrag.blas.order import Order, part_length
 from warpfrag.errors import NotModelled

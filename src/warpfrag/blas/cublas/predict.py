@@ -14,11 +14,10 @@ from typing import cast
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from warpfrag.blas.cublas.choices import Choices
+from warpfrag.blas.cublas.choice_table import GPU, Choices
 from warpfrag.blas.cublas.library_epilogue import LibraryEpilogue
 from warpfrag.blas.cublas.predict_order import (
     ARCH,
-    GPU,
     RESULTS,
     PredictedOrder,
     find_product_order,

@@ -6,23 +6,22 @@ Sources are tried in this order:
     library     the library's own choice: queried now, or tabulated for the layer and m
     modelled    a model of the choice, fitted to the library's choices; its accuracy is stated
 
-The rules of `kernel_orders` derive the order from the choice. An order that depends on a modelled choice or an unproved
-rule is marked as a guess. A choice without a rule raises `NotModelled`.
+`kernel_choice.choose_kernel` makes the choice for the last two. The rules of `kernel_orders` derive the order from the
+choice. An order that depends on a modelled choice or an unproved rule is marked as a guess. A choice without a rule
+raises `NotModelled`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, fields
 from functools import cache, lru_cache
 from os import PathLike
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
-from warpfrag.blas.cublas import choice_model
-from warpfrag.blas.cublas.choices import Choice, Choices, ProductKind, built_in, choices_of
-from warpfrag.blas.cublas.cublaslt import Question, library
+from warpfrag.blas.cublas.choice_table import GPU, Choice, Choices, ProductKind, choices_of
+from warpfrag.blas.cublas.kernel_choice import ChosenKernel, choice_runs, choose_kernel
 from warpfrag.blas.cublas.kernel_orders import KernelOrder, order_of
 from warpfrag.blas.cublas.segment_k import CutTiles
 from warpfrag.blas.order import Order, additions_of
@@ -38,10 +37,8 @@ RESULTS = {"f16": "f16", "bf16": "bf16", "tf32": "f32", "e4m3": "bf16"}
 """The result format for each operand format; for integers it is s32."""
 DTYPES = (*RESULTS, "s8")
 LAYOUTS = ("nn", "nt", "tn")
-GPU, ARCH = "H200", "sm_90"
+ARCH = "sm_90"
 MAX_EXTENT = (1 << 24) - 1
-ALIKE = {"linear": "matmul", "scaled_mm bias": "scaled_mm slow"}
-"""Calls for which the library almost always makes the same choice as for the call without a bias."""
 INTEGERS = "any library: integers have the same sum in every order"
 EMPTY = "any library: the result is empty"
 
@@ -191,8 +188,7 @@ def library_instruction(name: str, arch: str) -> str:
     base = read_target(arch, "").name.rstrip("af")
     if base not in _instructions():
         raise NotModelled(
-            f"the instructions that libraries use were measured on {', '.join(_instructions())}, not on {base}: name "
-            f"one"
+            f"library instructions were measured on {', '.join(_instructions())}, not on {base}: name an instruction"
         )
     return _instructions()[base][name]
 
@@ -286,48 +282,13 @@ def find_product_order(
     if kind.type == "s8" or 0 in shape[:2]:
         source = INTEGERS if kind.type == "s8" else EMPTY
         return PredictedOrder(kind, shape, Order(), "library", kernel="any", source=source)
-    chosen = _chosen(kind, shape, table, is_queried=is_queried)
+    chosen = choose_kernel(kind, shape, table, is_queried=is_queried)
     known = order_of(kind, chosen.choice, shape)
     return PredictedOrder(
         kind, shape, known.order, chosen.basis, chosen.accuracy,
         is_guess=chosen.basis == "modelled" or not known.is_proved, omitted_k=known.omitted_k,
         kernel=chosen.choice.kernel, source=chosen.source, choice=chosen.choice, cut_tiles=known.cut_tiles,
     )  # fmt: skip
-
-
-class _Chosen(NamedTuple):
-    """The library's choice and its basis."""
-
-    choice: Choice
-    basis: str
-    accuracy: float | None
-    source: str
-
-
-def _chosen(kind: ProductKind, shape: tuple[int, int, int], table: Choices, *, is_queried: bool) -> _Chosen:
-    m, n, k = shape
-    if is_queried:
-        queried = library()
-        question = Question(kind.call, kind.type, kind.layout, m, n, k, kind.batch)
-        return _Chosen(queried.choice(question), "library", None, f"cuBLASLt {queried.version} on an {queried.gpu}")
-    alike = kind._replace(call=ALIKE.get(kind.call, kind.call))
-    if kind.batch == 1:
-        if kind == ("linear", "tf32", "nt", 1) and n == 1:  # PyTorch then copies the bias to D and calls cublasSgemm
-            chosen = _chosen(alike, shape, table, is_queried=is_queried)
-            return chosen._replace(basis="modelled")
-        tabulated = table.find(kind.layer(m), m, n, k)
-        if tabulated is not None:
-            return _Chosen(tabulated, "library", None, table.source)
-        similar = table.find(alike.layer(m), m, n, k)
-        if similar is not None:
-            return _Chosen(similar, "modelled", None, table.source)
-    own = built_in(GPU)  # the model was fitted to this table's library
-    if (table.gpu, table.library) != (own.gpu, own.library):
-        raise NotModelled(
-            f"{kind.call} {kind.type} {kind.layout} {m} x {n} x {k} is not in {table!r}; add this layer to the survey"
-        )
-    choice, accuracy = choice_model.choose(kind, m, n, k)
-    return _Chosen(choice, "modelled", accuracy, own.source)
 
 
 def order_runs(
@@ -337,7 +298,7 @@ def order_runs(
     is_queried, table = check_flag("query_cublas", query_cublas), choices_of(choices)
     pieces: list[OrderRun] = []
     source = ""
-    for first, last, chosen in _choice_runs(kind, n, k, span, table, is_queried=is_queried):
+    for first, last, chosen in choice_runs(kind, n, k, span, table, is_queried=is_queried):
         source = source or chosen.source
         run = _order_run(kind, first, last, n, k, chosen)
         if pieces and _alike(pieces[-1], run, kind.type):
@@ -349,28 +310,7 @@ def order_runs(
     return pieces, source
 
 
-def _choice_runs(
-    kind: ProductKind, n: int, k: int, span: tuple[int, int], table: Choices, *, is_queried: bool
-) -> Iterator[tuple[int, int, _Chosen]]:
-    """Return ranges of m with the choice in each: the runs of a table, or ranges of a single m."""
-    first, last = span
-    runs, basis = None, "library"
-    if not is_queried and kind.layout != "tn":
-        runs = table.runs(kind.layer(first), n, k)
-        if runs is None and kind.call in ALIKE:
-            runs, basis = table.runs(kind._replace(call=ALIKE[kind.call]).layer(first), n, k), "modelled"
-    for end, choice in runs or []:
-        if first > last:
-            return
-        if end >= first:
-            yield first, min(end, last), _Chosen(choice, basis, None, table.source)
-            first = min(end, last) + 1
-    while first <= last:
-        yield first, first, _chosen(kind, (first, n, k), table, is_queried=is_queried)
-        first += 1
-
-
-def _order_run(kind: ProductKind, first: int, last: int, n: int, k: int, chosen: _Chosen) -> OrderRun:
+def _order_run(kind: ProductKind, first: int, last: int, n: int, k: int, chosen: ChosenKernel) -> OrderRun:
     try:
         known: KernelOrder | None = order_of(kind, chosen.choice, (first, n, k))
     except NotModelled:

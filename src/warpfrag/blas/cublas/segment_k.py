@@ -17,7 +17,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from warpfrag.blas.cublas.choices import Choice
+from warpfrag.blas.cublas.choice_table import Choice
 from warpfrag.blas.order import Order
 
 TILES = {

@@ -1,4 +1,4 @@
-"""The kernels that libraries choose for a gemm, tabulated by layer and m."""
+"""Tables of the kernels that libraries choose for a gemm, by layer and m; `kernel_choice` decides when to use them."""
 
 from __future__ import annotations
 
@@ -32,9 +32,10 @@ MAX_BYTES = 1 << 28  # maximum size of a file of choices
 MAX_M = (1 << 16) - 1
 SETTINGS = {"workspace": 32 << 20, "lt_workspace": 1 << 20, "reduced_precision_reduction": False, "tf32": True}
 """The assumed PyTorch settings: workspaces of cuBLAS and cuBLASLt, parts added in float32, TF32 allowed."""
-BUILT_IN = {"H200": "choices_h200.npz"}
+GPU = "H200"
+BUILT_IN = {GPU: "choices_h200.npz"}
 """The built-in tables, by GPU."""
-TABLE_OF_ARCH = {"sm_90": "H200"}
+TABLE_OF_ARCH = {"sm_90": GPU}
 """The GPU whose table is used for an architecture."""
 
 
@@ -270,12 +271,10 @@ def choices_of(source: object) -> Choices:
         changed = Path(source).stat().st_mtime_ns
     except (OSError, ValueError) as error:
         if not Path(source).suffix:
-            hint = (
-                "run `warpfrag survey` on a machine with that GPU, and pass its file as choices; `gemm` computes with"
-            )
             raise NotModelled(
-                f"cuBLAS's order of additions is known on {', '.join(BUILT_IN)}, not on {quote(source)}: {hint} "
-                "the arithmetic of every GPU, k ascending"
+                f"cuBLAS's order of additions is known on {', '.join(BUILT_IN)}, not on {quote(source)}: run `warpfrag "
+                "survey` on a machine with that GPU, and pass its file as choices; `gemm` computes with the arithmetic "
+                "of every GPU, k ascending"
             ) from None
         reason = getattr(error, "strerror", None) or str(error)  # without the file name
         raise FileError(f"choices: {quote(str(source))} cannot be read: {reason}") from None
