@@ -38,18 +38,22 @@ def tensor_map(row, data):
     return wf.ptx.TensorMap(data, wf.ptx.Im2col(*corners, kind["channels"], kind["pixels"]), **options)
 
 
-def left_by(module, copy, engine):
-    """Return a digest of the memory that a copy leaves, and a summary of its launch."""
+def arguments(copy):
+    """Return the arguments of a copy's launch, the arrays that it changes, and the bytes of its shared memory."""
     tensor = copy.tensor.copy()
     tensor_argument, place = tensor_map(copy.map, tensor), np.array(copy.place, np.int32)
-    if copy.data is None:
-        out, told = np.zeros(copy.dump, np.uint8), np.uint32(tensor_argument.box_bytes)
-        packed = sum((offset & 0xFFFF) << 16 * axis for axis, offset in enumerate(copy.offsets))
-        args = [tensor_argument, place, out, told, np.uint32(copy.dump), np.uint32(copy.start), np.uint64(packed)]
-        left, shared = (told, out), copy.dump
-    else:
+    if copy.data is not None:
         args = [tensor_argument, place, copy.data.copy(), np.uint32(copy.data.nbytes), np.uint32(0)]
-        left, shared = (tensor,), copy.data.nbytes
+        return args, [tensor], copy.data.nbytes
+    out, told = np.zeros(copy.dump, np.uint8), np.uint32(tensor_argument.box_bytes)
+    packed = sum((offset & 0xFFFF) << 16 * axis for axis, offset in enumerate(copy.offsets))
+    args = [tensor_argument, place, out, told, np.uint32(copy.dump), np.uint32(copy.start), np.uint64(packed)]
+    return args, [told, out], copy.dump
+
+
+def left_by(module, copy, engine):
+    """Return a digest of the memory that a copy leaves, and a summary of its launch."""
+    args, left, shared = arguments(copy)
     summary = module[copy.entry].launch(1, 128, args, shared=shared, engine=engine)
     return hashlib.sha256(b"".join(part.tobytes() for part in left)).hexdigest()[:16], summary
 

@@ -29,10 +29,14 @@ BOTH = {  # the others are compiled in seconds, and are left to the readable eng
 RUNS = [(name, "reference") for name in CASES] + [(name, "compiled") for name in CASES if name in BOTH]
 
 
+def text(file):
+    with zipfile.ZipFile(DATA / "kernels.zip") as kernels:
+        return kernels.read(f"{file}.ptx").decode()
+
+
 @cache
 def module(file):
-    with zipfile.ZipFile(DATA / "kernels.zip") as kernels:
-        return wf.ptx.load(kernels.read(f"{file}.ptx").decode())
+    return wf.ptx.load(text(file))
 
 
 def argument(given):

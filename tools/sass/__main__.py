@@ -8,8 +8,9 @@
     python -m tools.sass evidence counts*.xz    write the table of compared spellings and docs/evidence/h200_sass.md
 
 A folder has the records of `tools.fuzz record` or of `probe`, or cases.json and memory.npz, or operations.json, or
-NAME.ptx with NAME.json and NAME.npz. The ptxas that is found (`warpfrag.cuda_tools`) assembles PTX; to repeat an H200's
-bytes it must be of the version in its driver. --part 3/16 compares every sixteenth case, from the third.
+NAME.ptx with NAME.json and NAME.npz; tests/data/ptx stands for all captured launches of the tests. The ptxas that is
+found (`warpfrag.cuda_tools`) assembles PTX; to repeat an H200's bytes it must be of the version in its driver. --part
+3/16 compares every sixteenth case, from the third.
 """
 
 from __future__ import annotations

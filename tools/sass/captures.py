@@ -91,7 +91,11 @@ def read_cases(folder: Path, part: int = 0, parts: int = 1) -> Iterator[Case]:
 
 def other_cases(folder: Path) -> Iterator[Case]:
     """Return the cases of a folder without random kernels."""
-    if (folder / "operations.json").exists():
+    if (folder / "kernels.json").exists():
+        from tools.sass.suite_launches import suite_cases
+
+        yield from suite_cases()
+    elif (folder / "operations.json").exists():
         yield from operations(folder)
     elif (folder / "cases.json").exists():
         yield from kernels(folder)

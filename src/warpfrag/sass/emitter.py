@@ -54,7 +54,7 @@ class DriverWords(NamedTuple):
     shared_start: int
     """The first address of shared memory."""
     cluster: int | None = None
-    """The cluster's extents, their reciprocals as f32, and the grid's extents in clusters."""
+    """1 if the launch names a cluster; then the cluster's extents, their reciprocals as f32, the grid's in clusters."""
     cluster_size: int | None = None
 
     @property
@@ -64,7 +64,7 @@ class DriverWords(NamedTuple):
             start for start in (self.local_window, self.constants, self.parameters, self.workspace) if start is not None
         ]
         starts = {self.block, self.grid, *(axis + 4 * step for axis in (self.block, self.grid) for step in (1, 2))}
-        clusters = set() if self.cluster is None else set(range(self.cluster, self.cluster + 36, 4))
+        clusters = set() if self.cluster is None else set(range(self.cluster, self.cluster + 40, 4))
         clusters |= set() if self.cluster_size is None else {self.cluster_size}
         return starts | clusters | {self.stack, *self.hints} | {start + step for start in wide for step in (0, 4)}
 
@@ -72,7 +72,7 @@ class DriverWords(NamedTuple):
 DRIVER_WORDS = {
     0x160: DriverWords(0x0, 0xC, 0x28, 0x20, None, None, None, (0x118, 0x11C), 0),
     0x210: DriverWords(
-        0x0, 0xC, 0x28, 0x20, 0xD0, 0x198, 0x44, (0x18, 0x1C, 0x2C, 0x18C, 0x208, 0x20C), 1024, 0x144, 0x188
+        0x0, 0xC, 0x28, 0x20, 0xD0, 0x198, 0x44, (0x18, 0x1C, 0x2C, 0x18C, 0x208, 0x20C), 1024, 0x140, 0x188
     ),
     0x380: DriverWords(0x360, 0x370, 0x37C, None, None, None, None, (0x358, 0x35C), 1024),
 }

@@ -38,7 +38,7 @@ FEW_STEPS = 3000
 """The number of instructions per batch after which compiled code is tried, which decides less but is fast."""
 MAX_STEPS = 30_000
 """The number of instructions per batch after which the judge gives up."""
-MAX_SECONDS = 5.0
+MAX_SECONDS = 10.0
 """The processor time after which the judge gives up on a launch that compiled code could not prove."""
 MAX_PROOFS = 256  # proofs that are kept for a program
 NOT_JUDGED = "the launch is too long to judge the order of its accesses; try a smaller grid"
@@ -70,14 +70,14 @@ def judge(
             buffer[...] = data
         memory.tags.forget()
 
-    def run(limit: int, deadline: float, uncertain_loops: Collection[CasLoop] = ()) -> tuple[LaunchJudge, Work]:
-        checks = LaunchJudge(sources, loops, values.decisive, uncertain_loops)
-        checks.stops = lambda steps: steps > limit or thread_time() > deadline
+    def run(limit: int, deadline: float, uncertain: frozenset[CasLoop] = frozenset()) -> tuple[LaunchJudge, Work]:
+        checks = LaunchJudge(sources, loops, values.decisive, uncertain)
+        checks.stops = lambda steps: steps > limit or thread_time() > deadline or not checks.contended <= uncertain
         work = Work(program, config, memory.fork(), None, checks).run_waves(few.again(), 1, progress)
-        if work.failure is None and (checks.is_stopped or (checks.contended and not uncertain_loops)):
+        is_new = not checks.contended <= uncertain  # the order of more loops matters: start again
+        if work.failure is None and (checks.is_stopped or is_new):
             restore()
-            return (checks, work) if checks.is_stopped else run(limit, deadline, checks.contended)
-        return checks, work
+        return run(limit, deadline, uncertain | checks.contended) if is_new and work.failure is None else (checks, work)
 
     values, loops = values_of(program), cas_loops(program)
     steps = -(-waves.total // blocks) * len(program.instructions)  # without loops
@@ -90,7 +90,8 @@ def judge(
         restore()
         if steps > 2 * MAX_STEPS:
             return Judgement(None, (NOT_JUDGED,))
-        checks, work = run(MAX_STEPS, thread_time() + MAX_SECONDS)
+        known = frozenset(checks.uncertain_loops) if checks else frozenset()
+        checks, work = run(MAX_STEPS, thread_time() + MAX_SECONDS, known)
     if checks.is_stopped and work.failure is None:
         GIVEN_UP.setdefault(program, set()).add(launch_key(config, memory))
         return Judgement(None, (NOT_JUDGED,))

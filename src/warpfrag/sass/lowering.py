@@ -9,9 +9,9 @@ import struct
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
-from math import prod
 
 from warpfrag.errors import NotModelled
+from warpfrag.machine.interpreter.warp_state import LaunchConfig
 from warpfrag.machine.ir.actions import Jump, Refused
 from warpfrag.machine.ir.program import ModuleVariable, Parameter, Program
 from warpfrag.machine.ir.state_spaces import GRID_WORKSPACE, SHARED_START, WINDOWS, StateSpace
@@ -35,9 +35,9 @@ class SassProgram(Program):
     bank_starts: dict[int, int] = field(default_factory=dict)
     parameter_base: int = PARAMETERS
 
-    def constant_banks(self, extents: Sequence[tuple[int, ...]], parameters: bytes, *, is_cooperative: bool) -> bytes:
+    def constant_banks(self, config: LaunchConfig, parameters: bytes) -> bytes:
         """Return the constant buffer; bank 0 has the launch's extents, the windows and the parameters."""
-        grid, block, cluster = extents
+        grid, block, cluster = config.grid, config.block, config.cluster
         size = max(self.bank_starts[bank] + len(data) for bank, data in self.banks.items())
         buffer = bytearray(size)
         for bank, data in self.banks.items():
@@ -51,13 +51,14 @@ class SassProgram(Program):
         if words.cluster is not None and words.cluster_size is not None:
             clusters = [blocks // size for blocks, size in zip(grid, cluster, strict=True)]
             reciprocals = [1 / size for size in cluster]
-            struct.pack_into("<3I3f3I", buffer, start + words.cluster, *cluster, *reciprocals, *clusters)
-            struct.pack_into("<I", buffer, start + words.cluster_size, prod(cluster))
+            values = config.is_explicit_cluster, *cluster, *reciprocals, *clusters
+            struct.pack_into("<4I3f3I", buffer, start + words.cluster, *values)
+            struct.pack_into("<I", buffer, start + words.cluster_size, config.cluster_blocks)
         addresses = {
             words.local_window: WINDOWS["local"],
             words.parameters: WINDOWS["param"] + start + self.parameter_base,
         }
-        if is_cooperative:  # the upper half comes first
+        if config.is_cooperative:  # the upper half comes first
             addresses[words.workspace] = GRID_WORKSPACE >> 32 | (GRID_WORKSPACE & 0xFFFFFFFF) << 32
         if CONSTANT_BANK in self.bank_starts:
             addresses[words.constants] = WINDOWS["param"] + self.bank_starts[CONSTANT_BANK]
@@ -75,8 +76,13 @@ def lower(
     address_of: Callable[[CubinSymbol], int],
     variables: dict[str, ModuleVariable],
     driver_functions: Mapping[str, int],
+    *,
+    in_cluster: bool = False,
 ) -> SassProgram:
-    """Lower a kernel; an instruction that is not modelled is an error only if it runs."""
+    """Lower a kernel; an instruction that is not modelled is an error only if it runs.
+
+    With `in_cluster`, or if the kernel requires clusters, addresses of shared memory contain the rank of a block.
+    """
     base = _parameter_base(function)
     banks = {bank: section.relocated(address_of) for bank, section in function.constants.items()}
     banks[0] = banks.get(0, b"").ljust(base + function.parameter_bytes, b"\0")
@@ -86,7 +92,7 @@ def lower(
         end += -(-(len(data) + BANK_ALIGN) // BANK_ALIGN) * BANK_ALIGN
         banks[bank] = data.ljust(end - starts[bank], b"\0")
     has_groups = any(inst.opcode == "WARPSYNC" and "EXCLUSIVE" in inst.modifiers for inst in code)
-    space: StateSpace = "cluster" if function.cluster else "shared"
+    space: StateSpace = "cluster" if function.cluster or in_cluster else "shared"
     emitter = Emitter(starts, space, base, driver_functions, has_groups=has_groups)
     firsts: dict[int, int] = {}
     for inst in code:

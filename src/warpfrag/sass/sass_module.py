@@ -64,6 +64,7 @@ class SassKernel(Kernel):
     """A machine-code kernel, ready to launch."""
 
     module: SassModule
+    program: SassProgram
 
     @cached_property
     def instructions(self) -> tuple[SassInstruction, ...]:
@@ -74,6 +75,19 @@ class SassKernel(Kernel):
     def sources(self) -> Mapping[int, SourceLine]:
         """The source line of each address, if the cubin has line information."""
         return {inst.address: inst.source for inst in self.instructions if inst.source is not None}
+
+    def for_launch(self, config: LaunchConfig) -> SassKernel:
+        """Return this kernel, or the one for launches whose blocks can access each other's shared memory."""
+        return self.in_cluster if config.cluster_blocks > 1 and not self.cluster else self
+
+    @cached_property
+    def in_cluster(self) -> SassKernel:
+        """The kernel for launches in clusters that its code does not require."""
+        return SassKernel(self.module.program(self.name, in_cluster=True), self.module)
+
+    def constant_banks(self, config: LaunchConfig, parameters: bytes) -> bytes:
+        """Return the constant banks of a launch."""
+        return self.program.constant_banks(config, parameters)
 
     def judge(
         self, config: LaunchConfig, memory: DeviceMemory, waves: Waves, progress: Progress | None
@@ -175,9 +189,10 @@ class SassModule(KernelModule):
                 found += part
         return tuple(found)
 
-    def program(self, entry: str) -> SassProgram:
+    def program(self, entry: str, *, in_cluster: bool = False) -> SassProgram:
         """Decode and lower a kernel."""
-        return lower(self.cubin[entry], self.decode(entry), self.address_of, self.variables(), self.driver_functions)
+        own = self.address_of, self.variables(), self.driver_functions
+        return lower(self.cubin[entry], self.decode(entry), *own, in_cluster=in_cluster)
 
     def kernel(self, entry: str) -> SassKernel:
         """Return a new kernel for an entry."""

@@ -307,11 +307,6 @@ class Program:
         """For each instruction, the index after its basic block."""
         return block_ends(self.instructions, self.leaders)
 
-    def constant_banks(self, extents: Sequence[tuple[int, ...]], parameters: bytes, *, is_cooperative: bool) -> bytes:
-        """Return the constant buffer for these grid, block and cluster extents; PTX has only the parameters in it."""
-        del extents, is_cooperative
-        return parameters
-
     @cached_property
     def polling(self) -> frozenset[int]:
         """The starts of basic blocks that poll: they read memory that other threads may change, or pause."""

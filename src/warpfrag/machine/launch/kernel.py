@@ -268,24 +268,24 @@ class Kernel:
             chosen_engine(engine),
             chosen_level(keywords.pop("level", "auto")),
         )
-        if self.program.is_machine_code:
-            if wanted == "ptx":
-                raise InvalidOperand(f"{self.name} is machine code: expected level auto or sass, got ptx")
-            return self._execute(config, self.device_memory(args, config, keywords), named, engine_name, seed, options)
         given = self.take_arguments(args, keywords)
-        machine: Kernel | None = None
-        reason = ptx_reason(self.program, self.module.symbols, config, options, wanted)
-        if not reason:
-            try:
-                machine = self.module.machine_kernel(self.name, config.arch)
-            except WarpfragError as error:
-                if wanted == "sass":
-                    raise
-                reason = str(error)
 
         def execute(kernel: Kernel, checks: tuple[Check, ...], own: LaunchOptions) -> Run:
             return kernel._execute(config, kernel.memory_of(given, config), checks, engine_name, seed, own)
 
+        if self.program.is_machine_code:
+            if wanted == "ptx":
+                raise InvalidOperand(f"{self.name} is machine code: expected level auto or sass, got ptx")
+            return execute(self.for_launch(config), named, options)
+        machine: Kernel | None = None
+        reason = ptx_reason(self.program, self.module.symbols, config, options, wanted)
+        if not reason:
+            try:
+                machine = self.module.machine_kernel(self.name, config.arch).for_launch(config)
+            except WarpfragError as error:
+                if wanted == "sass":
+                    raise
+                reason = str(error)
         if machine is None:
             return replace(execute(self, named, options), ptx_reason=reason)
         buffers = self.memory_of(given, config).writable_buffers()
@@ -342,6 +342,16 @@ class Kernel:
             result = replace(result, exploration=self._explored(memory, before, config, options.explore))
         return result
 
+    def for_launch(self, config: LaunchConfig) -> Kernel:
+        """Return the kernel that runs a launch with this configuration; overridden for machine code."""
+        del config
+        return self
+
+    def constant_banks(self, config: LaunchConfig, parameters: bytes) -> bytes:
+        """Return the constant buffer of a launch; PTX has only the parameters in it."""
+        del config
+        return parameters
+
     def judge(
         self, config: LaunchConfig, memory: DeviceMemory, waves: Waves, progress: Progress | None
     ) -> Judgement:  # fmt: skip
@@ -385,9 +395,10 @@ class Kernel:
         Nothing runs before `Debugger.run` or `step`. Only `cluster`, `cooperative` and `limit` of the options apply.
         """
         config = launch_config(self.program, grid, block, shared, arch, options)
+        own = self.for_launch(config)
         waves = self.waves(config, seed)
-        memory = self.device_memory(args, config, raw)
-        return Debugger(self.program, config, memory, (blocks for _, blocks in iter(waves.take, None)), self.sources)
+        memory = own.device_memory(args, config, raw)
+        return Debugger(own.program, config, memory, (blocks for _, blocks in iter(waves.take, None)), self.sources)
 
     def take_arguments(self, args: Sequence[object], raw: RawArguments | None = None) -> KernelArguments:
         """Convert the arguments to parameter bytes and memory."""
@@ -403,10 +414,7 @@ class Kernel:
 
     def memory_of(self, given: KernelArguments, config: LaunchConfig) -> DeviceMemory:
         """Create the memory for converted arguments, as `device_memory` does."""
-        banks = self.program.constant_banks(
-            (config.grid, config.block, config.cluster), given.parameters, is_cooperative=config.is_cooperative
-        )
-        memory = DeviceMemory(banks, len(self.program.instructions))
+        memory = DeviceMemory(self.constant_banks(config, given.parameters), len(self.program.instructions))
         for allocation in given.allocations:
             memory.add(allocation)
         memory.resources = given.resources

@@ -327,8 +327,14 @@ class Ordering:
                 table[threads, column] = np.maximum(table[threads, column], time)
 
     def sync_lanes(self, threads: Rows) -> None:
-        """bar.warp.sync: merge the knowledge of the named lanes of a warp."""
-        self.learn(threads, self.snapshot(threads))
+        """bar.warp.sync: merge the knowledge of the named lanes of a warp.
+
+        Afterwards the lanes share their objects of past and fence knowledge, so the next merge of them costs nothing.
+        """
+        snapshot = self.snapshot(threads)
+        self.known[threads], self.fenced[threads] = snapshot.row, snapshot.fenced
+        for thread in threads.tolist():
+            self.pasts[thread], self.sc_fences[thread] = snapshot.past, snapshot.sc
 
     def sync_warps(self, warps: Rows) -> None:
         """bar.warp.sync: merge the knowledge of all lanes of each warp."""

@@ -332,11 +332,15 @@ def tensor_load(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
     coordinates = VectorOperand(tuple(e.register("UR", first + 2 + axis) for axis in range(rank)))
     addresses = _word_address(e, first), _pair_address(e, _uniform(a[1]))
     sources: list[PtxOperand] = [*addresses, coordinates, _word_address(e, first + 1)]
-    multicast = ""
+    mode = multicast = ""
+    if "IM2COL" in words:  # the lower half of the last operand has 16, 8 or 5 bits for each offset
+        mode, bits = ".im2col", 16 // (rank - 2)
+        fields = [(Immediate(bits * axis), Immediate(bits)) for axis in range(rank - 2)]
+        sources.append(VectorOperand(tuple(e.compute("bfe.u32", e.word(a[2]), *field) for field in fields)))
     if "MULTICAST" in words:
         multicast = ".multicast::cluster"
         sources.append(e.compute("shr.u32", e.word(a[2]), Immediate(16)))
-    name = f"cp.async.bulk.tensor.{rank}d.shared::cluster.global.mbarrier::complete_tx::bytes{multicast}"
+    name = f"cp.async.bulk.tensor.{rank}d.shared::cluster.global{mode}.mbarrier::complete_tx::bytes{multicast}"
     _once(e, name, sources)
 
 
@@ -347,7 +351,8 @@ def tensor_store(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
     sources: list[PtxOperand] = [_pair_address(e, _uniform(a[1])), coordinates, _word_address(e, first)]
     reduction = words.first(("ADD", "MIN", "MAX", "AND", "OR", "XOR", "INC", "DEC")).lower()
     kind = f".reduce.async.bulk.tensor.{rank}d" if reduction else f".async.bulk.tensor.{rank}d"
-    _once(e, f"cp{kind}.global.shared::cta{f'.{reduction}' if reduction else ''}.bulk_group", sources)
+    mode = ".im2col_no_offs" if "IM2COL" in words else ""
+    _once(e, f"cp{kind}.global.shared::cta{f'.{reduction}' if reduction else ''}{mode}.bulk_group", sources)
 
 
 def bulk_copy(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
@@ -421,8 +426,8 @@ ROWS: list[SassRow] = [
     *row("BGMMA", f"AND POPC {' '.join(GMMA_SHAPES)}", gmma),
     *row("WARPGROUP", "ARRIVE DEPBAR LE", warpgroup),
     *row("SYNCS", "EXCH 64 PHASECHK TRANS64 TRYWAIT ARRIVE A1T0 A0TR A0T1 A0TX ART0 TMASK OPTOUT RED CCTL IV", syncs),
-    *row("UTMALDG", "1D 2D 3D 4D 5D MULTICAST", tensor_load),
-    *row("UTMASTG UTMAREDG", "1D 2D 3D 4D 5D ADD MIN MAX AND OR XOR INC DEC", tensor_store),
+    *row("UTMALDG", "1D 2D 3D 4D 5D IM2COL MULTICAST", tensor_load),
+    *row("UTMASTG UTMAREDG", "1D 2D 3D 4D 5D IM2COL ADD MIN MAX AND OR XOR INC DEC", tensor_store),
     *row("UBLKCP UBLKRED", "S G ADD MIN MAX AND OR XOR INC DEC U32 S32 U64 S64 F16 BF16 F32 F64 RN", bulk_copy),
     *row("STAS", "64 128", store_async),
 ]
