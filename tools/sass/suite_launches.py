@@ -64,8 +64,8 @@ def hopper_launches() -> Iterator[Case]:
     for name, row in tests.H200.items():
 
         def run(
-            runner: Runner, facts: dict[str, Any] = launches.CASES[name], row: Any = row
-        ) -> list[tuple[str, bytes, bytes]]:  # noqa: ANN401
+            runner: Runner, facts: dict[str, Any] = launches.CASES[name], row: dict[str, Any] = row
+        ) -> list[tuple[str, bytes, bytes]]:
             args, outputs = tests.arguments(facts)
             run_text(kernels.module(), facts["entry"], facts, args, runner)
             return [(number, digest(data), row["sha256"][number].encode()) for number, data in outputs.items()]
