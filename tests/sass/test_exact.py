@@ -41,6 +41,8 @@ EXACT = {
     "an exchange in one warp": """st.shared.u32 [%r6], %r3; bar.warp.sync 0xffffffff; xor.b32 %r7, %r5, 4;
         add.u32 %r7, %r7, %r4; ld.shared.u32 %r8, [%r7]; st.global.u32 [%d2], %r8;""",
     "integer reductions to one address": "red.global.add.u32 [%d0], %r3;",
+    "integer reductions by one thread of each block": """setp.ne.u32 %p0, %r0, 0;
+        @!%p0 red.global.add.u32 [%d0], %r3;""",
     "an unused clock": "mov.u64 %d5, %clock64; st.global.u32 [%d2], %r3;",
     "a clock in a dead sum": "mov.u32 %r7, %clock; add.u32 %r8, %r7, 1; st.global.u32 [%d2], %r3;",
     "a float atomic for each thread": "red.global.add.f32 [%d2], %f0;",
@@ -75,6 +77,16 @@ INEXACT = {
     "different stores of two warps": ("nothing orders them", "st.global.u32 [%d0], %r3;"),
     "float atomics of several warps": ("the order of these atomics changes the result",
                                        "red.global.add.f32 [%d0], %f0;"),
+    "a float atomic of each block": ("several warps or blocks", """setp.ne.u32 %p0, %r0, 0;
+        @!%p0 red.global.add.f32 [%d0], %f0;"""),
+    "a float atomic of each warp": ("several warps or blocks", """and.b32 %r7, %r0, 31; setp.ne.u32 %p0, %r7, 0;
+        @!%p0 red.global.add.f32 [%d0], %f0;"""),
+    "a slot for each block": ("several warps or blocks", """setp.ne.u32 %p0, %r0, 0;
+        @!%p0 atom.global.add.u32 %r7, [%d0], 1; @!%p0 st.global.u32 [%d2+8], %r7;"""),
+    "an exchange by each block": ("several warps or blocks", """setp.ne.u32 %p0, %r0, 0;
+        @!%p0 atom.global.exch.b32 %r7, [%d0], %r3;"""),
+    "a swap by each block": ("several warps or blocks", """setp.ne.u32 %p0, %r0, 0;
+        @!%p0 atom.global.cas.b32 %r7, [%d0], 0, %r3;"""),
     "slots from an atomic": ("the order of these atomics changes the result", """atom.global.add.u32 %r7, [%d0], 1;
         st.global.u32 [%d2+8], %r7;"""),
     "different atomics": ("the order of these atomics changes the result", """setp.lt.u32 %p0, %r0, 32;

@@ -72,7 +72,7 @@ class JudgedOrder(RaceCheck):
         self.decisive, self.uncertain_answers, self.contended = judge.decisive, judge.uncertain_answers, judge.contended
         self.classes = np.zeros((self.state.warps, LANES), np.int64)
         self.next_class = 1
-        self.atomics: dict[tuple[int, int], list[AtomicLayer]] = {}  # keyed by buffer and offset
+        self.atomics, self.shared_atomics = judge.atomics, AtomicLayers()
         instructions = self.state.program.instructions
         targets = {target for inst in instructions for target in inst.targets}
         self.meetings = {
@@ -290,16 +290,18 @@ class JudgedOrder(RaceCheck):
         name = loop.operation if loop else atomic_name(action) if isinstance(action, actions.Atomic) else ""
         is_sensitive = at in self.sensitive or name.partition(".")[0] not in COMMUTING
         is_sensitive |= loop is not None and not loop.holds(self.state.registers, threads)
-        seen: set[int] = set()
+        kept = self.shared_atomics if buffer is self.state.memory.shared else self.atomics
+        seen: dict[int, int] = {}  # the warp that updated each word last
         for offset, thread in zip(offsets.tolist(), threads.tolist(), strict=True):
-            layers = self.atomics.setdefault((id(buffer), offset), [])
+            layers = kept.setdefault((id(buffer), offset), [])
             if is_sensitive and offset in seen:
-                self.report_atomic(thread, "lanes of a warp")
+                is_one = seen[offset] == thread // LANES
+                self.report_atomic(thread, "lanes of a warp" if is_one else "several warps or blocks")
             elif not all(self.follows(layer, thread, name, is_sensitive=is_sensitive) for layer in layers):
                 self.report_atomic(thread, "several warps or blocks")
             if loop and (offset in seen or not all(self.is_ordered(layer, thread) for layer in layers)):
                 self.contended.add(loop)
-            seen.add(offset)
+            seen[offset] = thread // LANES
             self.keep(layers, thread, name, is_sensitive=is_sensitive)
 
     def keep(self, layers: list[AtomicLayer], thread: int, name: str, *, is_sensitive: bool) -> None:
@@ -344,6 +346,10 @@ class AtomicLayer(NamedTuple):
     is_sensitive: bool
     block: int
     is_group: bool = False  # True if several threads are involved
+
+
+class AtomicLayers(dict[tuple[int, int], list[AtomicLayer]]):
+    """The atomics on each word, by buffer and offset: of a batch for shared memory, of the launch for global memory."""
 
 
 class MbarrierAnswer(NamedTuple):
@@ -505,6 +511,7 @@ class LaunchJudge(LaunchChecks):
         """
         super().__init__(JUDGED, sources)
         self.loops, self.decisive, self.uncertain_loops = loops, decisive, uncertain_loops
+        self.atomics = AtomicLayers()  # on global memory, by all batches
         self.contended: set[CasLoop] = set()  # loops of unordered threads on one word
         self.uncertain_answers: set[int] = set()  # mbarrier instructions whose results depend on the order of threads
 
