@@ -31,7 +31,7 @@ from tools.sass.evidence import SpellingCount, SpellingTable, observe, report, t
 from tools.sass.probe_runs import FILE, find_spellings, probe_cases, read_examples, record_probes, write_examples
 from tools.sass.variants import variants_of
 from warpfrag.machine.launch.options import LaunchOptions
-from warpfrag.sass.compared_spellings import compared_rows
+from warpfrag.sass.compared_spellings import compared_rows, read_compared
 
 ROOT = Path(__file__).parents[2]
 TABLE = ROOT / "src/warpfrag/sass/compared_sm_90.txt.xz"
@@ -75,7 +75,7 @@ def observed_outcome(case: Case, table: SpellingTable) -> tuple[str, str]:
 
 def compare_cases(arguments: Namespace) -> int:
     """Compare the cases of a folder; return 1 if one is not equal."""
-    table = SpellingTable()
+    table = SpellingTable(compared=read_compared("sm_90") if arguments.keep else frozenset())
     counts: Counter[str] = Counter()
     part, parts = map(int, arguments.part.split("/"))
     has_probes = (arguments.folder / FILE).exists()
@@ -146,6 +146,7 @@ def main() -> int:
     compare.add_argument("--only", default="")
     compare.add_argument("--part", default="0/1")
     compare.add_argument("--evidence", type=Path)
+    compare.add_argument("--keep", action="store_true", help="count only spellings that the table lacks")
     compare.set_defaults(function=compare_cases)
     evidence = commands.add_parser("evidence")
     evidence.add_argument("counts", type=Path, nargs="+")

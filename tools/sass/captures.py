@@ -91,10 +91,10 @@ def read_cases(folder: Path, part: int = 0, parts: int = 1) -> Iterator[Case]:
 
 def other_cases(folder: Path) -> Iterator[Case]:
     """Return the cases of a folder without random kernels."""
-    if (folder / "kernels.json").exists():
-        from tools.sass.suite_launches import suite_cases
+    if (folder / "kernels.json").exists() or folder.name == "wgmma":
+        from tools.sass.suite_launches import suite_cases, verified_wgmma
 
-        yield from suite_cases()
+        yield from verified_wgmma() if folder.name == "wgmma" else suite_cases()
     elif (folder / "operations.json").exists():
         yield from operations(folder)
     elif (folder / "cases.json").exists():

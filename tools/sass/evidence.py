@@ -1,9 +1,10 @@
 """Collect the spellings that machine code executes: kernels, operand sets and special values of each.
 
-An operand set is one execution of an instruction by a lane (by a warp, if all its operands are uniform). Sets are told
-apart by the values of the source registers; a load has the loaded words among its values, because its result depends on
-them. A spelling is counted in a kernel only if its result can reach memory: it has an effect itself, or an instruction
-with an effect depends on it (`reaching`).
+An operand set is one execution of an instruction by a lane (by a warp, if all its operands are uniform); a bulk or
+tensor copy has one for each 16-byte unit that it writes, because each has an address and a value of its own. Sets are
+told apart by the values of the source registers; a load has the loaded words among its values, because its result
+depends on them. A spelling is counted in a kernel only if its result can reach memory: it has an effect itself, or an
+instruction with an effect depends on it (`reaching`).
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from warpfrag.formats.float_environment import exact_floats
+from warpfrag.machine.interpreter.observer import Observer
 from warpfrag.machine.interpreter.warp_batch import WarpBatch
 from warpfrag.machine.ir.actions import Branch, Jump, LaneOp, MatrixOp, MemoryLoad, Move, Return, WarpCollective
 from warpfrag.machine.ir.program import BankOperand, Immediate, VectorOperand, indices_of, registers_of
@@ -34,11 +36,13 @@ if TYPE_CHECKING:
 
     from tools.sass.captures import Launch
     from warpfrag.machine.interpreter.lane_group import LaneGroup
+    from warpfrag.machine.interpreter.observer import Bytes, Numbers
     from warpfrag.machine.interpreter.warp_state import LaunchPart
     from warpfrag.machine.ir.program import Program, PtxOperand
     from warpfrag.machine.launch.options import LaunchOptions
 
 MAX_DISTINCT = 1024
+COPY_UNIT = 16  # bytes
 MAX_KEPT = 1 << 15
 """Operand sets of one instruction that are kept in one launch."""
 PURE = LaneOp | Move | MemoryLoad | WarpCollective | MatrixOp
@@ -76,16 +80,19 @@ def enough() -> set[int]:
 
 
 class SpellingTable(defaultdict[str, SpellingCount]):
-    """The counts of all spellings."""
+    """The counts of all spellings; those in `compared` were compared before, and are not counted again."""
 
-    def __init__(self, counts: Mapping[str, SpellingCount] = MappingProxyType({})) -> None:
+    def __init__(
+        self, counts: Mapping[str, SpellingCount] = MappingProxyType({}), compared: frozenset[str] = frozenset()
+    ) -> None:
         """Create a table."""
         super().__init__(SpellingCount, counts)
+        self.compared = compared
 
     def is_complete(self, spelling: str) -> bool:
         """Return True if a spelling counts as compared, so that more operands need not be kept."""
         count = self.get(spelling)
-        return count is not None and is_compared(spelling, count)
+        return spelling in self.compared or (count is not None and is_compared(spelling, count))
 
     def join(self, other: SpellingTable) -> None:
         """Add the counts of equal runs."""
@@ -168,6 +175,7 @@ class CollectingBatch(WarpBatch):
         """Create a batch that reports to the launch's collector."""
         super().__init__(part)
         self.collector = collector
+        self.memory.observer = CopyCounter(self)
 
     def run_inst(self, at: int, group: LaneGroup) -> bool:
         """Read the operands of an instruction before it runs, if it is the first of a machine instruction.
@@ -184,6 +192,24 @@ class CollectingBatch(WarpBatch):
         if has_run and words is not None:
             watched.add(self, active, words)
         return has_run
+
+
+class CopyCounter(Observer):
+    """Counts each 16-byte unit that a bulk or tensor copy writes as an operand set."""
+
+    def __init__(self, batch: CollectingBatch) -> None:
+        """Create a counter for a batch."""
+        self.batch = batch
+
+    def copy_write(
+        self, buffer: Bytes, offsets: Numbers, size: int, thread: int, cell: int | None, *, reduces: bool = False
+    ) -> None:
+        """Count the units of a copy, except one that was counted as an execution."""
+        del buffer, thread, cell, reduces
+        inst = self.batch.program.instructions[self.batch.memory.inst]
+        watched = self.batch.collector.by_address.get(inst.line)
+        if watched is not None:
+            watched.sets += max(0, len(offsets) * size // COPY_UNIT - 1)
 
 
 @dataclass
@@ -230,6 +256,7 @@ class SpellingCollector:
         """Find the registers and constants that each machine instruction reads."""
         self.program = program
         self.watched: dict[int, WatchedInstruction] = {}
+        self.by_address: dict[int, WatchedInstruction] = {}
         by_address: dict[int, list[int]] = defaultdict(list)
         for at, inst in enumerate(program.instructions):
             by_address[inst.line].append(at)
@@ -254,6 +281,7 @@ class SpellingCollector:
             immediates = [item.code(None) for item in constants if isinstance(item, Immediate)]
             banks = [item.offset for item in constants if isinstance(item, BankOperand)]
             self.watched[own[0]] = WatchedInstruction(spelling, list(sources), immediates, banks)
+            self.by_address[address] = self.watched[own[0]]
 
     def table(self, executed: NDArray[np.bool_]) -> SpellingTable:
         """Return the counts of the spellings whose results can reach memory."""
@@ -358,7 +386,8 @@ counts as compared if
 - it was executed in kernels whose bytes are all equal to those that an H200 left,
 - its result can reach memory in these kernels: a backward slice from stores, addresses and branches contains it, in
   which only executed instructions count,
-- it had at least 1,024 operand sets: executions by a lane, or by a warp if the opcode is uniform,
+- it had at least 1,024 operand sets: executions by a lane, or by a warp if the opcode is uniform; for bulk and tensor
+  copies, the 16-byte units that they write,
 - special values were among the register operands: zero, one, the largest or smallest integer, an infinity or a NaN
   (BAR, SYNCS and WARPSYNC read counts, phases and lane masks, which have none),
 - and, for floating point, conversions and products, 1,024 operand sets were different; immediates and constants are

@@ -8,14 +8,24 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from tools.sass.captures import LIMIT, Case, Launch, Runner, arch_of, assemble
+from warpfrag.codegen.emit import raw_module
+from warpfrag.codegen.ptx_kernels import WGMMA_RAW_PARAMETERS
+from warpfrag.codegen.statement import SWIZZLE_PERIOD, raw_name
+from warpfrag.hardware.launches import verified_variants, wgmma_launches
 from warpfrag.machine.launch.options import LaunchOptions
+from warpfrag.tensorcore.execute_wgmma import run_wgmma_cases
+from warpfrag.tensorcore.registry import find
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    import numpy as np
+    from warpfrag.tensorcore.instruction import Instruction
+    from warpfrag.tensorcore.wgmma_call import Variant
 
+WGMMA_CASES = 12
 TESTS = Path(__file__).parents[2] / "tests"
 
 
@@ -89,3 +99,32 @@ def single_copies() -> Iterator[Case]:
 
         if expected != b"error":
             yield Case(name, run)
+
+
+def verified_wgmma() -> Iterator[Case]:
+    """Yield the wgmma kernels of `warpfrag verify` on twelve cases each.
+
+    An H200 ran all of them, and every code was that of the reference (docs/evidence/h200_wgmma.md), so the reference
+    stands for the GPU here.
+    """
+    for instruction in find(arch="sm_90a"):
+        for variant in verified_variants(instruction) if instruction.form.is_warpgroup else ():
+
+            def run(
+                runner: Runner, instruction: Instruction = instruction, variant: Variant = variant
+            ) -> list[tuple[str, bytes, bytes]]:
+                text, results = raw_module([(instruction, variant)], "sm_90a"), []
+                for name, cases in wgmma_launches(instruction, variant, WGMMA_CASES, 0):
+                    expected = run_wgmma_cases(instruction, cases, "sm_90a")
+                    given = {
+                        "d": np.zeros_like(expected), "descriptor_a": np.uint64(cases.descriptors[0]),
+                        "descriptor_b": np.uint64(cases.descriptors[1]), "scale_d": np.uint32(cases.scale_d),
+                        "bytes": np.uint32(cases.shared.shape[1]), **cases.arrays,
+                    }  # fmt: skip
+                    facts = {"grid": cases.cases, "block": 128, "shared": cases.shared.shape[1] + SWIZZLE_PERIOD}
+                    args = [given.get(parameter) for parameter in WGMMA_RAW_PARAMETERS]
+                    run_text(text, raw_name(instruction, variant), facts, args, runner)
+                    results.append((name, given["d"].tobytes(), expected.tobytes()))
+                return results
+
+            yield Case(f"{instruction.name} {variant.description}", run)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import lzma
+import re
+from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 from typing import NamedTuple
@@ -39,6 +41,19 @@ def read_compared(arch: str) -> frozenset[str]:
 
 
 def is_compared(spelling: str, compared: frozenset[str]) -> bool:
-    """Return True if a spelling was compared, or its form with R instead of RZ, because RZ always reads as zero."""
+    """Return True if a spelling was compared, or one that differs from it only in fields that name nothing.
+
+    Such a field is encoded as the number of a register: R instead of RZ, [R+UR] instead of [UR]. The accumulator
+    predicate and the scoreboard of wgmma are such fields too: `HGMMA R,gdesc[UR],R` has UPT and no scoreboard.
+    """
+    return spelling in compared or not compared.isdisjoint(equivalents(spelling))
+
+
+def equivalents(spelling: str) -> Iterator[str]:
+    """Yield the spellings whose encodings name registers or a scoreboard where this one names none."""
     name, _, forms = spelling.partition(" ")
-    return spelling in compared or f"{name} {forms.replace('RZ', 'R')}" in compared
+    forms = forms.replace("RZ", "R")
+    yield f"{name} {forms}"
+    yield f"{name} {forms.replace('[UR]', '[R+UR]')}"
+    if re.match("[BHIQ]GMMA", name):
+        yield f"{name} {re.sub(r'(,~?UP)?(,gsb)?$', '', forms)},~UP,gsb"

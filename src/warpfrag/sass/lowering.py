@@ -27,6 +27,10 @@ DEFAULT_STACK = 1024
 RECURSIVE_STACK = 1 << 14  # the stack size if recursion makes it unknown
 
 
+ENDS = {"RET", "EXIT", "BRA", "NOP"}
+"""The opcodes that may end a function."""
+
+
 @dataclass(eq=False)
 class SassProgram(Program):
     """A program lowered from machine code, with the constant banks that a launch fills in."""
@@ -113,7 +117,7 @@ def lower(
         parameters=_parameters(function), parameter_bytes=function.parameter_bytes, shared_bytes=shared,
         dynamic_start=SHARED_START + shared, has_dynamic=True, local_bytes=-(-stack // 16) * 16, frame=frame,
         frame_bytes=0, directives=directives, variables=variables, leaders=leaders, assigns_registers=False,
-        has_absolute_ranks=True, spellings=spellings, banks=banks, bank_starts=starts,
+        has_absolute_ranks=space == "cluster", spellings=spellings, banks=banks, bank_starts=starts,
         parameter_base=base,
     )  # fmt: skip
 
@@ -166,8 +170,8 @@ def _connect(
     called = returns | {
         inst.address: firsts[inst.address]
         for before, inst in pairwise(code)
-        if inst.address != before.address + INSTRUCTION_BYTES
-    }
+        if inst.address != before.address + INSTRUCTION_BYTES or (before.guard is None and before.opcode in ENDS)
+    }  # a function starts in another section, or after the end of an earlier one
     for inst in instructions:
         if isinstance(inst.action, Jump):
             opcode = by_address[inst.line].opcode

@@ -64,6 +64,7 @@ class LaneCopies:
         if not size:
             return np.zeros(0, np.uint8), 0
         memory, owner = self.memory, self.owner(lane)
+        space = memory.window_space(1) if space == "shared" else space  # in machine code it may name the own block
         try:
             pieces = [
                 memory.reach_space(space, np.array([place], np.uint64), 1, owner, writes=writes)[0]
@@ -358,7 +359,8 @@ def put_box(
     if not inside.any():
         return
     home, at = copies.span("shared", box, fields.shared_bytes, lane, writes=False)
-    units = at + fields.shared_units(box) - box
+    place = box & 0xFFFFFF  # without the rank of a block
+    units = at + fields.shared_units(place) - place
     copies.tell_read(home, units.reshape(-1)[: units_inside.size][units_inside.reshape(-1)], GRANULE, lane)
     dtype = np.dtype(f"u{fields.element.bytes}")
     data = copies.memory.elements(home, np.dtype(np.uint64))[units[:, None] // 8 + np.arange(2)]

@@ -298,9 +298,7 @@ class BoxCopies:
             return None
         firsts = (plan.fields.address + offsets).astype(np.uint64)
         tensor, in_tensor = self.reach("global", firsts, plan.global_bytes, owners, writes=stores)
-        _, in_shared = self.reach(
-            "shared" if stores else "cluster", boxes, plan.shared_bytes, owners, writes=not stores
-        )
+        _, in_shared = self.reach("cluster", boxes, plan.shared_bytes, owners, writes=not stores)
         return BoxJob(plan, lanes, tensor, in_tensor, in_shared, places, space)
 
     def map_bytes(self, space: str, address: int, owner: Owners) -> bytes:

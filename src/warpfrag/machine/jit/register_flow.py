@@ -277,7 +277,7 @@ class RegisterLayout:
                         special[item.name] = at
                         at += LANES * 4
         maps = any(inst.attributes.opcode == "mapa" for inst in program.instructions)
-        maps |= program.has_absolute_ranks and "reqnctapercluster" in program.directives
+        maps |= program.has_absolute_ranks
         marked = marked_registers(program)
         read = set().union(*marked.reads) if marked is not None else set()
         marks = {index: at + 4 * number for number, index in enumerate(sorted(read))}

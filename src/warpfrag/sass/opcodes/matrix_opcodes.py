@@ -358,31 +358,35 @@ def tensor_store(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
 def bulk_copy(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
     """UBLKCP and UBLKRED: copy or reduce consecutive bytes; the size is in 16-byte units."""
     direction, x, y = words.all[:2], _uniform(a[0]), _uniform(a[1])
-    size = e.compute("shl.b32", e.word(a[2]), Immediate(4))
-    rest = list(words.all[2:])
+    rest = [word for word in words.all[2:] if word != "MULTICAST"]
+    units, mask = e.word(a[2]), []
+    if "MULTICAST" in words:  # the upper half has the mask of blocks
+        mask, units = [e.compute("shr.u32", units, Immediate(16))], e.compute("and.b32", units, Immediate(0xFFFF))
+    size = e.compute("shl.b32", units, Immediate(4))
     sources: list[PtxOperand]
+    signal = "mbarrier::complete_tx::bytes"
     if direction == ("S", "G") and not rest and words.opcode == "UBLKCP":
-        sources = [_word_address(e, x), _pair_address(e, y), size, _word_address(e, x + 1)]
-        _once(e, "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes", sources)
-    elif direction == ("G", "S"):
+        sources = [_word_address(e, x), _pair_address(e, y), size, _word_address(e, x + 1), *mask]
+        path = f"shared::cluster.global.{signal}{'.multicast::cluster' if mask else ''}"
+    elif direction == ("S", "S") and not mask:
+        sources = [_word_address(e, x), _word_address(e, y), size, _word_address(e, x + 1)]
+        path = f"shared::cluster.shared::cta.{signal}"
+    elif direction == ("G", "S") and not mask:
         sources = [_pair_address(e, x), _word_address(e, y), size]
-        _once(
-            e,
-            f"cp{_reduction(rest)}.bulk_group" if rest else "cp.async.bulk.global.shared::cta.bulk_group",
-            sources,
-        )
+        path = "global.shared::cta.bulk_group"
     else:
         raise Unsupported("this form of bulk copy")
+    _once(e, f"cp.reduce.async.bulk.{path}{_reduction(rest)}" if rest else f"cp.async.bulk.{path}", sources)
 
 
 def _reduction(rest: list[str]) -> str:
-    """Return the PTX qualifiers of a bulk reduction."""
+    """Return the PTX qualifiers of a bulk reduction's operation and type."""
     operation = rest[0].lower()
     kind = next((word.lower() for word in rest[1:] if re.fullmatch(r"[USF](16|32|64)|BF16", word)), "u32")
     if operation in {"and", "or", "xor"}:
         kind = f"b{kind[-2:]}"
     noftz = ".noftz" if kind in {"f16", "bf16"} and operation == "add" else ""
-    return f".reduce.async.bulk.global.shared::cta.{operation}{noftz}.{kind}"
+    return f".{operation}{noftz}.{kind}"
 
 
 def _once(e: Emitter, name: str, sources: list[PtxOperand]) -> None:
@@ -428,6 +432,8 @@ ROWS: list[SassRow] = [
     *row("SYNCS", "EXCH 64 PHASECHK TRANS64 TRYWAIT ARRIVE A1T0 A0TR A0T1 A0TX ART0 TMASK OPTOUT RED CCTL IV", syncs),
     *row("UTMALDG", "1D 2D 3D 4D 5D IM2COL MULTICAST", tensor_load),
     *row("UTMASTG UTMAREDG", "1D 2D 3D 4D 5D IM2COL ADD MIN MAX AND OR XOR INC DEC", tensor_store),
-    *row("UBLKCP UBLKRED", "S G ADD MIN MAX AND OR XOR INC DEC U32 S32 U64 S64 F16 BF16 F32 F64 RN", bulk_copy),
+    *row(
+        "UBLKCP UBLKRED", "S G MULTICAST ADD MIN MAX AND OR XOR INC DEC U32 S32 U64 S64 F16 BF16 F32 F64 RN", bulk_copy
+    ),
     *row("STAS", "64 128", store_async),
 ]
