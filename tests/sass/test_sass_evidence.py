@@ -12,8 +12,10 @@ from tools.sass.__main__ import observed_outcome
 from tools.sass.captures import LIMIT, Case, Launch, assemble
 from tools.sass.evidence import SpellingCount, SpellingTable, is_compared, observe
 from warpfrag.machine.launch.options import LaunchOptions
-from warpfrag.sass.compared_spellings import compared_rows
+from warpfrag.sass.compared_spellings import compared_rows, equivalents
+from warpfrag.sass.compared_spellings import is_compared as is_named
 from warpfrag.sass.cubin import Cubin
+from warpfrag.sass.disassembler import disassemble
 from warpfrag.sass.sass_module import SassModule
 
 ADD = "FADD R,R,R"
@@ -54,6 +56,33 @@ def test_special_values_must_be_among_the_operands():
     assert is_compared("S2R R,SR_TID.X", evidence(specials=0, different=0))  # it reads no register
     assert is_compared("BAR.SYNC.DEFER_BLOCKING imm,R", evidence(specials=0, different=2))  # a number of threads
     assert not is_compared("MUFU.RCP R,imm", evidence(different=1))  # an immediate is an operand
+
+
+HGMMA, SYNCS = 0xFE6000800081800E00000041879F0, 0x13E2000800000600000002FFFF89A7
+
+
+@pytest.mark.parametrize(
+    ("encoding", "text", "spelling", "named"),
+    [
+        (HGMMA, "HGMMA.64x64x16.F32 R24, gdesc[UR4], R24, gsb0", "R,gdesc[UR],R,gsb", "R,gdesc[UR],R,UP,gsb"),
+        (HGMMA | 7 << 84, "HGMMA.64x64x16.F32 R24, gdesc[UR4], R24", "R,gdesc[UR],R", "R,gdesc[UR],R,UP,gsb"),
+        (HGMMA ^ 1 << 87, "HGMMA.64x64x16.F32 R24, gdesc[UR4], R24, UP6, gsb0", "R,gdesc[UR],R,UP,gsb",
+         "R,gdesc[UR],R,UP,gsb"),
+        (HGMMA ^ 1 << 90, "HGMMA.64x64x16.F32 R24, gdesc[UR4], R24, !UPT, gsb0", "R,gdesc[UR],R,~UP,gsb",
+         "R,gdesc[UR],R,~UP,gsb"),
+        (SYNCS, "@!P0 SYNCS.ARRIVE.TRANS64 RZ, [UR6], R2", "R,[UR],R", "R,[R+UR],R"),
+        (SYNCS ^ 0xF4 << 24, "@!P0 SYNCS.ARRIVE.TRANS64 RZ, [R11+UR6], R2", "R,[R+UR],R", "R,[R+UR],R"),
+    ],
+)  # fmt: skip
+def test_a_field_that_names_nothing_is_the_number_of_a_register(encoding, text, spelling, named):
+    """RZ is register 255, UPT predicate 7 and no scoreboard scoreboard 7; nvdisasm does not print them."""
+    toolkit.programs("nvdisasm") or toolkit.absent("no nvdisasm: install nvidia-cuda-nvdisasm>=13.4")
+    ((inst,),) = disassemble([encoding.to_bytes(16, "little")], "sm_90a")
+    opcode = ".".join((inst.opcode, *inst.modifiers))
+    assert (inst.text, inst.spelling) == (text, f"{opcode} {spelling}")
+    assert f"{opcode} {named}" in equivalents(inst.spelling)
+    assert is_named(inst.spelling, frozenset({f"{opcode} {named}"}))
+    assert not is_named(f"{opcode} {spelling.replace('R,', '-R,', 1)}", frozenset({f"{opcode} {named}"}))
 
 
 def test_every_row_of_the_table_follows_the_definition():

@@ -314,6 +314,7 @@ def observe(launch: Launch, options: LaunchOptions, known: SpellingTable) -> Spe
     """Run a kernel in the interpreter and return the counts of its spellings."""
     kernel, grid, block, args, shared = launch
     config = launch_config(kernel.program, grid, block, shared, None, options)
+    kernel = kernel.for_launch(config)
     collector = SpellingCollector(kernel.program, known)
     raw: Any = {name: value for name, value in args.items() if name != "args"}
     memory = kernel.device_memory(args.get("args", ()), config, raw)

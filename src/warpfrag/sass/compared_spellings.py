@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import lzma
 import re
-from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 from typing import NamedTuple
@@ -49,11 +48,11 @@ def is_compared(spelling: str, compared: frozenset[str]) -> bool:
     return spelling in compared or not compared.isdisjoint(equivalents(spelling))
 
 
-def equivalents(spelling: str) -> Iterator[str]:
-    """Yield the spellings whose encodings name registers or a scoreboard where this one names none."""
+def equivalents(spelling: str) -> tuple[str, ...]:
+    """Return the spellings whose encodings name registers or a scoreboard where this one names none."""
     name, _, forms = spelling.partition(" ")
     forms = forms.replace("RZ", "R")
-    yield f"{name} {forms}"
-    yield f"{name} {forms.replace('[UR]', '[R+UR]')}"
-    if re.match("[BHIQ]GMMA", name):
-        yield f"{name} {re.sub(r'(,~?UP)?(,gsb)?$', '', forms)},~UP,gsb"
+    named = forms.replace("[UR]", "[R+UR]")
+    if "GMMA" in name:
+        named = re.sub(r"(gdesc\[UR\][^,]*,R)(?!,~?UP)", r"\1,UP", forms).removesuffix(",gsb") + ",gsb"
+    return f"{name} {forms}", f"{name} {named}"

@@ -383,6 +383,7 @@ def _reduction(rest: list[str]) -> str:
     """Return the PTX qualifiers of a bulk reduction's operation and type."""
     operation = rest[0].lower()
     kind = next((word.lower() for word in rest[1:] if re.fullmatch(r"[USF](16|32|64)|BF16", word)), "u32")
+    kind = "u64" if "64" in rest else kind
     if operation in {"and", "or", "xor"}:
         kind = f"b{kind[-2:]}"
     noftz = ".noftz" if kind in {"f16", "bf16"} and operation == "add" else ""
@@ -405,16 +406,21 @@ def _first_lane(mask: NDArray[np.bool_], held: NDArray[np.bool_]) -> NDArray[np.
 
 
 def store_async(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
-    """STAS: store registers to a cluster block's shared memory; a register pair has the address and the mbarrier."""
+    """STAS and REDAS: store registers to a cluster block's shared memory, or reduce them into it.
+
+    A register pair has the address and the mbarrier.
+    """
     count = {"64": 2, "128": 4}.get(words.first(("64", "128")), 1)
     place = a[0]
     if not isinstance(place, asm.AddressOperand) or place.base is None or place.offset or place.uniform:
         raise Unsupported(f"the address {place}")
     target, barrier = (MemoryOperand(e.register("R", place.base.index + step), 0) for step in (0, 1))
-    vector = f".v{count}" if count > 1 else ""
     value = e.words(a[1], count) if count > 1 else e.word(a[1])
-    name = f"st.async.weak.shared::cluster.mbarrier::complete_tx::bytes{vector}.b32"
-    e.emit(name, [], [target, value, barrier])
+    path = "shared::cluster.mbarrier::complete_tx::bytes"
+    if words.opcode == "REDAS":
+        e.emit(f"red.async.relaxed.cluster.{path}{_reduction(list(words.all))}", [], [target, value, barrier])
+    else:
+        e.emit(f"st.async.weak.{path}{f'.v{count}' if count > 1 else ''}.b32", [], [target, value, barrier])
 
 
 ALL_SHAPES = " ".join(SHAPES)
@@ -436,4 +442,5 @@ ROWS: list[SassRow] = [
         "UBLKCP UBLKRED", "S G MULTICAST ADD MIN MAX AND OR XOR INC DEC U32 S32 U64 S64 F16 BF16 F32 F64 RN", bulk_copy
     ),
     *row("STAS", "64 128", store_async),
+    *row("REDAS", "ADD MIN MAX AND OR XOR INC DEC S32 64", store_async),
 ]
