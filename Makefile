@@ -2,7 +2,7 @@
 # Tests run on the wheel, which is built and installed into .venv with the versions of requirements-dev.lock. Building it
 # compiles the C files (hatch_build.py). `make run` installs what the package needs, `make test` what its tests need too.
 # Another interpreter: make PYTHON=python3.13. Fewer test processes: make WORKERS=1. With NVIDIA's assembler:
-# make test-all EXTRAS=dev,docs,assembler. With the newest versions instead of the lock file: make LOCK=.
+# make test-all EXTRAS=dev,docs,newest-assembler. With the newest versions instead of the lock file: make LOCK=.
 
 PYTHON  ?= python3
 WORKERS ?= $(shell getconf _NPROCESSORS_ONLN)
@@ -63,7 +63,7 @@ dist: $(DEVELOPED)  ## build what a release uploads: sdist, a wheel for each pla
 lock: $(VENV)  ## update requirements-dev.lock to the newest versions that pyproject.toml allows
 	@$(BIN)/python -m pip install --quiet uv==0.13.7
 	@$(BIN)/uv pip compile --quiet --upgrade --universal --python-version 3.11 --no-emit-index-url \
-	    --extra dev --extra docs --extra assembler --annotation-style line --custom-compile-command "make lock" \
+	    --extra dev --extra docs --extra newest-assembler --annotation-style line --custom-compile-command "make lock" \
 	    --output-file requirements-dev.lock pyproject.toml
 
 clean:  ## remove everything that make creates

@@ -1,0 +1,43 @@
+"""Launches that an H200 ran, as machine code of its driver's assembler: every byte equal, and exact if compared."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from oracle import toolkit
+from tools.sass.captures import in_engine
+from tools.sass.suite_launches import suite_cases
+from warpfrag.cuda_tools import find_tool
+from warpfrag.errors import MissingExtra
+
+DRIVER = "13.0."
+"""The release of ptxas in the H200's driver."""
+CASES = {case.name: case for case in suite_cases()}
+NOT_EXACT = {
+    "the order of atomics or stores is open": {
+        "atomic_refs", "lookback_scan", "staged", "t_atomics_80", "votes", "warp_sort",
+    },
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _driver_assembler():
+    try:
+        version = find_tool("ptxas").version
+    except MissingExtra:
+        version = "none"
+    if not version.startswith(DRIVER):
+        text = f"expected ptxas {DRIVER}*, the one of the driver, got {version}"
+        pytest.fail(text) if os.environ.get("WARPFRAG_REQUIRE_DRIVER_ASSEMBLER") == "1" else pytest.skip(text)
+    toolkit.programs("nvdisasm") or toolkit.absent("no nvdisasm: install nvidia-cuda-nvdisasm>=13.4")
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_launch_leaves_what_the_gpu_left(name):
+    reasons: list[str] = []
+    for array, computed, expected in CASES[name].run(in_engine("auto", reasons)):
+        assert computed == expected, array
+    if name in EXACT:
+        assert reasons == []
