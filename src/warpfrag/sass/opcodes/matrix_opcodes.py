@@ -154,19 +154,24 @@ def _gmma_scale(
     return scale
 
 
-def _saved(e: Emitter, operand: asm.RegisterOperand, count: int) -> list[PtxOperand]:
-    """Return copies of registers, because a D that overlaps them may be written before they are read."""
-    return [e.compute("mov.b32", e.word(operand, step)) for step in range(count)]
+def _registers(e: Emitter, operand: asm.RegisterOperand, count: int, *, is_saved: bool) -> list[PtxOperand]:
+    """Return registers, or copies of them if a D that overlaps them is written before they are read."""
+    words = [e.word(operand, step) for step in range(count)]
+    return [e.compute("mov.b32", word) for word in words] if is_saved else words
 
 
-def _gmma_metadata(e: Emitter, options: list[asm.Operand]) -> tuple[list[PtxOperand], list[asm.Operand]]:
+def _gmma_metadata(
+    e: Emitter, options: list[asm.Operand], *, is_saved: bool
+) -> tuple[list[PtxOperand], list[asm.Operand]]:
     """Return the metadata and selector of a sparse A (0 for 8-bit elements), and the other operands."""
     registers = [part for part in options if isinstance(part, asm.RegisterOperand) and part.file == "R"]
     selectors = [part for part in options if isinstance(part, asm.ImmediateOperand)]
     if len(registers) != 1 or len(selectors) > 1:
         raise Unsupported("this form of metadata")
     selector = e.word(selectors[0]) if selectors else ZERO
-    return [*_saved(e, registers[0], 1), selector], [part for part in options if part not in (*registers, *selectors)]
+    return [*_registers(e, registers[0], 1, is_saved=is_saved), selector], [
+        part for part in options if part not in (*registers, *selectors)
+    ]
 
 
 def gmma(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
@@ -183,16 +188,15 @@ def gmma(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
     if set(descriptor.suffixes) - {"tnspA", "tnspB", "negA", "negB"}:
         raise Unsupported(f"the descriptor {descriptor}")
     first = descriptor.uniform.index
+    is_moved = rest[1] != a[0] and not getattr(rest[1], "is_constant", False)
     if in_registers is None:
         a_operand: PtxOperand = _uniform_pair(e, first)
     else:
-        is_moved = rest[1] != a[0]
-        a_registers = replace(in_registers, negate=False)
-        a_operand = VectorOperand(tuple(_saved(e, a_registers, 4))) if is_moved else e.words(a_registers, 4)
+        a_operand = VectorOperand(tuple(_registers(e, replace(in_registers, negate=False), 4, is_saved=is_moved)))
     sources: list[PtxOperand] = [a_operand, _uniform_pair(e, first + 2)]
     options = rest[2:]
     if "SP" in words:
-        metadata, options = _gmma_metadata(e, options)
+        metadata, options = _gmma_metadata(e, options, is_saved=is_moved)
         sources += metadata
     sources.append(_gmma_scale(e, a[0], rest[1], options, count))
     if total != "s32":
