@@ -314,7 +314,9 @@ def test_hooks_and_exceptions_match_files_of_the_tree():
 def test_the_lock_file_has_everything_that_make_installs():
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     extras = project["optional-dependencies"]
-    requirements = map(Requirement, [*project["dependencies"], *extras["dev"], *extras["docs"], *extras["newest-assembler"]])
+    requirements = map(
+        Requirement, [*project["dependencies"], *extras["dev"], *extras["docs"], *extras["newest-assembler"]]
+    )
     lock = (ROOT / "requirements-dev.lock").read_text(encoding="utf-8")
     pins = re.findall(r"^([\w.-]+)==(\S+)", lock, re.MULTILINE)
 

@@ -7,6 +7,7 @@ import os
 import pytest
 
 from oracle import toolkit
+from ptx.test_stored_kernels import CASES as STORED
 from tools.sass.captures import in_engine
 from tools.sass.suite_launches import suite_cases
 from warpfrag.cuda_tools import find_tool
@@ -16,10 +17,13 @@ DRIVER = "13.0."
 """The release of ptxas in the H200's driver."""
 CASES = {case.name: case for case in suite_cases()}
 NOT_EXACT = {
-    "the order of atomics or stores is open": {
-        "atomic_refs", "lookback_scan", "staged", "t_atomics_80", "votes", "warp_sort",
-    },
+    "atomic_refs", "atomics", "caches", "calls", "floats", "functions", "groups", "halves", "last_block_sum",
+    "lookback_scan", "named_barriers", "pipeline", "stack", "staged", "t_att_90", "t_att_causal_80",
+    "t_atomics_80", "t_attention_backward_90", "t_checked_80", "t_odd_corners_80", "votes", "warp_sort",
+    "wgmma_f16_registers", "wgmma_narrow",
 }  # fmt: skip
+"""Stored kernels with an open order or with spellings that were not compared."""
+EXACT = {name for name in STORED if name not in NOT_EXACT} | {name for name in CASES if name.startswith("load2")}
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -34,6 +38,8 @@ def _driver_assembler():
     toolkit.programs("nvdisasm") or toolkit.absent("no nvdisasm: install nvidia-cuda-nvdisasm>=13.4")
 
 
+@pytest.mark.every_case
+@pytest.mark.one_engine
 @pytest.mark.parametrize("name", CASES)
 def test_a_launch_leaves_what_the_gpu_left(name):
     reasons: list[str] = []
