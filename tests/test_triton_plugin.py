@@ -34,7 +34,7 @@ def test_scale(device, triton_session):
     torch.cuda.synchronize()
     before = out.cpu()
     out.zero_()  # a copy to the host is a copy
-    assert torch.equal(before, x * 2.5) and not before.is_cuda
+    assert torch.equal(before.cuda(), x * 2.5) and not before.is_cuda
     assert [launch.run.uncertain for launch in triton_session.launches] == [()]
 
 @triton.jit
@@ -59,6 +59,61 @@ def test_tests_for_a_gpu_run_unchanged(tmp_path):
 
     assert "4 passed" in done.stdout, done.stdout + done.stderr
     assert "warpfrag: 4 Triton launches on sm_80; nothing was checked (--check all" in done.stdout
+
+
+WRONG_DEVICE_TEST = """
+import numpy as np, pytest, torch, triton, triton.language as tl
+
+@triton.jit
+def double(x):
+    tl.store(x, tl.load(x) * 2)
+
+@pytest.fixture
+def on_gpu():
+    return torch.ones(3, device="cuda")
+
+@pytest.mark.parametrize("host", [torch.ones(3), torch.from_numpy(np.ones(3)), lambda: torch.ones(3)])
+def test_a_kernel_cannot_use_a_host_tensor(host):
+    double[(1,)](host() if callable(host) else host)
+
+def test_numpy_cannot_read_a_gpu_tensor(on_gpu):
+    on_gpu.numpy()
+
+def test_arithmetic_is_on_one_device(on_gpu):
+    on_gpu + torch.ones(3)
+
+def test_correct_uses(on_gpu):
+    double[(1,)](on_gpu)
+    double[(1,)](np.ones(3))
+    double[(1,)](torch.ones(3).pin_memory())
+    double[(1,)](torch.from_numpy(np.ones(3)).to("cuda"))
+    assert on_gpu[torch.tensor([0])].cpu().numpy() == 2 and (on_gpu * torch.tensor(2.0)).is_cuda
+    seen = []
+    class Square(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            return x * x
+        @staticmethod
+        def backward(ctx, grad):
+            seen.append((grad + torch.ones(3)).numpy())
+            return grad
+    Square.apply(torch.ones(3, requires_grad=True)).sum().backward()
+    assert len(seen) == 1
+"""
+
+
+def test_tensors_on_the_wrong_device_fail_as_on_a_gpu(tmp_path):
+    pytest.importorskip("torch", reason="needs the extra torch")
+    (tmp_path / "test_device.py").write_text(WRONG_DEVICE_TEST, encoding="utf-8")
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "warpfrag.pytest_plugin", str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path)
+
+    assert "5 failed, 1 passed" in done.stdout, done.stdout + done.stderr
+    assert done.stdout.count("Pointer argument (at 0) cannot be accessed from Triton (cpu tensor?): x is a tensor") >= 3
+    assert "TypeError: can't convert cuda:0 device type tensor to numpy" in done.stdout
+    assert "RuntimeError: Expected all tensors to be on the same device" in done.stdout
+    assert "triton_session.py" not in done.stdout + done.stderr
+    assert "cuda_tensors.py" not in done.stdout + done.stderr
 
 
 JUDGED_TEST = """

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from warpfrag.errors import InvalidOperand, PtxError
+from warpfrag.errors import InvalidOperand, WarpfragError
 from warpfrag.machine.interpreter.kernel_findings import CHECKS
 
 if TYPE_CHECKING:
@@ -178,7 +178,7 @@ def _with_findings(item: pytest.Item, phase: str) -> Generator[None, None, None]
     try:
         yield
     except BaseException as error:
-        if isinstance(error, PtxError):
+        if isinstance(error, WarpfragError):
             error.__traceback__ = _own_frames(error.__traceback__)
         if findings := _new_findings(item):
             item.add_report_section(phase, "warpfrag findings", findings)

@@ -2,17 +2,18 @@
 
 A tensor's device is a mark on its storage. Results of PyTorch calls inherit the mark of their arguments, and copies
 between devices are real copies. Tensors without a mark, such as gradients that enter a custom backward function, count
-as CUDA tensors, because a session marks every tensor that exists when the session starts as a host tensor.
+as CUDA tensors, because a session marks every tensor that exists when the session starts as a host tensor. The errors
+for a tensor on the wrong device are those of PyTorch and Triton; only marked tensors cause them.
 """
 
 from __future__ import annotations
 
 import gc
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, nullcontext
 from types import SimpleNamespace
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 import torch
 import triton
@@ -26,7 +27,7 @@ from torch.overrides import (
 )
 from torch.utils import _device as default_device
 
-from warpfrag.errors import NotModelled
+from warpfrag.errors import InvalidOperand, NotModelled
 from warpfrag.machine.launch.device_array import DeviceArray
 from warpfrag.triton.triton_driver import MachineDriver, set_until, storage
 
@@ -37,6 +38,14 @@ GETTERS = {
     getattr(torch.Tensor, name).__get__: name for name in ("is_cuda", "is_cpu", "device")
 }  # the functions that a mode intercepts when these properties are read
 COPIES = (torch.Tensor.to, torch.Tensor.cuda, torch.Tensor.cpu)
+ONE_DEVICE = {
+    "add", "radd", "iadd", "sub", "rsub", "isub", "mul", "rmul", "imul", "div", "truediv", "rtruediv", "itruediv",
+    "pow", "matmul", "rmatmul", "mm", "bmm", "linear", "eq", "ne", "lt", "le", "gt", "ge", "maximum", "minimum",
+    "equal", "allclose", "dot", "addmm", "baddbmm",
+}  # fmt: skip
+"""Functions whose arguments are on one device, except host scalars."""
+Place = Literal["cuda", "host", "pinned", ""]
+"""The memory of a tensor; "" if it is not known."""
 
 
 class DeviceMarks:
@@ -44,28 +53,32 @@ class DeviceMarks:
 
     def __init__(self) -> None:
         """Start without marks."""
-        self._marks: dict[int, tuple[StorageWeakRef, bool]] = {}  # True for CUDA, keyed by the address of the storage
+        self._marks: dict[int, tuple[StorageWeakRef, Place]] = {}  # keyed by the address of the storage
         self._limit = 1 << 12
+
+    def place(self, tensor: torch.Tensor) -> Place:
+        """Return the mark of a tensor's storage."""
+        kept = self._marks.get(_storage_address(tensor))
+        return kept[1] if kept else ""
 
     def is_cuda(self, tensor: torch.Tensor) -> bool:
         """Return True for CUDA tensors and for tensors without a mark."""
-        kept = self._marks.get(_storage_address(tensor))
-        return kept is None or kept[1]
+        return self.place(tensor) in {"cuda", ""}
 
-    def mark(self, tensor: torch.Tensor, *, is_cuda: bool) -> None:
+    def mark(self, tensor: torch.Tensor, place: Place) -> None:
         """Mark a tensor's storage, unless it has a mark."""
         address = _storage_address(tensor)
-        if address and address not in self._marks:
+        if place and address and address not in self._marks:
             if len(self._marks) >= self._limit:
                 self._marks = {key: kept for key, kept in self._marks.items() if not kept[0].expired()}
                 self._limit = max(1 << 12, 2 * len(self._marks))
-            self._marks[address] = StorageWeakRef(tensor.untyped_storage()), is_cuda
+            self._marks[address] = StorageWeakRef(tensor.untyped_storage()), place
 
     def mark_existing(self) -> None:
         """Mark all tensors of the process as host tensors."""
         for value in gc.get_objects():
             if issubclass(type(value), torch.Tensor):
-                self.mark(value, is_cuda=False)
+                self.mark(value, "host")
 
 
 def _storage_address(tensor: torch.Tensor) -> int:
@@ -107,6 +120,7 @@ class HostTensors(TorchFunctionMode):
         self, func: Callable[..., Any], _types: object, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> object:
         """Run a call on the host and mark its results."""
+        __tracebackhide__ = True
         kwargs = dict(kwargs or {})
         name = GETTERS.get(func)
         if name is not None or func is torch.Tensor.get_device or func is torch.get_device:
@@ -117,7 +131,11 @@ class HostTensors(TorchFunctionMode):
         if func is torch.device:
             return func(*args, **kwargs)
         if func is torch.Tensor.pin_memory:
-            return args[0]
+            pinned = args[0].clone()
+            MARKS.mark(pinned, "pinned")
+            return pinned
+        places = [(tensor, MARKS.place(tensor)) for tensor in _tensors((args, kwargs))]
+        check_devices(func, places)
         wanted = CUDA if func is torch.Tensor.cuda else HOST if func is torch.Tensor.cpu else None
         if func is torch.Tensor.to and len(args) > 1:
             wanted = _requested(args[1], numbers=True)
@@ -126,13 +144,35 @@ class HostTensors(TorchFunctionMode):
             args, func = (args[0], HOST), torch.Tensor.to
         if "device" in kwargs and (asked := _requested(kwargs["device"], numbers=True)):
             wanted, kwargs["device"] = asked, HOST
-        is_cuda = wanted == CUDA if wanted else any(map(MARKS.is_cuda, _tensors((args, kwargs))))
+        found = {place for _, place in places} if wanted is None else {"cuda" if wanted == CUDA else "host"}
+        place: Place = "cuda" if "cuda" in found else "" if "" in found else "host"
         result = func(*map(_on_host, args), **kwargs)
-        if wanted and func in COPIES and MARKS.is_cuda(args[0]) != is_cuda and _shares_storage(result, args[0]):
+        is_moved = wanted and func in COPIES and MARKS.is_cuda(args[0]) != (wanted == CUDA)
+        if is_moved and _shares_storage(result, args[0]):
             result = result.clone()
         for tensor in _tensors(result):
-            MARKS.mark(tensor, is_cuda=is_cuda)
+            MARKS.mark(tensor, place)
         return result
+
+
+def check_devices(func: Callable[..., Any], places: list[tuple[torch.Tensor, Place]]) -> None:
+    """Raise PyTorch's error for a CUDA tensor that NumPy reads, or that is combined with a host tensor."""
+    __tracebackhide__ = True
+    name, has_cuda = getattr(func, "__name__", "").strip("_"), any(place == "cuda" for _, place in places)
+    if has_cuda and name in {"numpy", "array"}:
+        problem = "can't convert cuda:0 device type tensor to numpy"
+        raise TypeError(f"{problem}. Use Tensor.cpu() to copy the tensor to host memory first.")
+    if has_cuda and name in ONE_DEVICE and any(place == "host" and tensor.dim() for tensor, place in places):
+        problem = "Expected all tensors to be on the same device"
+        raise RuntimeError(f"{problem}, but found at least two devices, cuda:0 and cpu!")
+
+
+def check_pointers(arguments: Mapping[str, object]) -> None:
+    """Raise Triton's error for an argument that is a host tensor."""
+    for number, (name, value) in enumerate(arguments.items()):
+        if isinstance(value, torch.Tensor) and MARKS.place(value) == "host" and value.numel():
+            problem = f"Pointer argument (at {number}) cannot be accessed from Triton (cpu tensor?)"
+            raise InvalidOperand(f'{problem}: {name} is a tensor on the CPU; create it with device="cuda"')
 
 
 def _device_property(name: str | None, func: Callable[..., Any], args: tuple[Any, ...]) -> object:
@@ -319,6 +359,17 @@ def _generator(original: type) -> Callable[..., object]:
     return Generator
 
 
+def _host_tensor(original: Callable[[Any], torch.Tensor]) -> Callable[[Any], torch.Tensor]:
+    """Return a version of torch.from_numpy that marks its result, because a mode does not intercept that function."""
+
+    def from_numpy(array: Any) -> torch.Tensor:  # noqa: ANN401 # PyTorch checks it
+        tensor = original(array)
+        MARKS.mark(tensor, "host")
+        return tensor
+
+    return from_numpy
+
+
 def _default_device(original: Callable[..., object]) -> Callable[..., object]:
     """Return a replacement for the function that torch.set_default_device applies, with CUDA tensors on the host."""
 
@@ -331,7 +382,7 @@ def _default_device(original: Callable[..., object]) -> Callable[..., object]:
         result = func(*args, **kwargs)
         if is_factory:
             for tensor in _tensors(result):
-                MARKS.mark(tensor, is_cuda=True)
+                MARKS.mark(tensor, "cuda")
         return result
 
     return call
@@ -362,6 +413,7 @@ def tensors_on_host(driver: MachineDriver, *, inductor: bool) -> Iterator[None]:
                 set_until(stack, accelerator, name, answer)
         set_until(stack, torch.version, "cuda", "13.0")
         set_until(stack, torch, "Generator", _generator(torch.Generator))
+        set_until(stack, torch, "from_numpy", _host_tensor(torch.from_numpy))
         context = default_device.DeviceContext
         set_until(stack, context, "__torch_function__", _default_device(context.__torch_function__))
         if not any(isinstance(mode, HostTensors) for mode in _get_current_function_mode_stack()):
@@ -391,7 +443,7 @@ class CompiledCall:
             for mode in reversed(modes):
                 _push_mode(mode)
         for tensor in _tensors(result):
-            MARKS.mark(tensor, is_cuda=is_cuda)
+            MARKS.mark(tensor, "cuda" if is_cuda else "host")
         return result
 
 

@@ -156,6 +156,10 @@ class Session:
         arguments: dict[str, object],
     ) -> None:
         """Run a kernel on its arguments and record it."""
+        if self.redirect and not self._inductor:
+            from warpfrag.triton.cuda_tensors import check_pointers
+
+            check_pointers(arguments)
         metadata = launcher.metadata
         block = metadata.num_warps * metadata.warp_size
         reserved = loaded.kernel.program.directives.get("reqntid")
@@ -190,6 +194,7 @@ class Session:
         """Return a version of `JITFunction.run` that also accepts NumPy arrays."""
 
         def run(function: object, *args: object, **kwargs: object) -> object:
+            __tracebackhide__ = True
             taken = {name: triton_driver.as_tensor(value) for name, value in kwargs.items()}
             self.is_launching = True
             try:
@@ -203,6 +208,7 @@ class Session:
         """Return a version of `Autotuner.run` that uses one configuration, without timing, and keeps cached choices."""
 
         def run(tuner: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 # Triton's own signature
+            __tracebackhide__ = True
             before = tuner.configs, tuner.cache
             tuner.nargs = dict(zip(tuner.arg_names, args, strict=False))
             chosen = _choose(tuner, tuner.prune_configs(kwargs), self.config)
