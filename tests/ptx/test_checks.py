@@ -112,7 +112,41 @@ def test_a_finding_names_the_load_of_an_unwritten_value():
 
     (finding,) = run.findings
     line = next(n for n, row in enumerate(text.splitlines(), start=1) if row.startswith("ld.shared.u32"))
-    assert finding.text.endswith(f"; unwritten memory was loaded at line {line} (shared memory at 0x480)")
+    assert finding.text.endswith(f"; unwritten values were read at line {line} (shared memory at 0x480)")
+
+
+SHUFFLES = """
+setp.ge.u32 %p2, %r1, 16;
+{branch}
+mov.u32 %r10, %r1;
+shfl.sync.down.b32 %r11, %r10, {offset}, 31, {members};
+{use}
+"""
+
+
+@pytest.mark.parametrize("engine", ["reference", "compiled"])
+@pytest.mark.parametrize(
+    ("branch", "offset", "members", "use", "is_found"),
+    [
+        ("@%p2 bra DONE;", 16, "0xffffffff", "add.u32 %r10, %r10, %r11;", True),  # 16 lanes run it
+        ("@%p2 bra DONE;", 12, "0xffff", "add.u32 %r10, %r10, %r11;", True),  # lane 4 reads lane 16
+        ("", 12, "0xffff", "add.u32 %r10, %r10, %r11;", True),  # lanes 16 to 31 are not named
+        ("@%p2 bra DONE;", 12, "0xffff", "setp.lt.u32 %p3, %r1, 4;\n@%p3 add.u32 %r10, %r10, %r11;", False),
+        ("@%p2 bra DONE;", 12, "0xffff", "", False),  # the value is not used
+        ("", 16, "0xffffffff", "add.u32 %r10, %r10, %r11;", False),
+    ],
+)
+def test_a_shuffle_from_a_lane_that_takes_no_part_is_undefined(engine, branch, offset, members, use, is_found):
+    body = SHUFFLES.format(branch=branch, offset=offset, members=members, use=use)
+    text = text_of("exchange").replace("st.shared.u32 [%r5], %r1;", body + "st.global.u32 [%rd4], %r10;\nDONE:", 1)
+    text = text[: text.index("DONE:")] + "DONE:\nret;\n}\n"
+    module = wf.ptx.load(text)
+    run = module["k"].launch(1, 32, [np.zeros(32, np.uint32)] * 2, checks="uninitialised", engine=engine)
+
+    assert [finding.kind for finding in run.findings] == ["uninitialised"] * is_found
+    line = next(n for n, row in enumerate(text.splitlines(), start=1) if row.startswith("shfl.sync"))
+    told = f"; unwritten values were read at line {line} (lanes that do not take part in it)"
+    assert all(finding.text.endswith(told) for finding in run.findings)
 
 
 def test_only_the_checks_that_are_asked_for_report():

@@ -32,6 +32,7 @@ from warpfrag.machine.interpreter.observer import Observer
 from warpfrag.machine.interpreter.warp_state import LaunchConfig, LaunchPart
 from warpfrag.machine.ir import actions
 from warpfrag.machine.ir.program import DecodedInstruction
+from warpfrag.machine.ir.scalar_types import B32
 from warpfrag.machine.jit import context as ctx
 from warpfrag.machine.jit import loops
 from warpfrag.machine.jit.context import IS_LATE, LOCAL_BUFFER, SHARED_BUFFER
@@ -339,6 +340,9 @@ class ScreenedWarpBatch(CompiledWarpBatch):
 
 
 def is_partial(inst: DecodedInstruction, group: LaneGroup) -> bool:
-    """Return True if an instruction reads lanes that do not run it."""
-    reads_others = isinstance(inst.action, actions.MatrixOp) or inst.attributes.opcode == "shfl"
-    return reads_others and (inst.guard is not None or not group.is_whole)
+    """Return True if an instruction may read lanes that do not run it, or that its member mask does not name."""
+    is_shuffle = inst.attributes.opcode == "shfl"
+    reads_others = isinstance(inst.action, actions.MatrixOp) or is_shuffle
+    is_synced = is_shuffle and isinstance(inst.action, actions.WarpCollective) and inst.action.synced
+    is_part = is_synced and bool((group.read(inst.sources[-1], B32) != ctx.ALL_LANES).any())
+    return is_part or (reads_others and (inst.guard is not None or not group.is_whole))

@@ -511,14 +511,15 @@ class WarpCode:
             return
         if inst.guard is not None:
             raise UnsupportedInstruction
-        if inst.attributes.opcode == "shfl":
-            self.shuffle(inst)
-            return
         members = inst.sources[-1] if action.synced else None
         named = isinstance(members, Immediate) and members.code(TYPES["b32"]) == ALL_LANES
         lower = warp_ops.WARP_LOWERINGS.get(inst.attributes.opcode)
-        if lower is None or (members is not None and not named):
+        is_shuffle = inst.attributes.opcode == "shfl"
+        if (lower is None and not is_shuffle) or (members is not None and not named):
             raise UnsupportedInstruction
+        if lower is None:
+            self.shuffle(inst)
+            return
         operands = [self.whole(operand, kind) for operand, kind in zip(inst.sources, action.sources, strict=True)]
         results = lower(self.ir, inst.attributes, operands)
         if results is None:

@@ -3,7 +3,8 @@
 Each register has a mask of the bits that come from unwritten data. Each byte of shared and local memory, and of arrays
 that the caller marks (`ptx.Unwritten`), has one too; tensor memory records which columns are written. Reading such a
 value is not a mistake: compilers generate such reads for lanes that are masked off later. It is a finding if the value
-determines an address or a branch, or is stored to global memory. Moves, shifts and byte permutations keep the mask
+determines an address or a branch, or is stored to global memory. A shuffle that reads a lane that does not take part
+reads an unwritten value. Moves, shifts and byte permutations keep the mask
 exact; packed arithmetic marks part by part; an mma marks the elements of D whose row of A or column of B has a mark;
 any other result is marked entirely if part of an operand is marked.
 """
@@ -91,8 +92,9 @@ class UnwrittenCheck(InstructionObserver):
         self.is_clean = False  # True if no operand of the instruction is marked
         self.copied: list[Bytes] = []
         self.columns = WrittenColumns()
-        self.origins: dict[int, str] = {}  # the first unwritten memory that a load reads, by line
+        self.origins: dict[int, str] = {}  # the first unwritten value that a load or shuffle reads, by line
         self.unwritten_loads: list[int] = []  # warps whose tcgen05.ld reads unwritten columns
+        self.idle = np.zeros((0, LANES), np.bool_)  # lanes that read the register of an idle lane in this shuffle
 
     def marks_of(self, buffer: Bytes) -> Bytes | None:
         """Return the marks of a buffer, or None if all of it is written."""
@@ -290,10 +292,15 @@ class UnwrittenCheck(InstructionObserver):
     def before(self, inst: DecodedInstruction, group: LaneGroup) -> None:
         """Report marks that reach an address or a branch, and compute the marks of the results."""
         self.loaded, self.products, self.copied, self.unwritten_loads, self.results = [], [], [], [], None
-        self.is_clean = not self.has_marks(inst)
+        self.idle = np.zeros(group.mask.shape, np.bool_)
+        action = inst.action
+        if isinstance(action, actions.WarpCollective) and action.synced and inst.attributes.opcode == "shfl":
+            self.idle = idle_sources(inst, action, group)
+            if self.idle.any():
+                self.origins.setdefault(inst.line, "lanes that do not take part in it")
+        self.is_clean = not self.has_marks(inst) and not self.idle.any()
         if self.is_clean:
             return
-        action = inst.action
         if isinstance(action, actions.Branch) and action.indexed:
             self.check(group, inst.sources[0], "a branch depends on a value that was never written")
         if isinstance(action, ADDRESSED):
@@ -381,7 +388,7 @@ class UnwrittenCheck(InstructionObserver):
         if inst.attributes.opcode == "shfl" and not steered.any():
             args = [group.read(operand, kind) for operand, kind in zip(inst.sources, action.sources, strict=True)]
             moved = action.function(group.mask, masks[0].astype(np.uint32), *args[1:])
-            return [moved[0] if isinstance(moved, tuple) else moved, clean]
+            return [np.where(self.idle, EVERY_BIT, moved[0] if isinstance(moved, tuple) else moved), clean]
         wrong = (steered | ((masks[0] != 0) & group.mask).any(axis=1, keepdims=True)) & group.mask
         return [np.where(wrong, EVERY_BIT, np.uint64(0))] * len(inst.results)
 
@@ -524,8 +531,16 @@ class UnwrittenCheck(InstructionObserver):
         """Report the running instruction, with the first affected thread and the loads that read unwritten memory."""
         sources = self.collector.sources
         loads = [f"{sources.get(line) or f'line {line}'} ({name})" for line, name in list(self.origins.items())[:3]]
-        origin = f"; unwritten memory was loaded at {' and '.join(loads)}" if loads else ""
+        origin = f"; unwritten values were read at {' and '.join(loads)}" if loads else ""
         self.report("uninitialised", thread, f"{self.inst.name}: {text}{origin}", count)
+
+
+def idle_sources(inst: DecodedInstruction, action: actions.WarpCollective, group: LaneGroup) -> NDArray[np.bool_]:
+    """Return the lanes that read a lane outside the group or the member mask of a shuffle, which is undefined."""
+    args = [group.read(operand, kind) for operand, kind in zip(inst.sources, action.sources, strict=True)]
+    source = action.function(None, np.arange(LANES) + np.zeros_like(args[0], np.int64), *args[1:])[0]
+    is_named = args[-1] >> source.astype(np.uint32) & 1 != 0
+    return group.mask & ~(np.take_along_axis(group.mask, source, axis=1) & is_named)
 
 
 def read_part(mask: Codes, kind: Type | None) -> Codes:
