@@ -87,7 +87,8 @@ def test_a_finding_says_who_and_where():
     assert lines[finding.other.line - 1].startswith("st.shared.u32")
     assert (finding.block, finding.other.block) == ((0, 0, 0), (0, 0, 0))
     assert finding.thread[0] ^ finding.other.thread[0] == 32
-    assert str(finding) == f"race, line {finding.line}: {finding.text}; 63 more here; fix: {finding.fix}"
+    assert finding.text.startswith(f"ld.shared.u32 by thread {finding.thread} and st.shared.u32 at line ")
+    assert str(finding) == f"race, line {finding.line}: {finding.text} (and 63 similar pairs); fix: {finding.fix}"
     assert finding.fix == "put __syncthreads() (bar.sync) between them"
     assert finding.to_dict()["other"]["line"] == finding.other.line
     assert run.uncertain
@@ -342,3 +343,13 @@ def test_a_race_between_iterations_is_fixed_at_the_end_of_the_loop(first, last, 
     run = wf.ptx.load(text)["halving"].launch(1, 128, [], checks="races")
 
     assert {finding.fix for finding in run.findings} == ({fix} if fix else set())
+
+
+def test_a_lost_update_in_one_warp_needs_an_atomic():
+    counts = "ld.shared.u32 %r9, [sm];\nadd.u32 %r9, %r9, 1;\nst.shared.u32 [sm], %r9;\n"
+    text = text_of("exchange").replace("st.shared.u32 [%r5], %r1;", counts * 2, 1)
+    run = wf.ptx.load(text)["k"].launch(1, 32, [np.zeros(256, np.uint32)] * 2, checks="races")
+
+    fixes = {finding.fix for finding in run.findings if finding.kind == "lockstep"}
+    (fix,) = fixes
+    assert fix.startswith("use an atomic operation (atomicAdd, tl.atomic_add) if both update it, else put __syncwarp()")

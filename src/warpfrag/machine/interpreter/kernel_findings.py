@@ -105,7 +105,8 @@ class KernelFinding:
     def __str__(self) -> str:
         """Format the kind, the location and the description, and quote the source lines."""
         where = location_text(self.line, self.source)
-        more = f"; {self.count - 1} more here" if self.count > 1 else ""
+        similar = f" similar pair{'s' * (self.count > 2)}" if self.other else " more"
+        more = f" (and {self.count - 1}{similar})" if self.count > 1 else ""
         fix = f"; fix: {self.fix}" if self.fix else ""
         return f"{self.kind}, {where}: {self.text}{more}{fix}{self.excerpt}"
 

@@ -207,7 +207,8 @@ FIXES = {
     "global": "use an atomic operation if both update it, else put __syncthreads() between them"
     " (in Triton: tl.atomic_add, tl.debug_barrier)",
     "blocks": "use an atomic operation, let one block write each element, or use a grid-wide barrier",
-    "lockstep": "put __syncwarp() (bar.warp.sync) between them",
+    "lockstep": "use an atomic operation (atomicAdd, tl.atomic_add) if both update it, else put __syncwarp()"
+    " (bar.warp.sync) between them",
     "async": "wait for the asynchronous operation first (cp.async.wait_group, an mbarrier, wgmma.wait_group)",
     "fence": "put fence.proxy.async between them",
     "unordered": "put __syncwarp() or __syncthreads() between them; volatile does not order accesses",
@@ -259,11 +260,12 @@ class ConflictReporter:
             first = self.description(mine, self.state.memory.inst, thread)
             second = self.description(other, at, thread)
             place = self.place(access, index)
-            why = text or WHY[named]
+            who = f"thread {first.thread}" + (f" of block {first.block}" if first.block != second.block else "")
+            both = f"{first.operation} by {who} and {second.text} both access {place['name']}"
             scope = "blocks" if first.block != second.block else "global" if place["space"] == "global" else "race"
             self.collector.add(
                 KernelFinding(
-                    named, first.line, f"{first.operation} and {second.text} both access {place['name']}: {why}",
+                    named, first.line, f"{both}: {text or WHY[named]}",
                     block=first.block, thread=first.thread, stack=first.stack, other=second,
                     space=place["space"], address=place["address"], array=place["array"], element=place["element"],
                     fix=(named in {"race", "lockstep"} and scope == "race" and self.loop_fix(at))
