@@ -384,6 +384,29 @@ def test_tables_of_pointers_are_device_arrays():
         assert np.allclose(A.astype(np.float32) @ B.astype(np.float32), D, rtol=2e-3, atol=2e-3)
 
 
+def test_a_watchpoint_names_an_argument():
+    """Views and the caller's arrays are found in the copies on which the debugger runs."""
+    memory = np.zeros(12, np.float32)
+    out = memory[4:].reshape(2, 4)
+    with warpfrag.triton.emulate("sm_90a") as session:
+        triton_kernels.add_kernel[(1,)](np.ones(8, np.float32), np.ones(8, np.float32), out, 8, BLOCK=32)
+    (launch,) = session.launches
+    for given in (list(launch.arguments)[2], out, launch.arguments[list(launch.arguments)[2]]):
+        debugger = launch.debug()
+        point = debugger.watch(given, (1, 1))
+        stop = debugger.run()
+        assert (stop.reason, point.size) == ("watchpoint", 4)
+        assert (np.frombuffer(stop.old, np.float32), np.frombuffer(stop.new, np.float32)) == (0, 2)
+    with pytest.raises(wf.errors.InvalidOperand, match="expected an array argument"):
+        launch.debug().watch("nothing", (1, 1))
+
+
+def test_a_grid_may_be_one_number():
+    x = np.ones(8, np.float32)
+    assert warpfrag.triton.run(triton_kernels.add_kernel)[1](x, x, x, 8, BLOCK=32).counts.instructions
+    assert x.tolist() == [2] * 8
+
+
 def test_what_is_no_kernel_and_no_target_is_refused(monkeypatch):
     with pytest.raises(wf.errors.InvalidOperand, match="expected a kernel decorated with @triton.jit, got <function"):
         warpfrag.triton.run(plain)

@@ -102,6 +102,11 @@ def test_a_watchpoint_stops_behind_the_access_with_its_threads():
         assert d.run() is None
         assert point.hits == 1
     with loop()[0] as d:
+        point = d.watch("out", (1, 3))
+        assert (d.run().line, point.size) == (23, 4)
+        with pytest.raises(wf.errors.InvalidOperand, match=r"expected an array argument \(out\), got 'c'"):
+            d.watch("c", (1, 3))
+    with loop()[0] as d:
         d.watch(shared=d.shared_end - 512 + 4 * 33)
         values = []
         while (stop := d.run()) is not None:
@@ -248,3 +253,14 @@ def test_only_our_errors_come_out():
                 except wf.WarpfragError as error:
                     refused += bool(str(error))
         assert refused > len(calls) * len(hostile) // 2
+
+
+def test_an_explanation_shows_values():
+    with loop()[0] as d:
+        d.break_at(line=14)
+        d.run()
+        text = repr(d.explain())
+        assert "%r2 = [1 1 ... 1 1], " in text
+        assert text.endswith("%r3 (after) = [100 101 ... 130 131]>")
+        with pytest.raises(wf.errors.InvalidOperand, match=r"explain\(\) executes the next instruction and shows its"):
+            d.register("total")

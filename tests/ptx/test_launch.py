@@ -90,6 +90,24 @@ def test_a_struct_is_its_fields():
         kernel.launch(1, 1, [[out, 5], 0.0, 3])
 
 
+def test_a_call_that_is_no_launch_says_what_is():
+    out = np.zeros(3, np.uint32)
+    with pytest.raises(TypeError, match=r"unexpected keyword argument 'check'; expected shared, arch, checks, "):
+        MODULE["k"].launch(1, 1, [out, BLOB, 1.5, 7], check="all")
+    with pytest.raises(TypeError, match=r"use kernel.launch\(grid=..., block=..., args=\[...\]\)"):
+        MODULE["k"](out, 100)
+    integer = wf.ptx.load(TEXT.replace(".param .f32", ".param .u32"))["k"]
+    with pytest.raises(
+        wf.errors.InvalidOperand,
+        match=r"expected an integer, got float32 1.5; to pass its bits, use .view\(np.uint32\)",
+    ):
+        integer.launch(1, 1, [out, BLOB, np.float32(1.5), 7])
+    integer.launch(1, 1, [out, BLOB, np.float32(1.5).view(np.uint32), 7])
+    assert out[1] == 0x3FC00000
+    with pytest.raises(wf.errors.InvalidOperand, match=r"expected a float, got int32 3; .* .view\(np.float32\)"):
+        MODULE["k"].launch(1, 1, [out, BLOB, np.int32(3), 7])
+
+
 def read_only():
     array = np.zeros(3, np.uint32)
     array.flags.writeable = False

@@ -48,7 +48,7 @@ CATEGORY_ERRORS = {
 }  # fmt: skip
 NOT_MODELLED = "not modelled"  # in the message for an instruction that cannot be executed
 MAY_NEVER_END = "it may never end"  # in the messages for launches that were stopped
-TIME_LIMIT = "time limit"
+TIME_LIMIT = "(--launch-seconds"
 ADDRESS = re.compile(r"\b0x[0-9a-f]{9,16}\b")
 MAX_SHOWN = 5  # number of findings printed per launch
 PROGRESS_SECONDS = 5.0
@@ -353,7 +353,7 @@ class LaunchServer:
             code = NOT_SUPPORTED
         if "assertion" in reason:
             code = ASSERT
-        if MAY_NEVER_END in reason:
+        if MAY_NEVER_END in reason or TIME_LIMIT in reason:
             code = TIMEOUT
             after = "was interrupted" if INTERRUPT.is_set() else f"did not end in {self.seconds:g} s (--launch-seconds)"
             if TIME_LIMIT in reason:

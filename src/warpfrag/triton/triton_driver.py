@@ -100,6 +100,15 @@ def storage(value: object) -> tuple[NDArray[np.uint8], int]:
     return _memory(memory.data_ptr(), memory.nbytes(), writable=True), tensor.storage_offset() * tensor.element_size()
 
 
+def array_in(copies: Mapping[int, NDArray[np.uint8]], value: Any) -> NDArray[Any]:  # noqa: ANN401 # array or tensor
+    """Return a view of an array or tensor in a copy of its storage; its elements are opaque."""
+    tensor: Any = as_tensor(value)
+    memory, offset = storage(value)
+    size = tensor.element_size()
+    strides = [size * step for step in tensor.stride()]
+    return np.ndarray(tuple(tensor.shape), f"V{size}", copies[memory.ctypes.data].data, offset, strides)
+
+
 def _memory(start: int, size: int, *, writable: bool) -> NDArray[np.uint8]:
     """Return host bytes without a copy; the caller keeps their owner alive."""
     if not size:

@@ -62,7 +62,8 @@ class Launch:
     def debug(self) -> Debugger:
         """Return a debugger for the same launch, on copies of the arguments before it.
 
-        `break_at(source="softmax.py:12")` stops at a line of the kernel; `register("%r1")` reads a PTX register.
+        `break_at(source="softmax.py:12")` stops at a line of the kernel; `register("%r1")` reads a PTX register;
+        `watch("out", (3, 3))` stops when an element of an argument changes.
         """
         if self._entry.storages and not self._before:
             raise InvalidOperand(
@@ -73,7 +74,13 @@ class Launch:
         copies = {address: memory.copy() for address, memory in self._before.items()}
         values, _owners = self._entry.values(copies)
         kernel = self._loaded.kernel
-        return kernel.debug(grid, self.block, values, shared=self.shared, arch=self.run.arch, options=options)
+        debugger = kernel.debug(grid, self.block, values, shared=self.shared, arch=self.run.arch, options=options)
+        debugger.arguments = {
+            name: (value, triton_driver.array_in(copies, value))
+            for name, value in self.arguments.items()
+            if hasattr(triton_driver.as_tensor(value), "data_ptr")
+        }
+        return debugger
 
 
 class Session:
@@ -109,6 +116,7 @@ class Session:
         self.level, self.judge = level, judge
         chosen = chosen_level(level)
         self.executes_cubin = chosen == "sass" or (chosen == "auto" and arch in MEASURED_ARCHS)
+        LaunchOptions(seconds=seconds)  # raises an error for an invalid limit
         self.launches: list[Launch] = []
         self.failed = 0  # launches that ended with an error
         self.is_launching = False  # while Triton inspects arguments
@@ -238,6 +246,7 @@ class Launcher:
 
     def __getitem__(self, grid: object) -> Callable[..., Run | None]:
         """Return a function that launches on a grid: one to three numbers, or a function of the constexprs."""
+        grid = (grid,) if isinstance(grid, int) else grid
 
         def launch(*args: object, **kwargs: object) -> Run | None:
             with self._session() as session:

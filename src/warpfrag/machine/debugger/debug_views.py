@@ -221,6 +221,11 @@ class OperandValues:
     is_result: bool
     in_shared_memory: bool = False  # True if a descriptor locates the operand
 
+    def __str__(self) -> str:
+        """Return the name and the first and last values."""
+        values = np.array2string(self.values, threshold=8, edgeitems=2, precision=6, separator=" ").replace("\n", "")
+        return f"{self.name}{' (after)' if self.is_result else ''} = {values}"
+
     @property
     def is_matrix(self) -> bool:
         """True for an operand of a matrix instruction."""
@@ -237,8 +242,8 @@ class InstructionView:
     operands: tuple[OperandValues, ...]
 
     def __repr__(self) -> str:
-        """Return a summary with the stop and the operand names."""
-        return f"<{self.stop!r}; {', '.join(operand.name for operand in self.operands)}>"
+        """Return a summary with the stop and the operands; the values of long operands are shortened."""
+        return f"<{self.stop!r}; {', '.join(map(str, self.operands))}>"
 
     @property
     def is_matrix(self) -> bool:

@@ -64,6 +64,7 @@ class Debugger:
         self.watchpoints: list[Watchpoint] = []
         self.stop: Stop | None = None
         self.is_finished = False
+        self.arguments: dict[str, tuple[object, object]] = {}  # the caller's arguments and their memory, by name
         self._waves = waves
         self._tally = LaunchTally(
             np.zeros(len(program.instructions), np.int64), np.zeros(len(program.instructions), np.uint8)
@@ -160,7 +161,8 @@ class Debugger:
     ) -> Watchpoint:
         """Add a watchpoint on an array argument, one of its elements, or bytes in shared memory.
 
-        `shared` is an address as the kernel uses it, in the memory of `block`. `access` may be "read" or "any".
+        `array` is the argument or the name of its parameter. `shared` is an address as the kernel uses it, in the
+        memory of `block`. `access` may be "read" or "any".
         """
         if not (isinstance(access, str) and access in {"write", "read", "any"}):
             raise InvalidOperand(f"expected access to be write, read or any, got {quote(access)}")
@@ -191,7 +193,13 @@ class Debugger:
 
     def _element(self, array: object, index: int | tuple[int, ...] | None) -> tuple[int, int]:
         """Return the address and size of an array argument or of one of its elements."""
-        values = getattr(array, "array", array)
+        wanted: object = array
+        for name, (given, memory) in self.arguments.items():
+            wanted = memory if given is array or (isinstance(array, str) and name == array) else wanted
+        names = ", ".join(self.arguments) or "none"
+        if isinstance(wanted, str):
+            raise InvalidOperand(f"expected an array argument ({names}), got {quote(array)}")
+        values = getattr(wanted, "array", wanted)
         values = values if isinstance(values, np.ndarray) else np.asarray(values)
         key: Any = (...,) if index is None else (*index, ...) if isinstance(index, tuple) else (index, ...)
         try:
@@ -205,7 +213,7 @@ class Debugger:
             first = allocation.data.__array_interface__["data"][0]
             if first <= place < first + len(allocation.data):
                 return allocation.start + place - first, int(span.nbytes)
-        raise InvalidOperand(f"expected an array among the arguments of this launch, got {quote(array)}")
+        raise InvalidOperand(f"expected an array among the arguments of this launch ({names}), got {quote(array)}")
 
     # --- execution
 
@@ -423,7 +431,8 @@ class Debugger:
         if not isinstance(name, str) or name not in self._names:
             raise InvalidOperand(
                 f"expected a PTX register of {self.program.name}, such as {', '.join([*self._names][:3])}, got "
-                f"{quote(name)}; names of source variables are not kept: explain() shows the registers of a line"
+                f"{quote(name)}; source variables cannot be read by name: explain() executes the next instruction and "
+                "shows its registers"
             )
         codes: NDArray[Any] = self.batch.registers[self._names[name].index][self._row_of(block, warp)].copy()
         return codes if raw or name not in self._floats else codes.view(self._floats[name])

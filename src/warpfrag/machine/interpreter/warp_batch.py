@@ -202,7 +202,8 @@ class WarpBatch(WarpState):
             running, slices = self.pc[self.alive], self.slices[self.alive]
             busiest = int(running[slices.argmax()]) if running.size else 0
             line = self.program.instructions[busiest].line
-            raise PtxError(line, "the launch reached its time limit: it may never end")
+            limit = f"the launch was stopped after {self.launch.seconds:g} s"
+            raise PtxError(line, f"{limit} (--launch-seconds, LaunchOptions.seconds); this line was running")
 
     def execute(self, inst: DecodedInstruction, group: LaneGroup) -> None:
         """Run an instruction that falls through; if faults are collected, continue without the lanes that fault."""

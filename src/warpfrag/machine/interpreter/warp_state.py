@@ -80,6 +80,7 @@ class LaunchConfig:
     is_explicit_cluster: bool = False
     interleaving: int | None = None  # the seed of the interpreter's warp order
     deadline: float = math.inf  # the value of time.monotonic() at which a launch is stopped
+    seconds: float = math.inf  # the time limit
 
     @property
     def is_late(self) -> bool:

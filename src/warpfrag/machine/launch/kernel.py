@@ -11,7 +11,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property, partial
-from typing import Any, Literal, Unpack
+from typing import Any, Literal, NoReturn, Unpack
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,7 +33,13 @@ from warpfrag.machine.launch.device_array import ADDRESSES
 from warpfrag.machine.launch.exploration import Exploration, explore
 from warpfrag.machine.launch.grid import Judgement, Progress, Waves, Work, is_alone, is_ordered, warps_at_once
 from warpfrag.machine.launch.instrumented_launch import InstrumentedLaunch
-from warpfrag.machine.launch.launch_arguments import Arguments, KernelArguments, LaunchKeywords, RawArguments
+from warpfrag.machine.launch.launch_arguments import (
+    Arguments,
+    KernelArguments,
+    LaunchKeywords,
+    RawArguments,
+    short_name,
+)
 from warpfrag.machine.launch.names import matching, readable, resolve
 from warpfrag.machine.launch.options import (
     DEFAULT_OPTIONS,
@@ -398,7 +404,14 @@ class Kernel:
         own = self.for_launch(config)
         waves = self.waves(config, seed)
         memory = own.device_memory(args, config, raw)
-        return Debugger(own.program, config, memory, (blocks for _, blocks in iter(waves.take, None)), self.sources)
+        debugger = Debugger(own.program, config, memory, (blocks for _, blocks in iter(waves.take, None)), self.sources)
+        names = (short_name(parameter.name, self.name) for parameter in self.parameters)
+        debugger.arguments = {name: (value, value) for name, value in zip(names, args, strict=False)}
+        return debugger
+
+    def __call__(self, *_args: object, **_options: object) -> NoReturn:
+        """Raise an error that names the function to call."""
+        raise TypeError("a kernel is not a function: use kernel.launch(grid=..., block=..., args=[...])")
 
     def take_arguments(self, args: Sequence[object], raw: RawArguments | None = None) -> KernelArguments:
         """Convert the arguments to parameter bytes and memory."""

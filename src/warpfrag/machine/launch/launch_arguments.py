@@ -71,6 +71,10 @@ class GlobalMemory:
         return f"<global memory: {', '.join(arrays[:SHOWN] + more) or 'empty'}>"
 
 
+SCALAR_MISMATCHES = {("f", "an integer"), ("i", "a float"), ("u", "a float")}
+"""The kinds of NumPy scalars that a parameter's type contradicts."""
+
+
 class RawArguments(TypedDict, total=False):
     """The arguments of a launch as the driver passes them."""
 
@@ -113,7 +117,8 @@ class Arguments:
     def take(self, args: Sequence[object], size: int, raw: RawArguments) -> bytes:
         """Convert all arguments; arrays become allocations."""
         if unknown := sorted(raw.keys() - RawArguments.__annotations__.keys()):
-            raise TypeError(f"launch() got an unexpected keyword argument {unknown[0]!r}")
+            known = "shared, arch, checks, engine, seed, level, options, params or memory"
+            raise TypeError(f"launch() got an unexpected keyword argument {unknown[0]!r}; expected {known}")
         memory = raw.get("memory", GlobalMemory({}))
         if not isinstance(memory, GlobalMemory):
             raise InvalidOperand(f"expected memory=wf.GlobalMemory({{address: array}}), got {quote(memory)}")
@@ -257,7 +262,7 @@ class Arguments:
             name = f"{parameter.name}, field {field_number}"
             size = value.nbytes if isinstance(value, np.generic) else self.pointer_size
             size = len(value) if isinstance(value, bytes) else size
-            field = Parameter(name, parameter.type, size, size, 0, is_array=False)
+            field = Parameter(name, "b8", size, size, 0, is_array=False)
             if isinstance(value, Texture | Surface):
                 code = self._handle(value, number, field)
             elif isinstance(value, DeviceArray) or as_host_array(value, f"argument {number} ({name})") is not None:
@@ -307,6 +312,11 @@ def _scalar(value: object, number: int, parameter: Parameter, pointer_size: int)
         data = value
     elif isinstance(value, np.ndarray | np.generic):
         data = value.tobytes()
+        wanted = {"u": "an integer", "s": "an integer", "f": "a float"}.get(parameter.type[0], "")
+        if isinstance(value, np.generic) and (value.dtype.kind, wanted) in SCALAR_MISMATCHES:
+            problem = f"{label}: expected {wanted}, got {value.dtype} {value}"
+            bits = f"np.{'float' if wanted == 'a float' else 'uint'}{8 * parameter.size}"
+            raise InvalidOperand(f"{problem}; to pass its bits, use .view({bits})")
     elif isinstance(value, bool | int | float):
         data = _python_number(value, label, parameter)
     else:
@@ -320,7 +330,7 @@ def _python_number(value: float, label: str, parameter: Parameter) -> bytes:
     """Convert a plain Python number to the type of its parameter."""
     if isinstance(value, float):
         if parameter.size not in {4, 8} or parameter.type[0] in "us":
-            raise InvalidOperand(f"{label}: expected an integer, got {value}; pass a NumPy scalar to choose its bits")
+            raise InvalidOperand(f"{label}: expected an integer, got {value}; to pass its bits, use .view")
         return np.array(value, f"f{parameter.size}").tobytes()
     if parameter.type[0] == "f":
         return np.array(value, f"f{parameter.size}").tobytes()

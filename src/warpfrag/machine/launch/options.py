@@ -100,6 +100,7 @@ def launch_config(
     config = LaunchConfig(
         blocks, threads, int(shared), architecture, options.limit, options.cooperative, shape, is_explicit,
         deadline=math.inf if options.seconds is None else time.monotonic() + options.seconds,
+        seconds=options.seconds or math.inf,
     )  # fmt: skip
     if options.cooperative:
         check_resident(config, total)

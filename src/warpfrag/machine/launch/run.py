@@ -16,6 +16,7 @@ MAX_ROWS = 12  # number of rows of a table in a notebook
 MAX_NAMES = 3  # number of names listed in a sentence
 PTX = "ptx"
 """The basis of a launch that executed PTX."""
+UNORDERED = "a check found unordered accesses"
 SKIPPED = {"bounds", "misaligned", "readonly", "freed"}
 PTX_REASON = "PTX was executed as its manual defines it; a GPU executes the machine code of ptxas, which can differ"
 
@@ -111,7 +112,7 @@ class Run:
         """The opcodes, lines and races with uncertain results at the executed level, with reasons."""
         opcodes = [f"{name}: {self.evidence[name].detail}" for name in self.inexact_opcodes]
         lines = [f"{location_text(cause.line)}: {cause.reason}" for cause in self.inexact_lines]
-        race = ["a check found unordered accesses"] if self._has_race else []
+        race = [UNORDERED] if self._has_race else []
         return (*opcodes, *lines, *race)
 
     @property
@@ -136,14 +137,19 @@ class Run:
     def _summary(self) -> str:
         causes = [*self.inexact_opcodes, *(f"line {cause.line}" for cause in self.inexact_lines)]
         causes += ["the order of accesses"] if self._has_race else []
-        arch = f" for {self.arch}" if self.arch else ""
+        executed = self.arch if self.basis == PTX else self.basis.split()[1].rstrip(",")
+        arch = f" for {executed}" if executed else ""
         count = len(self.counts.opcodes)
         parts = [
             f"Run: {'PTX semantics' if self.basis == PTX else 'machine code'}{arch}",
             *([f"uncertain: {_listed(causes)}"] if causes else []),
             f"{self.counts.instructions:,} warp instructions of {count} opcodes",
             f"{self.engine} engine",
-            f"{len(self.findings)} findings" if self.findings else "no findings" if self.checks else "not checked",
+            f"{len(self.findings)} finding{'s' * (len(self.findings) > 1)}"
+            if self.findings
+            else "no findings"
+            if self.checks
+            else "not checked",
             *([str(self.exploration)] if self.exploration is not None else []),
             *(["incomplete checks"] if self.verdict == "incomplete" else []),
         ]
