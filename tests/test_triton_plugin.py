@@ -231,8 +231,13 @@ def test_a_kernel_fails_its_own_test(tmp_path):
     done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path)
 
     assert "3 failed, 2 errors" in done.stdout, done.stdout + done.stderr
+    assert "1 ended with an error; the other 2, checked for all: 2 findings" in done.stdout
+    assert "triton_session.py" not in done.stdout
     assert "test_spin.py:13 (line " in done.stdout
-    assert "the launch reached its time limit: it may never end" in done.stdout
+    assert (
+        "the launch was stopped after 3 s (--launch-seconds, LaunchOptions.seconds); this line was running"
+        in done.stdout
+    )
     assert "missing_name is not defined" in done.stdout
     assert "No module named 'no_such_module'" in done.stdout
     findings, _summary = done.stdout.split("short test summary info")
@@ -243,4 +248,6 @@ def test_bad_options_of_the_plugin_are_refused(tmp_path):
     command = [sys.executable, "-m", "pytest", "-q", "-p", "warpfrag.pytest_plugin", "--check", "race", str(tmp_path)]
     done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path)
 
+    negative = subprocess.run([*command[:6], "--launch-seconds", "-3"], capture_output=True, text=True, check=False)
+    assert "expected seconds to be a positive number, got -3.0" in negative.stderr
     assert "--check: expected memory, races, uninitialised, barriers, async or all, got 'race'" in done.stderr

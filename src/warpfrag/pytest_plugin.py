@@ -61,11 +61,14 @@ class LaunchSummary:
             return "warpfrag: no Triton kernel was launched; nothing was checked"
         launched = f"warpfrag: {self.launches} Triton launch{'es' * (self.launches > 1)} on {self.session.arch}"
         launched += f", {self.failed} ended with an error" if self.failed else ""
+        checked = f"{launched}; the other {self.launches - self.failed}" if self.failed else launched
+        if self.failed == self.launches:
+            return f"{launched}; nothing was checked"
         if not self.checks:
             return f"{launched}; nothing was checked (--check all finds races, wrong addresses and more)"
         incomplete = f", {self.incomplete} incomplete launches" if self.incomplete else ""
         findings = f"{self.findings} finding{'s' * (self.findings != 1)}"
-        return f"{launched}, checked for {', '.join(self.checks)}: {findings}{incomplete}"
+        return f"{checked}, checked for {', '.join(self.checks)}: {findings}{incomplete}"
 
 
 SUMMARY = pytest.StashKey[LaunchSummary]()
@@ -100,17 +103,18 @@ def pytest_load_initial_conftests(early_config: pytest.Config) -> None:
     """Start before conftest.py and test files are imported, because they check for a GPU."""
     chosen = early_config.known_args_namespace
     checks = tuple(dict.fromkeys(name for text in chosen.check for name in read_checks(text)))
-    if chosen.virtual_gpu:
-        from warpfrag.device.virtual_gpu import gpu, preloading
-
-        early_config.stash[GPU] = gpu(checks=checks).__enter__()  # for the rest of the process
-        os.environ |= preloading()  # programs that the tests start have the same GPU
-        return
     options: SessionOptions = {"arch": chosen.triton_arch, "seconds": chosen.launch_seconds, "judge": False}
     options["checks"] = "all" if "all" in checks else checks  # type: ignore[typeddict-item] # read_checks knows them
-    with suppress(ImportError):
-        import torch  # noqa: F401 (the session redirects devices only if PyTorch is loaded)
     try:
+        if chosen.virtual_gpu:
+            from warpfrag.device.virtual_gpu import gpu, preloading
+
+            device = gpu(checks=checks, launch_seconds=chosen.launch_seconds)
+            early_config.stash[GPU] = device.__enter__()  # for the rest of the process
+            os.environ |= preloading()  # programs that the tests start have the same GPU
+            return
+        with suppress(ImportError):
+            import torch  # noqa: F401 (the session redirects devices only if PyTorch is loaded)
         from warpfrag.triton import emulate
 
         session = emulate(**options)

@@ -90,7 +90,7 @@ def test_run_leaves_arrays_in_a_file(run, files):
 @pytest.mark.parametrize(
     ("reasons", "line"),
     [
-        ((), "exact: yes"),
+        ((), "exact: yes, all executed spellings were compared with a GPU (column known: evidence for the operation)"),
         (("a race",), "not exact: a race"),
         (("a race", "ex2", "an order"), "not exact: a race; 2 more in --json"),
     ],
@@ -100,6 +100,33 @@ def test_run_says_whether_it_is_exact(run, monkeypatch, reasons, line):
     monkeypatch.setattr(Run, "inexact", reasons)
 
     assert run("ptx", "run", ADD, "--grid", "4", *ARGS).lines[1] == line
+
+
+def test_findings_come_first_and_are_not_repeated(run):
+    lines = run("ptx", "run", "sample:rowsum.ptx", "--block", "128", "--arg", "x:f32:1x128", "--arg", "sums:f32:1",
+                "--check", "races").lines  # fmt: skip
+
+    assert lines[1] == "verdict of races: findings"
+    assert [line.split(",")[0] for line in lines[2:4]] == ["race", "race"]
+    assert lines[4].startswith("not exact: ")
+    assert "both access" not in lines[4]
+
+
+def test_a_launch_that_spins_is_stopped(run, tmp_path):
+    (tmp_path / "spin.ptx").write_text(
+        ".version 8.0\n.target sm_80\n.address_size 64\n.visible .entry spin(.param .u64 flag)\n{\n"
+        ".reg .b32 %r<2>; .reg .b64 %rd<2>; .reg .pred %p<2>;\nld.param.u64 %rd1, [flag];\n"
+        "ld.global.u32 %r1, [%rd1];\nL:\nshl.b32 %r1, %r1, 1;\nsetp.eq.u32 %p1, %r1, 0;\n@%p1 bra L;\nret;\n}\n",
+        encoding="utf-8",
+    )
+    command = ("ptx", "run", str(tmp_path / "spin.ptx"), "--arg", "flag:u32:1", "--check", "all", "--launch-seconds")
+    answer = run(*command, "0.5")
+
+    assert answer.code == 2
+    assert "the launch was stopped after 0.5 s (--launch-seconds, LaunchOptions.seconds); this line was running" in (
+        answer.err
+    )
+    assert run(*command, "-3").code == 2
 
 
 def test_names_are_those_of_cxx_and_variables_are_listed(run):

@@ -10,7 +10,7 @@ from typing import Annotated, NamedTuple
 
 import click
 
-from warpfrag.cli.support.arguments import File
+from warpfrag.cli.support.arguments import File, Seconds
 from warpfrag.cli.support.output import INCOMPLETE, NO, echo, echo_error, print_table
 from warpfrag.cli.support.verbs import Answer, Param, verb
 from warpfrag.device.gpu_attributes import profile_names, read_profile
@@ -71,7 +71,7 @@ def gpu(
     report: File | None = None,
     record_only: bool = False,
     fast: bool = False,
-    launch_seconds: Annotated[float, Param("SECONDS", click.FloatRange(0, min_open=True))] | None = None,
+    launch_seconds: Seconds | None = None,
 ) -> Answer[GpuFacts]:
     """Run a CUDA program on a virtual GPU: no GPU, no driver and no changes to the program are needed.
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 import click
 import numpy as np
 
-from warpfrag.cli.support.arguments import Arch, File
+from warpfrag.cli.support.arguments import Arch, File, Seconds
 from warpfrag.cli.support.kernel_arguments import Arrays, read_argument, read_symbol
 from warpfrag.cli.support.output import (
     DONE,
@@ -31,7 +31,7 @@ from warpfrag.files import write_atomically
 from warpfrag.machine.interpreter.kernel_findings import KernelFinding
 from warpfrag.machine.ir.program import DecodedInstruction, Parameter, SourceLine, excerpt, file_name
 from warpfrag.machine.launch.exploration import Exploration
-from warpfrag.machine.launch.run import Counts, InexactLine
+from warpfrag.machine.launch.run import UNORDERED, Counts, InexactLine
 from warpfrag.tensorcore.evidence import Evidence
 from warpfrag.viz.drawing import Drawing
 
@@ -77,6 +77,7 @@ class LaunchSettings(NamedTuple):
         cooperative: Run all blocks at the same time, as grid.sync() needs.
         seed: Seed of the order in which blocks and, with --check, warps run.
         arch: The architecture whose arithmetic is used; default: sm_90 if it can run the module, or the module's.
+        launch_seconds: Stop the launch after this time, and report the line that it was running.
     """
 
     entry: str | None = None
@@ -90,6 +91,7 @@ class LaunchSettings(NamedTuple):
     cooperative: bool = False
     seed: Natural | None = None
     arch: Arch | None = None
+    launch_seconds: Seconds | None = None
 
     def settings(self, kernel: Kernel, arrays: Arrays) -> dict[str, Any]:
         """Return the arguments of `Kernel.launch`, and add the arrays to `arrays` by name."""
@@ -102,7 +104,7 @@ class LaunchSettings(NamedTuple):
             "shared": self.shared,
             "arch": self.arch,
             "seed": self.seed,
-            "options": LaunchOptions(cooperative=self.cooperative, cluster=self.cluster),
+            "options": LaunchOptions(cooperative=self.cooperative, cluster=self.cluster, seconds=self.launch_seconds),
         }
 
 
@@ -411,16 +413,16 @@ def _print_run(kernel: Kernel, run: Run) -> None:
     if run.basis != "ptx":
         code = f"machine code for {run.basis.split()[1].rstrip(',')}"
     echo(f"{kernel.readable_name}: {counts.instructions} warp instructions, {code}")
-    echo(_exactness(run))
-    for inexact in run.inexact_lines:
-        echo(f"uncertain, line {inexact.line}: {inexact.reason}")
+    if run.verdict is not None:
+        echo(f"verdict of {', '.join(run.checks)}: {run.verdict}")
     for finding in run.findings:
         echo(str(finding))
     for reason in run.unjudged:
         echo(f"not judged: {reason}")
+    echo(_exactness(run))
+    for inexact in run.inexact_lines:
+        echo(f"uncertain, line {inexact.line}: {inexact.reason}")
     print_notes(run.notes)
-    if run.verdict is not None:
-        echo(f"verdict of {', '.join(run.checks)}: {run.verdict}")
     if run.exploration is not None:
         echo(str(run.exploration))
     echo()
@@ -438,8 +440,8 @@ def _print_run(kernel: Kernel, run: Run) -> None:
 def _exactness(run: Run) -> str:
     """Return a line that says if the run is exact, or the first reason why not."""
     if run.exact:
-        return "exact: yes"
-    first, *others = run.inexact
+        return "exact: yes, all executed spellings were compared with a GPU (column known: evidence for the operation)"
+    first, *others = sorted(run.inexact, key=lambda reason: reason != UNORDERED)
     return f"not exact: {first}" + (f"; {len(others)} more in --json" if others else "")
 
 
