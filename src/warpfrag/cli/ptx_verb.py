@@ -349,8 +349,7 @@ def chosen_kernel(module: Module, entry: str | None) -> Kernel:
 
 
 def _info(module: Module, launch: LaunchSettings) -> Answer[ModuleFacts]:
-    from warpfrag.machine.launch.launch_arguments import short_name
-    from warpfrag.machine.launch.names import readable
+    from warpfrag.machine.launch.names import readable, short_name
     from warpfrag.machine.launch.run_evidence import default_arch, opcode_evidence
 
     arch = launch.arch or default_arch(module.target)

@@ -65,14 +65,15 @@ class DeviceMarks:
         """Return True for CUDA tensors and for tensors without a mark."""
         return self.place(tensor) in {"cuda", ""}
 
-    def mark(self, tensor: torch.Tensor, place: Place) -> None:
-        """Mark a tensor's storage, unless it has a mark."""
+    def mark(self, tensor: torch.Tensor, place: Place) -> torch.Tensor:
+        """Mark a tensor's storage, unless it has a mark; return the tensor."""
         address = _storage_address(tensor)
         if place and address and address not in self._marks:
             if len(self._marks) >= self._limit:
                 self._marks = {key: kept for key, kept in self._marks.items() if not kept[0].expired()}
                 self._limit = max(1 << 12, 2 * len(self._marks))
             self._marks[address] = StorageWeakRef(tensor.untyped_storage()), place
+        return tensor
 
     def mark_existing(self) -> None:
         """Mark all tensors of the process as host tensors."""
@@ -131,9 +132,7 @@ class HostTensors(TorchFunctionMode):
         if func is torch.device:
             return func(*args, **kwargs)
         if func is torch.Tensor.pin_memory:
-            pinned = args[0].clone()
-            MARKS.mark(pinned, "pinned")
-            return pinned
+            return MARKS.mark(args[0].clone(), "pinned")
         places = [(tensor, MARKS.place(tensor)) for tensor in _tensors((args, kwargs))]
         check_devices(func, places)
         wanted = CUDA if func is torch.Tensor.cuda else HOST if func is torch.Tensor.cpu else None
@@ -295,20 +294,13 @@ def _answers(driver: MachineDriver) -> dict[str, object]:
     major, minor = driver.get_device_capability()
     properties = driver.utils.get_device_properties(None)
     device = SimpleNamespace(
-        name=f"warpfrag's {driver.session.arch}",
-        major=major,
-        minor=minor,
-        multi_processor_count=properties["multiprocessor_count"],
-        shared_memory_per_block=48 << 10,
+        name=f"warpfrag's {driver.session.arch}", major=major, minor=minor,
+        multi_processor_count=properties["multiprocessor_count"], shared_memory_per_block=48 << 10,
         shared_memory_per_block_optin=properties["max_shared_mem"],
-        shared_memory_per_multiprocessor=properties["max_shared_mem"] + 1024,
-        max_threads_per_multi_processor=2048,
-        warp_size=32,
-        regs_per_multiprocessor=properties["max_num_regs"],
-        total_memory=MEMORY_BYTES,
-        L2_cache_size=50 << 20,
-        gcnArchName="",
-    )
+        shared_memory_per_multiprocessor=properties["max_shared_mem"] + 1024, max_threads_per_multi_processor=2048,
+        warp_size=32, regs_per_multiprocessor=properties["max_num_regs"], total_memory=MEMORY_BYTES,
+        L2_cache_size=50 << 20, gcnArchName="",
+    )  # fmt: skip
     stream = Stream()
     tensors = {f"{kind}Tensor": getattr(torch, f"{kind}Tensor") for kind in
                ("Float", "Double", "Half", "BFloat16", "Char", "Byte", "Short", "Int", "Long", "Bool")}  # fmt: skip
@@ -359,17 +351,6 @@ def _generator(original: type) -> Callable[..., object]:
     return Generator
 
 
-def _host_tensor(original: Callable[[Any], torch.Tensor]) -> Callable[[Any], torch.Tensor]:
-    """Return a version of torch.from_numpy that marks its result, because a mode does not intercept that function."""
-
-    def from_numpy(array: Any) -> torch.Tensor:  # noqa: ANN401 # PyTorch checks it
-        tensor = original(array)
-        MARKS.mark(tensor, "host")
-        return tensor
-
-    return from_numpy
-
-
 def _default_device(original: Callable[..., object]) -> Callable[..., object]:
     """Return a replacement for the function that torch.set_default_device applies, with CUDA tensors on the host."""
 
@@ -413,7 +394,8 @@ def tensors_on_host(driver: MachineDriver, *, inductor: bool) -> Iterator[None]:
                 set_until(stack, accelerator, name, answer)
         set_until(stack, torch.version, "cuda", "13.0")
         set_until(stack, torch, "Generator", _generator(torch.Generator))
-        set_until(stack, torch, "from_numpy", _host_tensor(torch.from_numpy))
+        share = torch.from_numpy  # a mode does not intercept this function
+        set_until(stack, torch, "from_numpy", lambda array: MARKS.mark(share(array), "host"))
         context = default_device.DeviceContext
         set_until(stack, context, "__torch_function__", _default_device(context.__torch_function__))
         if not any(isinstance(mode, HostTensors) for mode in _get_current_function_mode_stack()):
@@ -470,14 +452,9 @@ def inductor_kernels(driver: MachineDriver) -> Iterator[None]:
 
     about = driver.utils.get_device_properties(None)
     properties = DeviceProperties(
-        "cuda",
-        0,
-        about["multiprocessor_count"],
-        driver.capability,
-        driver.capability // 10,
-        about["max_num_regs"],
+        "cuda", 0, about["multiprocessor_count"], driver.capability, driver.capability // 10, about["max_num_regs"],
         2048,
-    )
+    )  # fmt: skip
     if "warp_size" in DeviceProperties._fields:
         properties = properties._replace(warp_size=32)
 

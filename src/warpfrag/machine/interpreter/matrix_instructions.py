@@ -26,14 +26,7 @@ from warpfrag.machine.interpreter.device_memory import Owners
 from warpfrag.machine.interpreter.lane_group import LaneGroup, items_of
 from warpfrag.machine.interpreter.warp_state import WarpState
 from warpfrag.machine.ir.actions import MatrixOp
-from warpfrag.machine.ir.program import (
-    DecodedInstruction,
-    Immediate,
-    InexactCause,
-    PtxOperand,
-    Register,
-    VectorOperand,
-)
+from warpfrag.machine.ir.program import DecodedInstruction, Immediate, InexactCause, PtxOperand, Register, VectorOperand
 from warpfrag.machine.ir.scalar_types import TYPES, Codes
 from warpfrag.tensorcore import fragment, matrix_moves
 from warpfrag.tensorcore.execute import execute
@@ -360,18 +353,10 @@ def _transpose(_state: WarpState, inst: DecodedInstruction, action: MatrixOp, gr
 
 MatrixRunner = Callable[["WarpState", "DecodedInstruction", "MatrixOp", LaneGroup], None]
 RUNNERS: dict[str, MatrixRunner] = {
-    "mma": _multiply,
-    "mma.sp": _multiply,
-    "mma.sp::ordered_metadata": _multiply,
-    "wmma.mma": _multiply,
-    "wmma.load.a": _load_fragment,
-    "wmma.load.b": _load_fragment,
-    "wmma.load.c": _load_fragment,
-    "wmma.store.d": _store_fragment,
-    "wgmma.mma_async": _multiply_warpgroups,
-    "wgmma.mma_async.sp": _multiply_warpgroups,
-    "ldmatrix": _load_matrices,
-    "stmatrix": _store_matrices,
+    "mma": _multiply, "mma.sp": _multiply, "mma.sp::ordered_metadata": _multiply, "wmma.mma": _multiply,
+    "wmma.load.a": _load_fragment, "wmma.load.b": _load_fragment, "wmma.load.c": _load_fragment,
+    "wmma.store.d": _store_fragment, "wgmma.mma_async": _multiply_warpgroups,
+    "wgmma.mma_async.sp": _multiply_warpgroups, "ldmatrix": _load_matrices, "stmatrix": _store_matrices,
     "movmatrix": _transpose,
-}
+}  # fmt: skip
 """The function that runs each operation of `isa.ops.OPS`, for whole warps."""

@@ -554,20 +554,8 @@ def _kept_lanes(group: LaneGroup, masks: PtxOperand | None, blocks: int) -> NDAr
 
 
 RUNNERS: dict[str, Callable[[TensorMemories, DecodedInstruction, TensorSpelling, LaneGroup], None]] = {
-    "alloc": _allocate,
-    "dealloc": _free,
-    "relinquish_alloc_permit": _relinquish,
-    "fence::before_thread_sync": _order,
-    "fence::after_thread_sync": _order,
-    "wait::ld": _order,
-    "wait::st": _order,
-    "commit": _commit,
-    "ld": _load,
-    "ld.red": _load,
-    "st": _store,
-    "cp": _copy,
-    "shift": _shift,
-    "mma": _multiply,
-    "mma.ws": _multiply,
-}
+    "alloc": _allocate, "dealloc": _free, "relinquish_alloc_permit": _relinquish, "fence::before_thread_sync": _order,
+    "fence::after_thread_sync": _order, "wait::ld": _order, "wait::st": _order, "commit": _commit, "ld": _load,
+    "ld.red": _load, "st": _store, "cp": _copy, "shift": _shift, "mma": _multiply, "mma.ws": _multiply,
+}  # fmt: skip
 """Functions by tcgen05 operation, called for a thread or a warp."""

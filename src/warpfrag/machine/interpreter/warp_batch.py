@@ -511,14 +511,9 @@ HANDLERS: dict[type[actions.Action], Callable[..., None]] = {
 }
 """Handlers of actions that fall through, called with the instruction, the action and the lanes."""
 CONTROL_HANDLERS: dict[type[actions.Action], Callable[..., None]] = {
-    actions.Branch: WarpBatch.branch,
-    actions.DirectCall: WarpBatch.call,
-    actions.IndirectCall: WarpBatch.indirect_call,
-    actions.Return: WarpBatch.return_,
-    actions.Barrier: WarpBatch.barrier,
-    actions.ClusterBarrier: WarpBatch.cluster_barrier,
-    actions.Reconverge: WarpBatch.reconverge,
-    actions.Jump: WarpBatch.jump,
-    actions.Refused: WarpBatch.refuse,
-}
+    actions.Branch: WarpBatch.branch, actions.DirectCall: WarpBatch.call,
+    actions.IndirectCall: WarpBatch.indirect_call, actions.Return: WarpBatch.return_,
+    actions.Barrier: WarpBatch.barrier, actions.ClusterBarrier: WarpBatch.cluster_barrier,
+    actions.Reconverge: WarpBatch.reconverge, actions.Jump: WarpBatch.jump, actions.Refused: WarpBatch.refuse,
+}  # fmt: skip
 """Handlers of actions that end a block, called also with the instruction index."""

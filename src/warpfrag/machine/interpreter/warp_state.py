@@ -31,13 +31,8 @@ Index3 = tuple[int, int, int]
 
 ZEROS = ("%gridid", "%smid", "%current_graph_exec")
 TIMERS = {
-    "%clock": 32,
-    "%clock_hi": 32,
-    "%clock64": 64,
-    "%globaltimer": 64,
-    "%globaltimer_lo": 32,
-    "%globaltimer_hi": 32,
-}
+    "%clock": 32, "%clock_hi": 32, "%clock64": 64, "%globaltimer": 64, "%globaltimer_lo": 32, "%globaltimer_hi": 32,
+}  # fmt: skip
 RESERVED = {
     "%reserved_smem_offset_begin": 0,
     "%reserved_smem_offset_end": SHARED_START,

@@ -10,15 +10,7 @@ from collections.abc import Callable, Sequence
 from itertools import accumulate
 
 from warpfrag.formats.number_formats import CANONICAL_NANS
-from warpfrag.formats.special_functions import (
-    COLUMN,
-    DIGITS,
-    DROPPED,
-    PLACES,
-    TANH_DIGITS,
-    TURNS,
-    coefficients,
-)
+from warpfrag.formats.special_functions import COLUMN, DIGITS, DROPPED, PLACES, TANH_DIGITS, TURNS, coefficients
 from warpfrag.machine.ir.attributes import Attributes
 from warpfrag.machine.jit.ir_builder import FLOATS, I32, IRBuilder, Value, define, float_splat, splat
 
@@ -245,15 +237,10 @@ WITH_FTZ: dict[str, UnaryFunction] = {
     "rcp": rcp, "rsqrt": rsqrt, "sqrt": sqrt, "ex2": ex2, "lg2": lg2, "sin": sin, "cos": cos, "tanh": tanh,
 }  # fmt: skip
 WITHOUT_FTZ: dict[str, UnaryFunction] = {
-    "rcp": plain_rcp,
-    "rsqrt": rescaled(rsqrt, lambda ir, a: scale(ir, a, 4096.0)),
-    "sqrt": rescaled(sqrt, lambda ir, a: scale(ir, a, 2.0**-12)),
-    "ex2": plain_ex2,
-    "lg2": rescaled(lg2, minus_24),
-    "sin": sin,
-    "cos": cos,
-    "tanh": tanh,
-}
+    "rcp": plain_rcp, "rsqrt": rescaled(rsqrt, lambda ir, a: scale(ir, a, 4096.0)),
+    "sqrt": rescaled(sqrt, lambda ir, a: scale(ir, a, 2.0**-12)), "ex2": plain_ex2, "lg2": rescaled(lg2, minus_24),
+    "sin": sin, "cos": cos, "tanh": tanh,
+}  # fmt: skip
 
 
 def call(ir: IRBuilder, name: str, function: UnaryFunction, a: Value) -> Value:

@@ -47,15 +47,9 @@ from warpfrag.machine.jit.register_marks import RegisterMarks
 from warpfrag.machine.ops.cooperating import shuffle
 
 COMPILED = (
-    actions.NoOp,
-    actions.LaneOp,
-    actions.Move,
-    actions.MemoryLoad,
-    actions.MemoryStore,
-    actions.AsyncCopy,
-    actions.MatrixOp,
-    actions.WarpCollective,
-)
+    actions.NoOp, actions.LaneOp, actions.Move, actions.MemoryLoad, actions.MemoryStore, actions.AsyncCopy,
+    actions.MatrixOp, actions.WarpCollective,
+)  # fmt: skip
 """Actions that have compiled forms."""
 WIDTHS = {1, 8, 16, 32, 64}
 MAX_ACCESS_BITS = 128  # per lane

@@ -68,12 +68,8 @@ def active_lanes(_ir: IRBuilder, _attributes: Attributes, _operands: list[Value]
 
 
 WARP_LOWERINGS: dict[str, Callable[[IRBuilder, Attributes, list[Value]], Results | None]] = {
-    "vote": vote,
-    "match": match,
-    "redux": reduce_lanes,
-    "elect": elect,
-    "activemask": active_lanes,
-}
+    "vote": vote, "match": match, "redux": reduce_lanes, "elect": elect, "activemask": active_lanes,
+}  # fmt: skip
 """Lowerings by opcode; shuffles are in `WarpCode.shuffle`."""
 
 

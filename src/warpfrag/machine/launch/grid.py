@@ -51,11 +51,7 @@ class Waves:
     """A thread-safe queue of the blocks that have not started, in execution order."""
 
     def __init__(
-        self,
-        grid: tuple[int, int, int],
-        at_once: int,
-        seed: int | None,
-        cluster: tuple[int, int, int] = (1, 1, 1),
+        self, grid: tuple[int, int, int], at_once: int, seed: int | None, cluster: tuple[int, int, int] = (1, 1, 1)
     ) -> None:
         """Create the queue; a wave has up to `at_once` blocks, in whole clusters."""
         self.grid, self.seed, self.cluster = grid, seed, cluster

@@ -33,14 +33,8 @@ from warpfrag.machine.launch.device_array import ADDRESSES
 from warpfrag.machine.launch.exploration import Exploration, explore
 from warpfrag.machine.launch.grid import Judgement, Progress, Waves, Work, is_alone, is_ordered, warps_at_once
 from warpfrag.machine.launch.instrumented_launch import InstrumentedLaunch
-from warpfrag.machine.launch.launch_arguments import (
-    Arguments,
-    KernelArguments,
-    LaunchKeywords,
-    RawArguments,
-    short_name,
-)
-from warpfrag.machine.launch.names import matching, readable, resolve
+from warpfrag.machine.launch.launch_arguments import Arguments, KernelArguments, LaunchKeywords, RawArguments
+from warpfrag.machine.launch.names import matching, readable, resolve, short_name
 from warpfrag.machine.launch.options import (
     DEFAULT_OPTIONS,
     LIMIT,
@@ -269,11 +263,8 @@ class Kernel:
         `Run.basis` names the code, `Run.inexact` gives the reason for PTX. Checks judge the PTX in a separate run.
         """
         config = launch_config(self.program, grid, block, shared, arch, options)
-        named, engine_name, wanted = (
-            checks_of(checks),
-            chosen_engine(engine),
-            chosen_level(keywords.pop("level", "auto")),
-        )
+        named, engine_name = checks_of(checks), chosen_engine(engine)
+        wanted = chosen_level(keywords.pop("level", "auto"))
         given = self.take_arguments(args, keywords)
 
         def execute(kernel: Kernel, checks: tuple[Check, ...], own: LaunchOptions) -> Run:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal, NamedTuple, TypedDict
@@ -16,7 +15,7 @@ from warpfrag.machine.ir import state_spaces
 from warpfrag.machine.ir.program import Parameter
 from warpfrag.machine.launch.device_array import ADDRESSES, DeviceArray
 from warpfrag.machine.launch.host_arrays import as_bytes, as_host_array
-from warpfrag.machine.launch.names import readable
+from warpfrag.machine.launch.names import readable, short_name
 from warpfrag.machine.launch.tensor_map_argument import TensorMap
 from warpfrag.machine.semantics.textures import Surface, Texture
 from warpfrag.smem.tensor_map import MAP_ALIGN
@@ -287,16 +286,6 @@ def _address(value: object) -> int:
     if isinstance(value, bool) or not isinstance(value, int | np.integer) or not 0 < value < MAX_ADDRESS:
         raise InvalidOperand(f"expected an address between 1 and {MAX_ADDRESS:#x} for each array, got {quote(value)}")
     return int(value)
-
-
-def short_name(name: str, kernel: str) -> str:
-    """Return a parameter's name for messages, without the mangled kernel name with which nvcc begins it.
-
-    >>> short_name("_Z6saxpyifPKfPf_param_2", "_Z6saxpyifPKfPf"), short_name("out", "scale")
-    ('param 2', 'out')
-    """
-    number = re.fullmatch(rf"{re.escape(kernel)}_param_(\d+)", name)
-    return f"param {number[1]}" if number else name
 
 
 def _scalar(value: object, number: int, parameter: Parameter, pointer_size: int) -> bytes:

@@ -104,3 +104,13 @@ FORMS = (
     lambda name: bare_name(qualified_name(readable(name))),
     lambda name: bare_name(qualified_name(readable(name))).rpartition("::")[2],
 )
+
+
+def short_name(name: str, kernel: str) -> str:
+    """Return a parameter's name for messages, without the mangled kernel name with which nvcc begins it.
+
+    >>> short_name("_Z6saxpyifPKfPf_param_2", "_Z6saxpyifPKfPf"), short_name("out", "scale")
+    ('param 2', 'out')
+    """
+    number = re.fullmatch(rf"{re.escape(kernel)}_param_(\d+)", name)
+    return f"param {number[1]}" if number else name

@@ -81,9 +81,7 @@ def _float(attributes: Attributes) -> LaneOp:
         return LaneOp((target,), (source,), lambda a: to.float_to_float(a, source.element, target.element, plain))
     satfinite = attributes.satfinite
     return LaneOp(
-        (target,),
-        (source,),
-        lambda a: to.float_to_float(a, source.element, target.element, style, satfinite=satfinite),
+        (target,), (source,), lambda a: to.float_to_float(a, source.element, target.element, style, satfinite=satfinite)
     )
 
 

@@ -27,13 +27,7 @@ from warpfrag.machine.interpreter.kernel_findings import FindingCollector
 from warpfrag.machine.interpreter.warp_batch import WarpBatch
 from warpfrag.machine.interpreter.wgmma_registers import is_wgmma
 from warpfrag.machine.ir import actions
-from warpfrag.machine.ir.program import (
-    MEASURED_ON,
-    DecodedInstruction,
-    InexactCause,
-    Program,
-    indices_of,
-)
+from warpfrag.machine.ir.program import MEASURED_ON, DecodedInstruction, InexactCause, Program, indices_of
 from warpfrag.machine.sanitizer.conflicts import (
     ASYNC_PROXY,
     ATOMIC,

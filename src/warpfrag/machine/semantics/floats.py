@@ -274,12 +274,7 @@ def _f64(mode: str, a: Codes, b: Codes, c: Codes, *, product_only: bool = False)
     return _whole(mode, exact_fma, (a, b, c), plain)
 
 
-def _whole(
-    mode: str,
-    function: Callable[..., tuple[bool, int, int]],
-    codes: tuple[Codes, ...],
-    plain: Codes,
-) -> Codes:
+def _whole(mode: str, function: Callable[..., tuple[bool, int, int]], codes: tuple[Codes, ...], plain: Codes) -> Codes:
     """Compute an f64 operation in Python integers; NumPy's result, `plain`, supplies infinities, NaNs and zeros."""
     shape = plain.shape
     flat = [code.reshape(-1) for code in codes]
