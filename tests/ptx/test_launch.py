@@ -1,5 +1,7 @@
 """Launching a kernel: arguments by type and size, extents, and errors."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -106,6 +108,15 @@ def test_a_call_that_is_no_launch_says_what_is():
     assert out[1] == 0x3FC00000
     with pytest.raises(wf.errors.InvalidOperand, match=r"expected a float, got int32 3; .* .view\(np.float32\)"):
         MODULE["k"].launch(1, 1, [out, BLOB, np.int32(3), 7])
+
+
+def test_a_run_names_the_assembled_architecture_and_counts_findings():
+    run = MODULE["k"].launch(1, 1, [np.zeros(3, np.uint32), BLOB, 1.5, 7], checks="memory")
+    (finding,) = MODULE["k"].launch(1, 1, [np.zeros(2, np.uint32), BLOB, 1.5, 7], checks="memory").findings
+    run = replace(run, basis="sass sm_90a, ptxas 13.0.88, cubin 0", arch="sm_90", findings=[finding])
+
+    assert repr(run).startswith("<Run: machine code for sm_90a, ")
+    assert ", 1 finding>" in repr(run)
 
 
 def read_only():
