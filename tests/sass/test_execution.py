@@ -125,6 +125,26 @@ def test_wrong_raw_arguments_are_rejected(tmp_path, keywords, message):
 
 
 @pytest.mark.parametrize(
+    ("number", "typed"),
+    [
+        (2, r"np.int32\(2\) or np.float32\(2\), got 2$"),
+        (2.5, r"np.float32\(2.5\), got 2.5$"),
+        (-1, r"np.int32\(-1\) or"),
+        (1 << 31, r"np.uint32\(2147483648\) or"),
+        (True, r"np.int32\(True\) or"),
+    ],
+)
+def test_a_python_number_has_no_type_in_machine_code(tmp_path, number, typed):
+    kernel = assemble(LIST, tmp_path)["k"]
+    with pytest.raises(
+        InvalidOperand, match=rf"argument 1 \(param 1, .b32\) has no type in machine code: pass {typed}"
+    ):
+        kernel.launch(1, 32, [np.zeros(1), number])
+    with pytest.raises(InvalidOperand, match=r"expected an integer of 32 bits, got 4294967296"):
+        kernel.launch(1, 32, [np.zeros(1), 1 << 32])
+
+
+@pytest.mark.parametrize(
     ("arrays", "message"),
     [
         ({AT: np.zeros(4), AT + 8: np.zeros(4)}, "the array at 0x7f76abe00008 overlaps the array at 0x7f76abe00000"),

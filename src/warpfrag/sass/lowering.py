@@ -137,7 +137,7 @@ def _parameters(function: SassFunction) -> list[Parameter]:
         Parameter(
             f"param {parameter.ordinal}", f"b{8 * parameter.size}", parameter.size,
             _alignment(function.parameter_base + parameter.offset, parameter.size), parameter.offset,
-            is_array=parameter.size not in {1, 2, 4, 8},
+            is_array=parameter.size not in {1, 2, 4, 8}, is_typed=False,
         )
         for parameter in function.parameters
     ]  # fmt: skip

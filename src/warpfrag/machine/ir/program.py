@@ -251,7 +251,7 @@ class MarkedRegisters(NamedTuple):
 
 @dataclass(frozen=True)
 class Parameter:
-    """An entry parameter: its offset and size in the parameter bytes."""
+    """An entry parameter: its offset and size in the parameter bytes. Machine code has no parameter types."""
 
     name: str
     type: str
@@ -259,6 +259,7 @@ class Parameter:
     align: int
     offset: int
     is_array: bool
+    is_typed: bool = True
 
 
 @dataclass(frozen=True)

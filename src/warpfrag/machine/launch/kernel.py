@@ -240,7 +240,8 @@ class Kernel:
     ) -> Run:
         """Run the kernel; arrays among the arguments are global memory and change in place.
 
-        A struct is passed as its bytes, or as a list of its fields: arrays for pointers, NumPy scalars, bytes. A
+        A Python number is converted to the type of its PTX parameter; machine code has no types and takes NumPy scalars
+        only. A struct is passed as its bytes, or as a list of its fields: arrays for pointers, NumPy scalars, bytes. A
         `Texture` or a `Surface` is passed as its handle. `params` gives all parameters as bytes instead, and `memory`
         is a `GlobalMemory` with the arrays at the addresses that they contain.
 

@@ -316,16 +316,23 @@ def _scalar(value: object, number: int, parameter: Parameter, pointer_size: int)
 
 
 def _python_number(value: float, label: str, parameter: Parameter) -> bytes:
-    """Convert a plain Python number to the type of its parameter."""
+    """Convert a plain Python number to the type of its parameter; raise InvalidOperand if it has none."""
+    bits = 8 * parameter.size
+    fits = isinstance(value, float) or -(1 << (bits - 1)) <= value < 1 << bits
+    if fits and not parameter.is_typed and parameter.size <= 8:
+        kinds = ["float"] if isinstance(value, float) else ["uint" if value >> (bits - 1) > 0 else "int", "float"]
+        typed = [f"np.{kind}{bits}({value})" for kind in kinds if hasattr(np, f"{kind}{bits}")]
+        raise InvalidOperand(
+            f"{label} has no type in machine code: pass {' or '.join(typed) or 'a NumPy scalar'}, got {quote(value)}"
+        )
     if isinstance(value, float):
         if parameter.size not in {4, 8} or parameter.type[0] in "us":
             raise InvalidOperand(f"{label}: expected an integer, got {value}; to pass its bits, use .view")
         return np.array(value, f"f{parameter.size}").tobytes()
     if parameter.type[0] == "f":
         return np.array(value, f"f{parameter.size}").tobytes()
-    bits = 8 * parameter.size
     if parameter.size > 8:
         raise InvalidOperand(f"{label}: expected {parameter.size} bytes or a list of fields, got {quote(value)}")
-    if not -(1 << (bits - 1)) <= value < 1 << bits:
+    if not fits:
         raise InvalidOperand(f"{label}: expected an integer of {bits} bits, got {quote(value)}")
     return (int(value) & ((1 << bits) - 1)).to_bytes(parameter.size, "little")
