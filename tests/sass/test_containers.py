@@ -74,6 +74,7 @@ def test_kernels_have_instructions_with_source_lines():
     first = kernel.instructions[0]
     assert (first.address, first.source) == (0, SourceLine("globals.cu", 7))
     assert first.text.startswith("LDC")
+    assert str(first) == f"0x0 (globals.cu:7): {first.text}"
     assert {str(inst.source) for inst in kernel.instructions} >= {"globals.cu:7", "globals.cu:9"}
 
 

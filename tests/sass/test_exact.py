@@ -139,6 +139,20 @@ def test_every_open_order_is_a_reason_with_an_address(name):
     assert any(reason in text and text.startswith("0x") for text in run.inexact), run.inexact
 
 
+@pytest.mark.parametrize(
+    ("reason", "inst"),
+    [
+        ("red.global.add.f32: lanes of a warp update one address", "red.global.add.f32 [%d0], %f0;"),
+        ("CS2R.32 ", "mov.u32 %r7, %clock; st.global.u32 [%d2], %r7;"),
+    ],
+)
+def test_a_reason_names_the_source_line_and_an_order_is_reported_once(reason, inst):
+    body = f'.file 1 "sum.cu"\n.visible .entry k(.param .u64 out) {{ {DECLARED}\n.loc 1 7 0\n{inst} ret; }}'
+    run = wf.ptx.load(HEAD + body)["k"].launch(32, 64, [np.zeros(2048, np.uint32)], level="sass")
+    assert not any(found.startswith("atomics: too many") for found in run.inexact)
+    assert [f" (sum.cu:7): {reason}" in found for found in run.inexact if found.startswith("0x")] == [True], run.inexact
+
+
 def test_lanes_that_do_not_exist_have_no_values():
     body = "mov.u32 %r7, 12; mul.wide.u32 %d3, %r3, 16; add.u64 %d3, %d3, %d0; st.global.u32 [%d3], %r0;"
     run, out = launch(body, grid=1, block=33)

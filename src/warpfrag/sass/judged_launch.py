@@ -29,7 +29,7 @@ from warpfrag.sass.cas_loops import CasLoop, cas_loops
 from warpfrag.sass.compared_spellings import is_compared
 from warpfrag.sass.order_judge import JUDGED, LaunchJudge
 from warpfrag.sass.order_screen import MachineLaunchScreen, MachineScreen
-from warpfrag.sass.sass_instruction import AddressOperand, RegisterOperand, SassInstruction
+from warpfrag.sass.sass_instruction import AddressOperand, RegisterOperand, SassInstruction, address_text
 from warpfrag.sass.unassigned_registers import unassigned_registers
 from warpfrag.sass.uncertain_values import values_of
 
@@ -79,6 +79,10 @@ def judge(
             restore()
         return run(limit, deadline, uncertain | checks.contended) if is_new and work.failure is None else (checks, work)
 
+    def where(at: int) -> str:
+        address = program.instructions[at].line
+        return address_text(address, sources.get(address))
+
     values, loops = values_of(program), cas_loops(program)
     steps = -(-waves.total // blocks) * len(program.instructions)  # without loops
     is_short = steps <= FEW_STEPS and program not in SCREENS
@@ -97,12 +101,12 @@ def judge(
         return Judgement(None, (NOT_JUDGED,))
     work.checks = None  # the judge's findings are reasons, not findings of a check
     uncertain = [
-        f"{program.instructions[at].line:#x}: {text}"
+        f"{where(at)}: {text}"
         for at, text in values.uncertain.items()
         if work.tally.instructions[at] and (at in checks.uncertain_answers or not is_mbarrier(program, at))
     ]
     uncertain += [
-        f"{program.instructions[at].line:#x}: the value of an mbarrier is loaded, and depends on the order of arrivals"
+        f"{where(at)}: the value of an mbarrier is loaded, and depends on the order of arrivals"
         for at in sorted(checks.uncertain_answers)
         if not is_mbarrier(program, at)
     ]
@@ -195,9 +199,9 @@ def uncompared(
     for at in np.flatnonzero(work.tally.instructions).tolist():
         address = work.program.instructions[at].line
         spelling = work.program.spellings.get(address, "")
-        line = f" ({sources[address]})" if address in sources else ""
+        where = address_text(address, sources.get(address))
         if address in late:
-            found[late[address]] = f"{address:#x}{line}: {late[address]}"
+            found[late[address]] = f"{where}: {late[address]}"
         if not is_compared(spelling, compared) and spelling not in found:
-            found[spelling] = f"{address:#x}{line}: {spelling} was not compared with a GPU of {arch}"
+            found[spelling] = f"{where}: {spelling} was not compared with a GPU of {arch}"
     return tuple(found.values())

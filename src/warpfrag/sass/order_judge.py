@@ -39,6 +39,7 @@ from warpfrag.machine.sanitizer.races import RaceCheck
 from warpfrag.machine.sanitizer.sync_tracking import NO_INIT_FENCE, Strength
 from warpfrag.machine.sanitizer.unwritten import UnwrittenCheck
 from warpfrag.sass.cas_loops import CasLoop
+from warpfrag.sass.sass_instruction import address_text
 
 Bytes = NDArray[np.uint8]
 Numbers = NDArray[np.int64]
@@ -293,19 +294,22 @@ class JudgedOrder(RaceCheck):
         kept = self.shared_atomics if buffer is self.state.memory.shared else self.atomics
         seen: dict[int, int] = {}  # the warp that updated each word last
         for offset, thread in zip(offsets.tolist(), threads.tolist(), strict=True):
-            layers = kept.setdefault((id(buffer), offset), [])
-            if is_sensitive and offset in seen:
-                is_one = seen[offset] == thread // LANES
+            word = id(buffer), offset
+            layers = kept.setdefault(word, [])
+            is_open = is_sensitive and offset in seen
+            is_one = is_open and seen[offset] == thread // LANES
+            if is_open or not all(self.follows(layer, thread, name, is_sensitive=is_sensitive) for layer in layers):
                 self.report_atomic(thread, "lanes of a warp" if is_one else "several warps or blocks")
-            elif not all(self.follows(layer, thread, name, is_sensitive=is_sensitive) for layer in layers):
-                self.report_atomic(thread, "several warps or blocks")
+                kept.reported.add(word)
             if loop and (offset in seen or not all(self.is_ordered(layer, thread) for layer in layers)):
                 self.contended.add(loop)
             seen[offset] = thread // LANES
-            self.keep(layers, thread, name, is_sensitive=is_sensitive)
+            has_kept = self.keep(layers, thread, name, is_sensitive=is_sensitive)
+            if not has_kept and word not in kept.reported:
+                self.collector.leave_out("atomics: too many update one word to be tracked")
 
-    def keep(self, layers: list[AtomicLayer], thread: int, name: str, *, is_sensitive: bool) -> None:
-        """Add an atomic to the layers of its word."""
+    def keep(self, layers: list[AtomicLayer], thread: int, name: str, *, is_sensitive: bool) -> bool:
+        """Add an atomic to the layers of its word; return False if the word has too many layers."""
         entity = int(self.ordering.entities(np.array([thread]))[0])
         new = AtomicLayer(entity, self.ordering.now, name, is_sensitive, entity // self.ordering.per_block)
         last = layers[-1] if layers else None
@@ -316,7 +320,8 @@ class JudgedOrder(RaceCheck):
         elif len(layers) < MAX_LAYERS:
             layers.append(new)
         else:
-            self.collector.leave_out("atomics: too many update one word to be tracked")
+            return False
+        return True
 
     def follows(self, layer: AtomicLayer, thread: int, name: str, *, is_sensitive: bool) -> bool:
         """Return True if an atomic commutes with a layer's atomics or is ordered after them."""
@@ -350,6 +355,11 @@ class AtomicLayer(NamedTuple):
 
 class AtomicLayers(dict[tuple[int, int], list[AtomicLayer]]):
     """The atomics on each word, by buffer and offset: of a batch for shared memory, of the launch for global memory."""
+
+    def __init__(self) -> None:
+        """Start without atomics."""
+        super().__init__()
+        self.reported: set[tuple[int, int]] = set()  # words whose atomics' order matters
 
 
 class MbarrierAnswer(NamedTuple):
@@ -522,5 +532,5 @@ class LaunchJudge(LaunchChecks):
     @property
     def reasons(self) -> list[str]:
         """The reasons why the result may depend on unspecified behaviour; empty if it cannot."""
-        found = [f"{finding.line:#x}: {finding.text}" for finding in self.collector.findings]
+        found = [f"{address_text(finding.line, finding.source)}: {finding.text}" for finding in self.collector.findings]
         return found + [reason for reason in self.collector.unjudged if reason != NO_INIT_FENCE]

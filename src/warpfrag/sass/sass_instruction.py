@@ -130,6 +130,10 @@ class SassInstruction:
     encoding: int
     source: SourceLine | None = None
 
+    def __str__(self) -> str:
+        """Format the address, the source line and the disassembler's text."""
+        return f"{address_text(self.address, self.source)}: {self.text}"
+
     @property
     def spelling(self) -> str:
         """The opcode, its modifiers and the form of each operand, such as `FFMA.FTZ R,R,-c,|R|`.
@@ -147,6 +151,15 @@ class SassInstruction:
             for number in registers:
                 forms[number] = forms[number].replace("R", "RZ")
         return " ".join((".".join((self.opcode, *self.modifiers)), ",".join(forms))).rstrip()
+
+
+def address_text(address: int, source: SourceLine | None) -> str:
+    """Return an address in hexadecimal, with its source line if known.
+
+    >>> address_text(112, SourceLine("sum.cu", 5))
+    '0x70 (sum.cu:5)'
+    """
+    return f"{address:#x} ({source})" if source else f"{address:#x}"
 
 
 def form_of(operand: Operand) -> str:
