@@ -29,6 +29,22 @@ def test_every_name_shows_all_others(run, text):
     assert " ".join(line.strip() for line in lines[4:7]) == f"MLIR  {wf.aliases(NAME)['mlir']}"
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "SM100_MMA_S8_SS<int8_t>",
+        "tcgen05.mma.cta_group::1.kind::i8.m128n128k32.s32.s8.s8",
+        "tcgen05.shift.cta_group::1.down",
+    ],
+)
+def test_names_of_tcgen05_are_shown_in_both_directions(run, text):
+    (row,) = run("aliases", text, "--json").json["instructions"]
+    known = wf.aliases(row["instruction"])
+    assert {key: row[key] for key in ("cute", "sass", "nvvm", "mlir")}.items() <= known.items()
+    assert row["nvvm"].startswith("llvm.nvvm.tcgen05.")
+    assert row["mlir"].startswith("nvvm.tcgen05.")
+
+
 def test_json_has_what_aliases_have(run):
     answer = run("aliases", "HMMA.SP.16816.F32", "--json").json
 
@@ -75,6 +91,8 @@ def test_source_with_several_instructions_shows_each(run):
     ("text", "said"),
     [
         ("SM90_TMA_LOAD", "out of scope: sm90_tma_load is"),
+        ("nvvm.wgmma.mma_async %a, %b", "MLIR's op for wgmma"),
+        ("llvm.nvvm.wgmma.fence.sync.aligned", "an LLVM intrinsic for a fence of wgmma"),
         ("v_mfma_f32_32x32x8_f16", "instruction of AMD GPUs"),
         ("HMMA.16818.F32", "unknown machine code (SASS)"),
         ("SM80_16x8x16_F32F16F16F16_TN", "unknown CuTe atom"),

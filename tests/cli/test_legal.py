@@ -182,11 +182,17 @@ def test_type_asks_for_any_operand(run):
     assert lines == [name for name in run("find", "--op", "mma").lines if ".s32" in name]
 
 
-def test_wmma_stands_for_all_wmma_operations(run):
-    lines = run("find", "--op", "wmma").lines
+@pytest.mark.parametrize(
+    ("family", "operations"),
+    [("wmma", {"wmma.mma", "wmma.load", "wmma.store"}), ("wgmma", {"wgmma.mma_async"})],
+)
+def test_a_family_stands_for_all_its_operations(run, family, operations):
+    lines = run("find", "--op", family).lines
 
-    assert lines == [name for name in run("find").lines if name.startswith("wmma.")]
-    assert {name.split(".")[1] for name in lines} == {"mma", "load", "store"}
+    assert lines == [name for name in run("find").lines if name.startswith(f"{family}.")]
+    assert lines == [one.name for one in wf.find(op=family)]
+    assert {".".join(name.split(".")[:2]) for name in lines} == operations
+    assert set(run("find", "--op", family, "-a", "s8").lines) < set(lines)
 
 
 def test_the_long_list_has_the_targets(run):
@@ -209,7 +215,7 @@ def test_a_list_without_answers_is_empty_and_exit_code_1(run):
         (["-a", "e4m4"], "--a 'e4m4': no instruction has this value; a must be one of f16, f64, u8,"),
         (["--type", "f8"], "no instruction has the type 'f8'; expected one of b1, "),
         (["--shape", "16x8x16"], "--shape '16x8x16': no instruction has this value; shape must be one of "),
-        (["--op", "wgmma"], "--op 'wgmma': no instruction has this value; op must be one of mma, mma.sp,"),
+        (["--op", "wgmm"], "--op 'wgmm': no instruction has this value; op must be one of mma, mma.sp,"),
         (["--kind", "mxfp4"], "--kind 'mxfp4': no instruction has this value; kind must be one of f8f6f4,"),
     ],
 )

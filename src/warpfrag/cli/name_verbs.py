@@ -78,7 +78,7 @@ def find(
         d: Element type of D.
         shape (SHAPE): The shape, such as m16n8k16.
         kind (KIND): The qualifier after kind::, such as mxf4.
-        op (OP): The operation, such as mma.sp; wmma and tcgen05 match all their operations.
+        op (OP): The operation, such as mma.sp; wmma, wgmma and tcgen05 match all their operations.
         sparse: Only instructions with a sparse A.
         dense: Only instructions with a dense A.
         long: Show the architectures that accept each instruction.
@@ -91,15 +91,13 @@ def find(
     """
     from warpfrag.tensorcore import registry
 
-    filters = {"shape": shape, "kind": kind, "op": None if op == "wmma" else op, "a": a, "b": b, "c": c, "d": d}
+    filters = {"shape": shape, "kind": kind, "op": op, "a": a, "b": b, "c": c, "d": d}
     words = {name: word.lower() for name, word in filters.items() if word is not None}
     found = registry.find(arch=arch, sparse=sparse if sparse or dense else None, **words)
     if type_ is not None:
         if not words and arch is None and not (sparse or dense):
             found += registry.find(op="tcgen05")
         found = _with_type(type_, found)
-    if op == "wmma":
-        found = [each for each in found if each.form.op.startswith("wmma.")]
     rows = [_found(each) for each in found]
 
     def show() -> None:

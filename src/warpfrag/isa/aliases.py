@@ -4,6 +4,7 @@
 patterns, so the facts are rows (`tables/names.toml`, `tables/machine_code.toml`) and the code is generic:
 
   alias_names      CuTe atoms, NVVM intrinsics, MLIR operations, and the instructions in pasted source
+  tcgen05_names    all names of tcgen05 instructions
   here             machine code (SASS), on each target that was disassembled
 """
 
@@ -17,6 +18,8 @@ from typing import Any, NamedTuple, TypedDict
 from warpfrag.isa.alias_names import ATOM, MLIR_OPERATION, Notation, all_names_of, atoms, fill, mlir_forms, named
 from warpfrag.isa.qualifiers import Form
 from warpfrag.isa.rows import fits, forms
+from warpfrag.isa.tcgen05_forms import TensorForm
+from warpfrag.isa.tcgen05_names import cute_names, mlir_name, nvvm_names, sass_name
 from warpfrag.tables import read_table
 
 INTRINSIC = r"(?a)(?<![\w.])llvm\.nvvm\.\w+(?:\.\w+)*"
@@ -70,6 +73,16 @@ class Meaning(NamedTuple):
 
 def aliases_of(form: Form) -> Aliases:
     """Return the names of an instruction in other notations."""
+    if isinstance(form, TensorForm):
+        atoms, intrinsics = cute_names(form.spelling), nvvm_names(form.spelling)
+        machine = sass_name(form.spelling)
+        return {
+            "cute": next(iter(atoms), None),
+            "sass": dict.fromkeys(form.targets, machine) if machine else {},
+            "nvvm": next(iter(intrinsics), None),
+            "mlir": mlir_name(form.spelling),
+            "also": (*atoms[1:], *intrinsics[1:]),
+        }
     names = {notation: all_names_of(form, notation) for notation in _NOTATIONS}
     first = {notation: next((entry.name for entry in rows if not entry.how), None) for notation, rows in names.items()}
     rest = (entry.name for rows in names.values() for entry in rows if entry.name not in first.values())

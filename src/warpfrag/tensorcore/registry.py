@@ -15,7 +15,6 @@ from warpfrag.isa.qualifiers import Form, Shape
 from warpfrag.isa.rows import forms, forms_on, is_legal
 from warpfrag.isa.targets import read_target, targets
 from warpfrag.isa.tcgen05_forms import TensorForm, listed_forms
-from warpfrag.isa.tcgen05_spelling import PREFIX
 from warpfrag.tables import read_table
 from warpfrag.tensorcore.instruction import Instruction, interned
 
@@ -89,20 +88,8 @@ def aliases(instruction: str | Instruction) -> Aliases:
     ('SM80_16x8x16_F32F16F16F32_TN', 'HMMA.16816.F32', 'llvm.nvvm.mma.m16n8k16.row.col.f32.f32')
     """
     from warpfrag.isa.aliases import aliases_of
-    from warpfrag.isa.tcgen05_names import cute_names, mlir_name, nvvm_names, sass_name
 
-    form = get(instruction).form
-    if isinstance(form, TensorForm):
-        atoms, intrinsics = cute_names(form.spelling), nvvm_names(form.spelling)
-        machine = sass_name(form.spelling)
-        return {
-            "cute": next(iter(atoms), None),
-            "sass": dict.fromkeys(form.targets, machine) if machine else {},
-            "nvvm": next(iter(intrinsics), None),
-            "mlir": mlir_name(form.spelling),
-            "also": (*atoms[1:], *intrinsics[1:]),
-        }
-    return aliases_of(form)
+    return aliases_of(get(instruction).form)
 
 
 def find(
@@ -120,7 +107,8 @@ def find(
     """Return every instruction that matches all arguments.
 
     Element types may be aliases: `fp8` finds e4m3 and e5m2, `nvfp4` finds e2m1 with ue4m3 scales.
-    tcgen05 has fifteen thousand mma forms: they are listed only with a filter; `op="tcgen05"` lists all of them.
+    `op` may be a family: "wgmma" finds all operations that begin with `wgmma.`. tcgen05 has fifteen thousand mma forms:
+    they are listed only with a filter; `op="tcgen05"` lists all of them.
     """
     from warpfrag.isa.rows import ROLES, has_elements
 
@@ -134,9 +122,12 @@ def find(
     is_asked = any(choice is not None for choice in (*wanted.values(), target, sparse))
     if is_asked and (asked or target is None or target in read_table("tcgen05")["targets"]["all"]):
         everything += listed_forms()
-    if isinstance(asked.get("op"), str) and asked["op"] == PREFIX:
-        everything = [form for form in everything if form.op.startswith(f"{PREFIX}.")]
-        del asked["op"]
+    family = asked.get("op")
+    if isinstance(family, str) and family not in {form.op for form in everything}:
+        within = [form for form in everything if form.op.startswith(f"{family}.")]
+        if within:
+            everything = within
+            del asked["op"]
     for field, choice in asked.items():
         _check_answer(field, choice, (str(getattr(form, field)) for form in everything))
     if not (sparse is None or isinstance(sparse, bool)):
