@@ -416,7 +416,7 @@ def test_nonsense_is_refused(name: str):
         ({"instruction": "mma.m16n8k32.s32.s8.s8.s32"}, "expected a dense mma of floats without scale factors"),
         ({"instruction": "mma.sp.m16n8k32.f32.f16.f16.f32"}, "expected a dense mma"),
         ({"instruction": "ldmatrix.m8n8.x4.b16"}, "ldmatrix"),
-        ({"arch": "sm_70"}, "cannot run it"),
+        ({"arch": "sm_70"}, "does not have this instruction"),
         ({"compare": "sm_1"}, "sm_1"),
         ({"order": 3}, "order: expected a wf.Order, got 3"),
         ({"order": wf.Order(promote=24)}, "promote: expected a multiple of the instruction's k, 16; got 24"),

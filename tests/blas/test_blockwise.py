@@ -143,7 +143,7 @@ class Tensor:
             "A: expected float16 or other real numbers, got dtype complex128",
         ),
         ({"raw": True}, "expected f16 codes as unsigned integers, got dtype float64"),
-        ({"arch": "sm_70"}, "cannot run it"),
+        ({"arch": "sm_70"}, "does not have this instruction"),
         ({"instruction": "mma.m16n8k16.f32.f16.f16.f64"}, "nearest"),
         ({"order": 3}, "order: expected a wf.Order, got 3"),
         ({"order": wf.Order(promote=24)}, "promote: expected a multiple of the instruction's k, 16; got 24"),

@@ -136,7 +136,11 @@ def test_blocks_that_only_padding_reaches_need_no_scale():
             wf.errors.InvalidOperand,
             "takes no scale_a",
         ),
-        ({"A": np.ones((3, 4)), "B": np.ones((4, 6)), "arch": "sm_70"}, wf.errors.IllegalInstruction, "cannot run it"),
+        (
+            {"A": np.ones((3, 4)), "B": np.ones((4, 6)), "arch": "sm_70"},
+            wf.errors.IllegalInstruction,
+            "does not have this instruction",
+        ),
     ],
 )
 def test_bad_arguments_are_refused(arguments: dict, error: type[Exception], message: str):

@@ -96,6 +96,14 @@ def test_run_refuses_a_file_that_is_no_array(
     assert error.count("\n") == 1
 
 
+@pytest.mark.parametrize("verb", ["execute", "test-vectors", "get"])
+def test_an_instruction_of_sm_90a_is_not_said_to_run_on_sm_90(verb: str, capsys: pytest.CaptureFixture[str]):
+    assert main([verb, "wgmma.m64n8k16.f32.f16.f16"]) == 0
+    words = capsys.readouterr().out.replace(":", "").split()
+    assert "sm_90a" in words
+    assert "sm_90" not in words
+
+
 @pytest.mark.parametrize("arch", ["sm90", "SM_90", "90"])
 def test_an_architecture_may_be_spelled_in_short(arch: str, capsys: pytest.CaptureFixture[str]):
     assert answer(capsys, "execute", F16, "--arch", arch)["results"][0]["arch"] == "sm_90"
@@ -197,7 +205,7 @@ def test_a_trace_of_bits_has_two_terms(capsys: pytest.CaptureFixture[str]):
 
 
 @pytest.mark.parametrize(("words", "message"), [
-    (["execute", F16, "--arch", "sm_75"], "arch 'sm_75' cannot run it"),
+    (["execute", F16, "--arch", "sm_75"], "sm_75 does not have this instruction"),
     (["execute", F16, "--trace", "16", "0"], "ROW must be in 0..15, got 16"),
     (["execute", F16, "--a", "missing.npy"], "cannot read 'missing.npy': No such file or directory"),
     (["execute", F16, "--seed", "-1"], "'-1' is not in the range 0.."),

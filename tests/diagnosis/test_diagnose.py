@@ -267,7 +267,7 @@ def test_wrong_input_is_refused_with_what_was_expected():
         ({"selector": 1}, "is dense: it takes no selector"),
         ({"scale_a": np.ones((16, 2))}, "takes no scale_a"),
         ({"byte_id": (2, 0)}, "has no scale factors"),
-        ({"arch": "sm_70"}, "cannot run it"),
+        ({"arch": "sm_70"}, "does not have this instruction"),
     ):
         with pytest.raises(wf.WarpfragError, match=message):
             diagnose(mma, D, A, B, **more)

@@ -79,10 +79,10 @@ def test_every_address_map_equals_the_hardware():
 
 
 def test_evidence_of_every_width_of_wgmma_is_that_of_the_least():
-    assert wf.get("wgmma.mma_async.m64n8k16.f32.f16.f16").evidence("sm_90").detail.endswith(" 12 cases")
+    assert wf.get("wgmma.mma_async.m64n8k16.f32.f16.f16").evidence("sm_90").detail.endswith(" 12 captured cases")
     level, detail, cases = wf.get("wgmma.mma_async.m64n96k16.f32.f16.f16").evidence("sm_90a")
     assert (level, cases) == ("hardware", 12)
-    assert detail.endswith(" 12 cases of n8: the terms of an element of D do not depend on n")
+    assert detail.endswith(" 12 captured cases of n8: the terms of an element of D do not depend on n")
     assert {one.evidence("sm_90").level for one in every() if one.form.is_warpgroup} == {"hardware"}
 
 
@@ -107,7 +107,7 @@ def test_a_folder_of_ones_own_counts_as_evidence(tmp_path: Path, monkeypatch: py
     write(tmp_path)
     monkeypatch.setenv(VARIABLE, str(tmp_path))
     level, detail, cases = mma.evidence("sm_80")
-    assert (level, detail, cases) == ("hardware", "NVIDIA A100, driver 1.2, 3 cases", 3)
+    assert (level, detail, cases) == ("hardware", "NVIDIA A100, driver 1.2, 3 captured cases", 3)
 
 
 def test_a_folder_without_an_index_is_refused_with_the_command_that_writes_it(

@@ -170,7 +170,7 @@ def test_scale_factors_scale():
         ({"immediates": Immediates(1)}, wf.errors.InvalidOperand, "is dense: it takes no selector, got 1"),
         ({"metadata": np.zeros(32, np.uint32)}, wf.errors.InvalidOperand, "takes no metadata"),
         ({"scales": (np.zeros(32, np.uint32),) * 2}, wf.errors.InvalidOperand, "takes no scale_a"),
-        ({"arch": "sm_75"}, wf.errors.IllegalInstruction, "arch 'sm_75' cannot run it; it runs on sm_80"),
+        ({"arch": "sm_75"}, wf.errors.IllegalInstruction, "sm_75 does not have this instruction; it runs on sm_80"),
         ({"arch": "sm_91"}, wf.errors.IllegalInstruction, "unknown arch 'sm_91'; expected one of sm_70"),
         ({"arch": "cray"}, wf.errors.IllegalInstruction, "unknown arch 'cray'"),
     ],
@@ -178,6 +178,14 @@ def test_scale_factors_scale():
 def test_bad_operands_are_refused(change: dict, error: type[Exception], message: str):
     with pytest.raises(error, match=message):
         wf.execute(F16, **(random_words(F16) | change))
+
+
+def test_an_error_lists_only_architectures_whose_arithmetic_is_known():
+    with pytest.raises(wf.errors.IllegalInstruction) as error:
+        wf.execute(F16, **random_words(F16), arch="sm_75")
+    listed = error.value.reason.split("runs on ")[1].split(", ")
+    known = [arch for arch in wf.get(F16).targets if wf.get(F16).evidence(arch).level != "not modelled"]
+    assert listed == [arch for arch in known if arch[-1].isdigit()]
 
 
 def test_sparse_and_scaled_instructions_say_what_they_need():

@@ -408,7 +408,7 @@ def test_only_wgmma_takes_what_wgmma_takes():
     tile = S8.b.store(np.zeros((32, 32), np.int8))
     with pytest.raises(wf.errors.InvalidOperand, match="only float types can be negated"):
         wf.execute(S8, np.zeros((4, 32, 4), np.uint32), tile, immediates=Immediates(negate=(True, False)))
-    with pytest.raises(wf.errors.IllegalInstruction, match="cannot run it; it runs on sm_90"):
+    with pytest.raises(wf.errors.IllegalInstruction, match="does not have this instruction; it runs on sm_90a"):
         wf.execute(F16, np.zeros((4, 32, 4), np.uint32), F16.b.store(np.zeros((16, 64))), arch="sm_100")
 
 

@@ -24,9 +24,9 @@ from warpfrag.formats.arrays import as_array
 from warpfrag.formats.epilogue import Epilogue, float32_of
 from warpfrag.formats.number_formats import Rounding
 from warpfrag.html import TextCard, table_lines
-from warpfrag.isa.legality import arithmetic_arch, form_of
+from warpfrag.isa.legality import form_of
 from warpfrag.isa.qualifiers import Form, HasForm
-from warpfrag.tensorcore.arithmetic_plan import plan
+from warpfrag.tensorcore.arithmetic_plan import arithmetic_arch, plan
 from warpfrag.tensorcore.array_types import Matrix, read_matrices
 from warpfrag.tensorcore.resolved import resolve_chain
 

@@ -12,9 +12,8 @@ from warpfrag.blas.cublas.predict_order import library_instruction
 from warpfrag.errors import IllegalInstruction, InvalidOperand, NotModelled
 from warpfrag.formats.codes import natural_dtype
 from warpfrag.formats.number_formats import FORMATS
-from warpfrag.isa.legality import arithmetic_arch
 from warpfrag.isa.targets import read_target
-from warpfrag.tensorcore.arithmetic_plan import plan
+from warpfrag.tensorcore.arithmetic_plan import arithmetic_arch, plan
 from warpfrag.tensorcore.registry import find
 
 ACCUMULATORS = {"f16": "f32", "bf16": "f32", "tf32": "f32", "e4m3": "f32", "e5m2": "f32", "f64": "f64"}

@@ -123,6 +123,7 @@ def test_vectors(
     """
     from warpfrag.codegen.vectors import check_output
     from warpfrag.codegen.vectors import test_vectors as make_vectors
+    from warpfrag.isa.legality import running_target
 
     if output:
         check_output(output)
@@ -132,7 +133,7 @@ def test_vectors(
     groups = [TestVectorGroup(group.name, group.cases, group.catches) for group in vectors.groups]
 
     def show() -> None:
-        print_heading(f"{vectors.instruction.name} on {arch}")
+        print_heading(f"{vectors.instruction.name} on {running_target(vectors.instruction.form, arch)}")
         for group in groups:
             echo(f"\n{group.name}: {group.cases} cases")
             echo(wrapped(f"  catches {group.catches}", indent=2))

@@ -22,7 +22,7 @@ from warpfrag.errors import InvalidOperand
 from warpfrag.formats.codes import natural_dtype
 from warpfrag.formats.number_formats import Rounding
 from warpfrag.isa.immediates import SELECTED_BY
-from warpfrag.isa.legality import arithmetic_arch
+from warpfrag.tensorcore.arithmetic_plan import arithmetic_arch
 from warpfrag.tensorcore.instruction import Instruction
 from warpfrag.tensorcore.operand import Operand, OperandBase
 from warpfrag.tensorcore.registry import get

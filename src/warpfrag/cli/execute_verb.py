@@ -14,7 +14,8 @@ from warpfrag.cli.support.matrix_files import code_text, read_operand, short_tex
 from warpfrag.cli.support.output import echo, print_heading, print_table, wrapped
 from warpfrag.cli.support.verbs import Answer, facts_of, verb
 from warpfrag.formats.number_formats import Format, Rounding
-from warpfrag.isa.legality import arithmetic_arch
+from warpfrag.isa.legality import running_target
+from warpfrag.tensorcore.arithmetic_plan import arithmetic_arch, plan
 from warpfrag.tensorcore.evidence import Evidence
 from warpfrag.tensorcore.instruction import Instruction
 from warpfrag.tensorcore.registry import get
@@ -211,7 +212,6 @@ def _operands(
 def _trace(instruction: Instruction, arch: str, codes: Codes, output: tuple[int, int], mma: int) -> list[TraceStep]:
     """Return the steps of one output."""
     from warpfrag.errors import check_index
-    from warpfrag.tensorcore.arithmetic_plan import plan
     from warpfrag.tensorcore.reference import trace
     from warpfrag.tensorcore.sparsity import logical_columns
 
@@ -251,7 +251,7 @@ def _print(
     steps: dict[str, list[TraceStep]],
 ) -> None:
     is_several = len(results) > 1
-    print_heading(f"{instruction.name} on {', '.join(results)}")
+    print_heading(f"{instruction.name} on {', '.join(running_target(instruction.form, each) for each in results)}")
     echo(f"operands: {operands.description}")
     for result in facts.results:
         known = result.evidence

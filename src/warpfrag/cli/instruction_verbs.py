@@ -11,7 +11,7 @@ from warpfrag.cli.support.arguments import Arch, InstructionName, NotationName
 from warpfrag.cli.support.operand_view import ADDRESSES, OperandView, numbering_notes, operand_view
 from warpfrag.cli.support.verbs import Answer, verb
 from warpfrag.html import table_lines
-from warpfrag.isa.legality import able_architectures, advice, companions, first_versions
+from warpfrag.isa.legality import able_architectures, advice, companions, first_versions, running_target
 from warpfrag.tensorcore.evidence import Evidence
 from warpfrag.tensorcore.instruction import Instruction
 from warpfrag.tensorcore.operand import OperandBase
@@ -330,7 +330,10 @@ def _print_rest(facts: InstructionFacts) -> None:
         codes = ", ".join(f"{code} keeps {' '.join(map(str, columns))}" for code, columns in rule.codes.items())
         lines.append(("sparsity", f"{rule.pattern}: {rule.kept} of {rule.chunk} columns are stored; code {codes}"))
     lines += [("source", source) for source in facts.sources]
-    known = output.grouped((_evidence_text(entry), arch) for arch, entry in facts.evidence.items())
+    form = get_instruction(facts.instruction).form
+    known = output.grouped(
+        (_evidence_text(entry), running_target(form, arch)) for arch, entry in facts.evidence.items()
+    )
     lines += [("evidence", text.format(" ".join(archs))) for text, archs in known.items()]
     for label, text in lines:
         output.echo(output.wrapped(f"{label:<10}{text}", indent=10))

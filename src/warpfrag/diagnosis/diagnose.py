@@ -49,9 +49,10 @@ from warpfrag.errors import InvalidOperand, quote
 from warpfrag.formats.arrays import as_array
 from warpfrag.formats.number_formats import Rounding
 from warpfrag.isa.immediates import DEFAULT_IMMEDIATES, Immediates, check_ids, part_of
-from warpfrag.isa.legality import arithmetic_arch, check_immediates, form_of
+from warpfrag.isa.legality import check_immediates, form_of
 from warpfrag.isa.qualifiers import HasForm
 from warpfrag.smem.shared_memory import as_bytes
+from warpfrag.tensorcore.arithmetic_plan import arithmetic_arch
 from warpfrag.tensorcore.instruction import Instruction
 from warpfrag.tensorcore.operand import AnyOperand, Metadata, Operand, OperandBase, Scale
 from warpfrag.tensorcore.registry import instruction_of

@@ -18,11 +18,10 @@ from warpfrag.formats.arrays import as_doubles
 from warpfrag.formats.codes import from_codes, to_codes
 from warpfrag.formats.number_formats import FORMATS
 from warpfrag.isa.immediates import SELECTED_BY, Immediates, part_of
-from warpfrag.isa.legality import arithmetic_arch
 from warpfrag.isa.patterns import Pattern
 from warpfrag.isa.qualifiers import Form
 from warpfrag.isa.rows import forms
-from warpfrag.tensorcore.arithmetic_plan import plan
+from warpfrag.tensorcore.arithmetic_plan import arithmetic_arch, plan
 from warpfrag.tensorcore.backend_protocol import ProductOperands
 from warpfrag.tensorcore.instruction import Instruction
 from warpfrag.tensorcore.matmul import matmul

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from functools import cache, lru_cache, partial
+from functools import cache, lru_cache
 from operator import index
 from typing import cast
 
@@ -227,22 +227,6 @@ def _check_target(text: str, form: Form, target: str) -> None:
         raise IllegalInstruction(_short(text), reason, lambda: nearest(text, name))
 
 
-def arithmetic_arch(form: Form, arch: str) -> str:
-    """Return the architecture whose arithmetic a target uses; raise IllegalInstruction if the form cannot run there."""
-    return _arithmetic_arch(form, arch) if isinstance(arch, str) else _arithmetic_arch.__wrapped__(form, arch)
-
-
-@lru_cache(MAX_FORMS)
-def _arithmetic_arch(form: Form, arch: str) -> str:
-    if not form.is_product:
-        raise illegal(form, "it only moves data, so it has no arithmetic")
-    target = read_target(arch, partial(spell, form))
-    able = able_architectures(form)
-    if target.arch not in able:
-        raise illegal(form, f"arch {target.name!r} cannot run it; it runs on {', '.join(able)}")
-    return target.arch
-
-
 def illegal(form: Form, reason: str) -> IllegalInstruction:
     """Return the error for a request that a form does not support; spell the form only when it is raised."""
     return IllegalInstruction(spell(form), reason)
@@ -252,6 +236,17 @@ def able_architectures(form: Form) -> tuple[str, ...]:
     """Return the architectures that support a form on at least one of their targets, oldest first."""
     able = {targets()[target].arch for target in legal_targets(form)}
     return tuple(arch for arch in architectures() if arch in able)
+
+
+def running_target(form: Form, arch: str) -> str:
+    """Return the architecture, or the target with its arithmetic on which a form is legal.
+
+    >>> form = resolve("wgmma.m64n8k16.f32.f16.f16")
+    >>> running_target(form, "sm_90"), running_target(form, "sm_90a")
+    ('sm_90a', 'sm_90a')
+    """
+    legal = legal_targets(form)
+    return arch if arch in legal else next((name for name in legal if targets()[name].arch == arch), arch)
 
 
 def first_version(form: Form, target: str) -> Version:

@@ -30,11 +30,11 @@ from warpfrag.errors import (
 )
 from warpfrag.formats.codes import from_codes, values_of
 from warpfrag.formats.number_formats import FORMATS
-from warpfrag.isa.legality import arithmetic_arch
 from warpfrag.isa.operands import operands
 from warpfrag.sweep.error_tally import ErrorTally, tally
 from warpfrag.sweep.sweep_plan import Case, SweepBlock, SweepPlan, matrices_of
 from warpfrag.sweep.sweep_store import Outcome, StoredCase, StoreWriter, list_damage, versions
+from warpfrag.tensorcore.arithmetic_plan import arithmetic_arch
 from warpfrag.tensorcore.arithmetic_plan import plan as arithmetic_plan
 from warpfrag.tensorcore.rules import Popcount
 

@@ -11,13 +11,16 @@ fp8 on sm_90:   A, B -> f16;  previous = fused(places 0 1 4 5 ...) onto 0;
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from functools import cache, cached_property, lru_cache
+from functools import cache, cached_property, lru_cache, partial
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from warpfrag.errors import IllegalInstruction, NotModelled
 from warpfrag.formats.number_formats import FORMATS
+from warpfrag.isa.instruction_names import spell
+from warpfrag.isa.legality import able_architectures, illegal, running_target
 from warpfrag.isa.qualifiers import Form
 from warpfrag.isa.rows import forms_of
+from warpfrag.isa.targets import read_target
 from warpfrag.isa.tcgen05_forms import PUBLISHED_ARCH, TensorForm, published_form, unpublished
 from warpfrag.tables import read_table
 
@@ -46,6 +49,31 @@ class Plan:
     def rule(self) -> Rule:
         """The rule that computes D, created on first use because look-ups need only the evidence."""
         return make_rule(self.instruction, self.multiplicands, self.unit, self.steps)
+
+
+def arithmetic_arch(form: Form, arch: str) -> str:
+    """Return the architecture whose arithmetic a target uses; raise IllegalInstruction if the form cannot run there."""
+    return _arithmetic_arch(form, arch) if isinstance(arch, str) else _arithmetic_arch.__wrapped__(form, arch)
+
+
+@lru_cache(MAX_PLANS)
+def _arithmetic_arch(form: Form, arch: str) -> str:
+    if not form.is_product:
+        raise illegal(form, "it only moves data, so it has no arithmetic")
+    target = read_target(arch, partial(spell, form))
+    able = able_architectures(form)
+    if target.arch not in able:
+        known = [running_target(form, each) for each in able if is_modelled(form, each)] or able
+        raise illegal(form, f"{target.name} does not have this instruction; it runs on {', '.join(known)}")
+    return target.arch
+
+
+def is_modelled(form: Form, arch: str) -> bool:
+    """Return True if the arithmetic of a form is known on an architecture."""
+    try:
+        return bool(plan(form, arch))
+    except NotModelled:
+        return False
 
 
 @lru_cache(MAX_PLANS)

@@ -76,7 +76,7 @@ def _product_evidence(form: Form, arch: str) -> Evidence:
         note = f" of n{width}: the terms of an element of D do not depend on n"
     if not rows:
         return Evidence(steps.level, steps.source, 0, steps.machine, steps.native, authority)
-    detail = "; ".join(f"{row.device}, driver {row.driver}, {row.cases} cases" for row in rows) + note
+    detail = "; ".join(f"{row.device}, driver {row.driver}, {row.cases} captured cases" for row in rows) + note
     gpus = tuple(dict.fromkeys(row.device for row in rows))
     cases = sum(row.cases for row in rows)
     return Evidence("hardware", detail, cases, steps.machine, steps.native, authority, gpus)

@@ -21,7 +21,6 @@ from numpy.typing import ArrayLike, NDArray
 from warpfrag.errors import InvalidOperand, NotModelled, check_flag, quote
 from warpfrag.formats.arrays import Array, Bytes, Words, as_array
 from warpfrag.formats.codes import code_dtype
-from warpfrag.isa.legality import arithmetic_arch
 from warpfrag.isa.patterns import pattern_of
 from warpfrag.isa.tcgen05_forms import TensorForm
 from warpfrag.isa.tcgen05_spelling import TensorSpelling
@@ -30,7 +29,7 @@ from warpfrag.smem.descriptor import Descriptor
 from warpfrag.smem.instruction_descriptor import InstructionDescriptor
 from warpfrag.smem.shared_memory import as_bytes
 from warpfrag.tensorcore import tensor_operand
-from warpfrag.tensorcore.arithmetic_plan import plan
+from warpfrag.tensorcore.arithmetic_plan import arithmetic_arch, plan
 from warpfrag.tensorcore.fragment import elements
 from warpfrag.tensorcore.matmul import matmul
 from warpfrag.tensorcore.operand import operands_of

@@ -21,12 +21,12 @@ from warpfrag.formats.arrays import as_array
 from warpfrag.formats.codes import code_dtype
 from warpfrag.isa.immediates import Immediates, as_immediates, immediate_coordinates, part_of
 from warpfrag.isa.instruction_names import spell
-from warpfrag.isa.legality import arithmetic_arch, check_immediates, form_of
+from warpfrag.isa.legality import check_immediates, form_of
 from warpfrag.isa.patterns import Pattern
 from warpfrag.isa.qualifiers import Form, HasForm
 from warpfrag.layout.linear_layout import Layout
 from warpfrag.tensorcore import fragment
-from warpfrag.tensorcore.arithmetic_plan import plan
+from warpfrag.tensorcore.arithmetic_plan import arithmetic_arch, plan
 from warpfrag.tensorcore.backends import kernel_selector
 from warpfrag.tensorcore.operand import Operand, SelectedWord, operands_of
 from warpfrag.tensorcore.sparsity import logical_columns

@@ -31,8 +31,9 @@ from warpfrag.formats.epilogue import Epilogue, finish
 from warpfrag.formats.number_formats import FORMATS
 from warpfrag.html import table_lines
 from warpfrag.isa.instruction_names import spell
-from warpfrag.isa.legality import arithmetic_arch, form_of
+from warpfrag.isa.legality import form_of
 from warpfrag.isa.qualifiers import HasForm
+from warpfrag.tensorcore.arithmetic_plan import arithmetic_arch
 from warpfrag.tensorcore.array_types import ArrayKind, dtype_of, to_caller_kind
 from warpfrag.tensorcore.backends.device_kernel import cupy
 from warpfrag.torch.process import AttentionWatch, ProcessSwitch, ProductHooks

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from warpfrag.errors import IllegalInstruction, MemoryFault, PtxError
 from warpfrag.isa.immediates import DEFAULT_IMMEDIATES, Immediates
 from warpfrag.isa.instruction_names import spell
-from warpfrag.isa.legality import able_architectures, arithmetic_arch
+from warpfrag.isa.legality import able_architectures
 from warpfrag.isa.operands import OperandSpec, operands
 from warpfrag.isa.operands import addresses as addresses_of
 from warpfrag.isa.qualifiers import Form
@@ -29,6 +29,7 @@ from warpfrag.machine.ir.actions import MatrixOp
 from warpfrag.machine.ir.program import DecodedInstruction, Immediate, InexactCause, PtxOperand, Register, VectorOperand
 from warpfrag.machine.ir.scalar_types import TYPES, Codes
 from warpfrag.tensorcore import fragment, matrix_moves
+from warpfrag.tensorcore.arithmetic_plan import arithmetic_arch
 from warpfrag.tensorcore.execute import execute
 from warpfrag.tensorcore.execute_wgmma import element_places, multiply_groups
 from warpfrag.tensorcore.matmul import multiply_matrices
