@@ -7,6 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import warpfrag as wf
+from oracle import toolkit
 from warpfrag.cli.support.output import ProgressLine
 from warpfrag.machine.interpreter.warp_batch import WarpBatch
 from warpfrag.machine.launch.run import Run
@@ -49,6 +51,20 @@ def test_info_lists_parameters_and_opcodes(run):
     facts = json.loads(run("ptx", "info", ADD, "--json").out)["entries"]
     assert [one["name"] for one in facts] == ["t_add"]
     assert facts[0]["opcodes"]["ret"]["level"] == "specified"
+
+
+def test_a_cubin_is_inspected_and_run(run, files, monkeypatch):
+    monkeypatch.delenv("WARPFRAG_LEVEL")
+    toolkit.find_ptxas("sm_90")
+    toolkit.programs("nvdisasm") or toolkit.absent("no nvdisasm: install nvidia-cuda-nvdisasm>=13.4")
+    Path("add.cubin").write_bytes(wf.ptx.load(ADD).assemble(arch="sm_90").cubin.data)
+    text = run("ptx", "info", "add.cubin").out
+    assert text.startswith("Machine code for sm_90;")
+    assert "param 3    .b32" in text
+    assert run("ptx", "info", "add.cubin", "--json").json["version"] is None
+    found = run("ptx", "run", "add.cubin", "--grid", "8", "--block", "128", *ARGS, "-o", "out.npz", "--json").json
+    assert found["basis"].startswith("sass sm_90")
+    assert np.load("out.npz")["out"].tolist() == (files[0] + files[1]).tolist()
 
 
 def test_info_is_about_the_architecture_of_a_launch(run):

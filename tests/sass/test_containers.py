@@ -11,7 +11,7 @@ import pytest
 
 import warpfrag as wf
 from oracle import toolkit
-from warpfrag.errors import FileError, InvalidOperand, MissingExtra, WarpfragError
+from warpfrag.errors import FileError, InvalidOperand, MissingExtra, PtxError, WarpfragError
 from warpfrag.machine.ir.program import SourceLine
 from warpfrag.sass import line_table
 from warpfrag.sass.cubin import Cubin
@@ -195,6 +195,29 @@ def test_open_libraries_are_read(name):
 def test_a_damaged_file_is_named_with_the_place(data, message):
     with pytest.raises(FileError, match=message):
         read_cubins(data)
+
+
+@pytest.mark.parametrize("read", [wf.ptx.load, wf.ptx.compile])
+@pytest.mark.parametrize(
+    ("data", "reason"),
+    [
+        (HOPPER.read_bytes(), "machine code: load it with wf.sass.load"),
+        (FATBIN.read_bytes(), "machine code: load it with wf.sass.load"),
+        (b" \n", "empty"),
+        (b"\xff\xfe", "binary, not UTF-8 text"),
+        (bytes(9), "binary, not UTF-8 text"),
+    ],
+)
+def test_files_without_source_text_are_named_with_their_contents(tmp_path, read, data, reason):
+    path = tmp_path / "kernel.x"
+    path.write_bytes(data)
+    with pytest.raises(FileError, match=f"kernel.x' cannot be read as (PTX|CUDA C\\+\\+): it is {reason}$"):
+        read(path)
+
+
+def test_cuda_is_not_ptx():
+    with pytest.raises(PtxError, match=r"line 2: __global__ is CUDA C\+\+, not PTX: use wf.ptx.compile"):
+        wf.ptx.load("#define N 4\n__global__ void k() {}\n")
 
 
 def test_what_is_not_a_file_or_not_in_it(tmp_path):

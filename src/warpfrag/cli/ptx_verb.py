@@ -37,6 +37,7 @@ from warpfrag.viz.drawing import Drawing
 
 if TYPE_CHECKING:
     from warpfrag.ptx import InstructionView, Kernel, Module, OperandValues, Profile, Run
+    from warpfrag.sass.sass_module import SassModule
 
 
 MAX_BLOCKS = 2**31 - 1
@@ -160,13 +161,13 @@ class EntryFacts(NamedTuple):
 class ModuleFacts(NamedTuple):
     """The contents of a PTX module.
 
-    version: PTX version
+    version: PTX version; null for machine code
     target: the .target
     arch: the architecture that the evidence is for
     """
 
     action: str
-    version: str
+    version: str | None
     target: str
     arch: str
     variables: list[VariableFacts]
@@ -258,13 +259,14 @@ def ptx(
     by: Literal["source", "line"] | None = None,
     output: File | None = None,
 ) -> Answer[ModuleFacts] | Answer[RunFacts] | Answer[PtxView]:
-    """Inspect the kernels of a PTX or CUDA file, run one, and profile or explain the run.
+    """Inspect the kernels of a PTX, CUDA or cubin file, run one, and profile or explain the run.
 
     info lists entries, parameters, shared memory, and opcodes with their evidence. run reads arrays from files and
     writes the arrays that the kernel leaves. profile counts instructions, bytes, wavefronts, bank conflicts and tensor
     operations by line. explain FILE:LINE shows an instruction in one warp, with its operands as matrices. LINE is a
     line of the PTX or CUDA file; its tensor-core instruction is shown, or else its memory access. FILE may be CUDA C++
-    (.cu) if nvcc is installed; an --entry with template arguments is instantiated.
+    (.cu) if nvcc is installed; an --entry with template arguments is instantiated. A .cubin or .fatbin is executed as
+    it is, and LINE is then an address.
 
     Options:
         by: profile: the rows of the table; default: source lines if the PTX has .loc directives.
@@ -322,11 +324,14 @@ def _run(kernel: Kernel, settings: dict[str, Any], checks: RunOptions) -> Run:
             raise
 
 
-def read_module(files: list[str], arch: str | None, entry: str | None) -> Module:
+def read_module(files: list[str], arch: str | None, entry: str | None) -> Module | SassModule:
     """Return the module in a file, linked with other files if any; CUDA C++ is compiled first."""
     from warpfrag.ptx import compile as compile_cuda
     from warpfrag.ptx import link, load
+    from warpfrag.sass.sass_module import load as load_machine_code
 
+    if len(files) == 1 and files[0].endswith((".cubin", ".fatbin")):
+        return load_machine_code(files[0], arch=arch)
     templates = [entry] if entry is not None and entry.endswith(">") else []
     modules = [
         compile_cuda(Path(file), arch=arch or CUDA_ARCH, instantiate=templates if number == 0 else [])
@@ -337,7 +342,7 @@ def read_module(files: list[str], arch: str | None, entry: str | None) -> Module
     return modules[0] if len(modules) == 1 else link(modules)
 
 
-def chosen_kernel(module: Module, entry: str | None) -> Kernel:
+def chosen_kernel(module: Module | SassModule, entry: str | None) -> Kernel:
     """Return the kernel that --entry names, or the only one."""
     from warpfrag.machine.launch.names import readable
 
@@ -348,11 +353,11 @@ def chosen_kernel(module: Module, entry: str | None) -> Kernel:
     return module[names[0] if entry is None else entry]
 
 
-def _info(module: Module, launch: LaunchSettings) -> Answer[ModuleFacts]:
+def _info(module: Module | SassModule, launch: LaunchSettings) -> Answer[ModuleFacts]:
     from warpfrag.machine.launch.names import readable, short_name
     from warpfrag.machine.launch.run_evidence import default_arch, opcode_evidence
 
-    arch = launch.arch or default_arch(module.target)
+    arch, version = launch.arch or default_arch(module.target), getattr(module, "version", None)
     kernels = [module[name] for name in ([launch.entry] if launch.entry else module)]
     variables = [
         VariableFacts(name, readable(name), variable.space, variable.type, variable.shape, variable.size)
@@ -370,7 +375,7 @@ def _info(module: Module, launch: LaunchSettings) -> Answer[ModuleFacts]:
     ]
 
     def show() -> None:
-        echo(f"PTX {module.version} for {module.target}; evidence for {arch}")
+        echo(f"{f'PTX {version}' if version else 'Machine code'} for {module.target}; evidence for {arch}")
         if variables:
             rows = [
                 [each.readable_name, f".{each.space}", f".{each.type}", each.shape, each.bytes] for each in variables
@@ -395,7 +400,7 @@ def _info(module: Module, launch: LaunchSettings) -> Answer[ModuleFacts]:
             print_table(["opcode", "known"], [[name, evidence.level] for name, evidence in sorted(known.items())])
             print_notes(evidence.detail for evidence in known.values() if evidence.level == "not modelled")
 
-    return Answer(ModuleFacts("info", module.version, module.target, arch, variables, entries), show)
+    return Answer(ModuleFacts("info", version, module.target, arch, variables, entries), show)
 
 
 def _run_facts(kernel: Kernel, run: Run, arrays: Arrays) -> RunFacts:

@@ -19,10 +19,9 @@ from pathlib import Path
 
 from warpfrag.cuda_tools import find_tool, package_folders
 from warpfrag.disk_cache import DiskCache
-from warpfrag.errors import CompilationFailed, FileError, InvalidOperand, MissingExtra, quote
-from warpfrag.files import read_bytes
+from warpfrag.errors import CompilationFailed, InvalidOperand, MissingExtra, quote
 from warpfrag.isa.targets import targets
-from warpfrag.ptx.ptx_module import MAX_TEXT, Module, module_of
+from warpfrag.ptx.ptx_module import Module, module_of, read_text
 
 CACHE = DiskCache("ptx", ".json", max_bytes=1 << 26)
 MAX_MESSAGE = 4000  # maximum number of characters of nvcc's output
@@ -58,10 +57,7 @@ def compile_cuda(
     if not isinstance(source, str | Path):
         raise InvalidOperand(f"expected a path or the text of a CUDA C++ file, got {quote(source)}")
     path = Path(source)
-    try:
-        content = read_bytes(path, MAX_TEXT).decode("utf-8")
-    except UnicodeDecodeError as error:
-        raise FileError(f"{quote(str(source))} cannot be read as CUDA C++: {error}") from None
+    content = read_text(path, "CUDA C++")
     if not instances:
         return module_of(_compiled(path, content, arch, words), keep_state=keep_state, file_name=path.name)
     wrapper = f'#include "{path.resolve()}"{instances}'

@@ -6,6 +6,7 @@ import hashlib
 import re
 import subprocess
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from os import PathLike
@@ -14,7 +15,7 @@ from tempfile import TemporaryDirectory
 
 from warpfrag.cuda_tools import CudaTool, check_machine_code_allowed, find_tool
 from warpfrag.disk_cache import DiskCache
-from warpfrag.errors import CompilationFailed, FileError, InvalidOperand, WarpfragError, quote
+from warpfrag.errors import CompilationFailed, FileError, InvalidOperand, PtxError, WarpfragError, quote
 from warpfrag.files import read_bytes
 from warpfrag.machine.ir.actions import SYSTEM_FUNCTIONS
 from warpfrag.machine.ir.program import ModuleVariable, Program, SourceLine, file_name
@@ -29,6 +30,8 @@ from warpfrag.ptx.reader.linker import LinkInput, link_modules
 from warpfrag.ptx.reader.parser import parse
 from warpfrag.ptx.reader.syntax import ModuleSyntax
 from warpfrag.sass.cubin import Cubin
+from warpfrag.sass.elf_file import ELF_MAGIC
+from warpfrag.sass.fatbin import FATBIN_MAGIC
 from warpfrag.sass.sass_module import SassModule
 
 CUBINS = DiskCache("cubin", ".cubin", 1 << 27)
@@ -48,15 +51,25 @@ def load(source: str | Path, *, keep_state: bool = False) -> Module:
         return module_of(source, keep_state=keep_state)
     if not isinstance(source, str | Path) or not str(source).strip():
         raise InvalidOperand(f"expected a path or the text of a PTX module, got {quote(source)}")
-    try:
-        text = read_bytes(source, MAX_TEXT).decode("utf-8")
-    except UnicodeDecodeError as error:
-        raise FileError(f"{quote(str(source))} cannot be read as PTX: {error}") from None
-    return module_of(text, keep_state=keep_state, file_name=Path(source).name)
+    return module_of(read_text(source, "PTX"), keep_state=keep_state, file_name=Path(source).name)
+
+
+def read_text(path: str | Path, language: str) -> str:
+    """Return the text of a PTX or CUDA C++ file; raise FileError if it is machine code, empty or not text."""
+    data = read_bytes(path, MAX_TEXT)
+    is_code = data.startswith((ELF_MAGIC, FATBIN_MAGIC))
+    found = "machine code: load it with wf.sass.load" if is_code else "" if data.strip() else "empty"
+    with suppress(UnicodeDecodeError):
+        if not found and b"\0" not in data:
+            return data.decode("utf-8")
+    raise FileError(f"{quote(str(path))} cannot be read as {language}: it is {found or 'binary, not UTF-8 text'}")
 
 
 def module_of(text: str, *, keep_state: bool, file_name: str = "") -> Module:
     """Parse PTX source and return its module."""
+    if "__global__" in text and not re.search(r"^\s*\.version\s", text, re.MULTILINE):
+        line = text[: text.index("__global__")].count("\n") + 1
+        raise PtxError(line, "__global__ is CUDA C++, not PTX: use wf.ptx.compile")
     source = parse(text)
     inputs = (LinkInput(file_name, text, source),)
     return Module(source, inputs, keep_state=keep_state, sources=partial(source_lines, text))

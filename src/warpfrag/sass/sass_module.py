@@ -125,6 +125,11 @@ class SassModule(KernelModule):
         return f"sass {self.cubin.arch}{assembler}, cubin {digest}"
 
     @property
+    def target(self) -> str:
+        """The architecture, such as sm_90a."""
+        return self.cubin.arch
+
+    @property
     def address_size(self) -> int:
         """The width of an address in bits."""
         return 64

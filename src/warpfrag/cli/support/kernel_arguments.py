@@ -12,7 +12,7 @@ from warpfrag.cli.support.matrix_files import read_source
 from warpfrag.errors import InvalidOperand, quote
 
 if TYPE_CHECKING:
-    from warpfrag.ptx import Module
+    from warpfrag.machine.launch.kernel import KernelModule
 
 DTYPES = {"f16": "f2", "f32": "f4", "f64": "f8"} | {
     f"{kind}{bits}": f"{letter}{bits // 8}"
@@ -23,7 +23,7 @@ MAX_BYTES = 1 << 32
 Arrays = dict[str, np.ndarray[Any, Any]]
 
 
-def read_symbol(text: str, module: Module) -> tuple[str, np.ndarray[Any, Any]]:
+def read_symbol(text: str, module: KernelModule) -> tuple[str, np.ndarray[Any, Any]]:
     """Set a module variable if `text` has a value; return its name and its array."""
     name, equals, value = text.partition("=")
     memory = module.symbols[name]
