@@ -120,6 +120,15 @@ def test_missing_types_are_counted(run):
 
 def test_gpus_and_types_have_names_too(run):
     assert run("aliases", "NVIDIA GeForce RTX 4090").out == "RTX 4090 is sm_89\n"
+    for gpu, arch in {
+        "H20": "sm_90a",
+        "H800": "sm_90a",
+        "A800": "sm_80",
+        "A10G": "sm_86",
+        "RTX PRO 6000": "sm_120a",
+    }.items():
+        assert run("aliases", gpu).out == f"{gpu} is {arch}\n"
+    assert run("aliases", "RTX PRO 6000 Blackwell").out == "RTX PRO 6000 Blackwell is sm_120a\n"
     assert run("aliases", "H200", "--json").json["arch"] == "sm_90a"
     assert run("aliases", "fp8").out == "fp8 is e4m3 or e5m2\n"
     assert run("aliases", "nvfp4", "--json").json["requires"] == {"kind": ["mxf4nvf4"], "scale_type": ["ue4m3"]}

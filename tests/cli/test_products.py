@@ -139,6 +139,11 @@ def test_the_arithmetic_table_names_shapes(run):
     assert any(line.endswith(": m64n8k16, ..., m64n256k16") for line in lines)
 
 
+def test_the_arithmetic_table_of_an_instruction(run, refused):
+    assert run("arithmetic-table", NAME).out == run("arithmetic-table", "--for", NAME).out
+    assert refused("arithmetic-table", "sm_9").startswith("\"arithmetic_table('sm_9')\": unknown arch 'sm_9'")
+
+
 def test_an_order_is_found_on_a_gpu_without_library_tables(run, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     random = np.random.default_rng(2)

@@ -282,6 +282,17 @@ def test_words_in_a_later_piece_of_a_string_count():
     assert wf.get(text).form.satfinite
 
 
+def test_the_nearest_of_many_shapes_are_named():
+    wrong = refusal("wgmma.m64n100k16.f32.f16.f16")
+    assert wrong.reason.endswith(" such as m64n96k16, m64n104k16, m64n88k16")
+    assert wrong.nearest[:2] == tuple(wf.get(f"wgmma.m64n{n}k16.f32.f16.f16").name for n in (96, 104))
+
+
+def test_an_alias_of_a_type_is_not_a_qualifier_but_is_known():
+    assert refusal("mma.m16n8k16.fp16.fp16.fp16.fp16").reason == "unknown qualifier 'fp16': PTX spells it f16"
+    assert refusal("mma.m16n8k32.f32.fp8.fp8.f32").reason == "unknown qualifier 'fp8': PTX spells it e4m3 or e5m2"
+
+
 def test_source_with_a_macro_in_a_name_or_with_several_instructions_is_refused():
     macro = refusal('asm("mma.sync.aligned.m16n8k16.row.col." TYPE ".f16.f16.f32 {%0}" : )')
     assert macro.reason == "unknown qualifier '?'"

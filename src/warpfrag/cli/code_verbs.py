@@ -35,7 +35,8 @@ def arithmetic_table(arch: str | None = None, *, for_: InstructionName | None = 
     """Show how many products a tensor core adds per step, the bits kept, the rounding and the order, with references.
 
     Without ARCH, show one table of all architectures: products per step / fraction bits kept; fma if the sum is rounded
-    after every product; exact for integers.
+    after every product; exact for integers. An instruction in place of ARCH is that of --for.
+    A row says who found the rule (published, or hardware for our measurements); `get` also says which GPU was compared.
 
     Options:
         for_: Only the row of this instruction.
@@ -46,9 +47,12 @@ def arithmetic_table(arch: str | None = None, *, for_: InstructionName | None = 
         warpfrag arithmetic-table                                    # one table of all architectures
         warpfrag arithmetic-table sm_100 --json
     """
+    from warpfrag.isa.alias_names import is_plain
     from warpfrag.tensorcore.arithmetic_table import ArithmeticTable
     from warpfrag.tensorcore.arithmetic_table import arithmetic_table as make_table
 
+    if arch is not None and for_ is None and is_plain(arch):
+        arch, for_ = None, arch
     table = make_table(arch)
     if for_ is not None:
         table = ArithmeticTable(tuple(table.every(for_)), ())

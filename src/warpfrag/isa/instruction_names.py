@@ -10,6 +10,7 @@ from functools import cache
 from typing import Any, NamedTuple
 
 from warpfrag.errors import ParseError
+from warpfrag.formats.number_formats import format_alias
 from warpfrag.isa.ops import OPS, Op
 from warpfrag.isa.qualifiers import FIXED, QUALIFIERS, SHAPE, Form
 from warpfrag.isa.rows import families, families_of
@@ -85,7 +86,9 @@ def read(text: str) -> ParsedName:
     for qualifier in rest:
         spelled, group = (qualifier, "shape") if SHAPE.fullmatch(qualifier) else _groups().get(qualifier, ("", ""))
         if not group:
-            raise ParseError(f"unknown qualifier {qualifier[:60]!r}")
+            alias = format_alias(qualifier)
+            known = f": PTX spells it {' or '.join(alias.types)}" if alias else ""
+            raise ParseError(f"unknown qualifier {qualifier[:60]!r}{known}")
         if not any(group in (name, QUALIFIERS[name].group) for name in row.qualifiers):
             raise ParseError(f"{spelled!r} is not a qualifier of {op}, whose qualifiers are {_order(row)}")
         first = next((name for name, other in QUALIFIERS.items() if other.after == group and name in by_group), "")

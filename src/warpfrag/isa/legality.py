@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from functools import cache, lru_cache
+from functools import cache, lru_cache, partial
 from operator import index
 from typing import cast
 
@@ -28,6 +28,7 @@ from warpfrag.tables import read_table
 NEAREST = 3
 MAX_FORMS = 4096  # number of cached (form, architecture) pairs
 MAX_LISTED = 8  # number of instructions listed for an ambiguous name
+MAX_NAMED = 24  # number of choices up to which an error lists all of them
 Version = tuple[int, int]
 TENSOR_NAME = re.compile(r"(?<![\w.:])tcgen05\.[a-z][\w:]*(?:\.[\w:]+)*", re.IGNORECASE)
 MAX_TENSOR_SOURCE = 1 << 14  # number of characters searched for a tcgen05 instruction
@@ -185,11 +186,20 @@ def _blame(reading: ParsedName, name: str, choice: object, allowed: Sequence[obj
     beside = " ".join([reading.op, *filter(None, (_written(other, reading.choices[other]) for other in before))])
     if isinstance(choice, bool):
         return f"{name!r} must {'not be written' if choice else 'be written'} with {beside}"
-    options = ", ".join(filter(None, (_written(name, entry) for entry in allowed))) or "none"
+    texts = list(filter(None, (_written(name, entry) for entry in allowed)))
+    near = sorted(texts, key=partial(_distance, _written(name, choice)))[:NEAREST]
+    is_short = len(texts) <= MAX_NAMED
+    options = ", ".join(texts) or "none" if is_short else f"one of {len(texts)}, such as {', '.join(near)}"
     label = QUALIFIERS[name].label
     if not choice:
         return f"the {label} is missing with {beside}: expected {options}"
     return f"{_written(name, choice)!r} is not a valid {label} with {beside}: expected {options}"
+
+
+def _distance(text: str, other: str) -> int:
+    """Return the sum of the differences between the numbers in two texts, such as shapes."""
+    pairs = zip(re.findall(r"\d+", text), re.findall(r"\d+", other), strict=False)
+    return sum(abs(int(first) - int(second)) for first, second in pairs)
 
 
 def left_out(text: str) -> tuple[str, ...]:
@@ -323,7 +333,8 @@ def nearest(text: str, target: str | None = None) -> tuple[str, ...]:
     operation = _nearest_operation(qualifiers[0]) if qualifiers else ""
     if not operation or out_of_scope(text):
         return ()
-    wanted = _pieces(qualifiers)
+    wanted, shape = _pieces(qualifiers), next(filter(SHAPE.fullmatch, qualifiers), "")
+    has_shape = any(str(form.shape) == shape for form in forms(operation))
     scored = []
     is_sparse = any(qualifier == "sp" or qualifier.startswith("sp::") for qualifier in qualifiers)
     for order, (form, pieces) in enumerate(_form_pieces(operation).items()):
@@ -332,7 +343,8 @@ def nearest(text: str, target: str | None = None) -> tuple[str, ...]:
             # sparse instructions are no substitute in a dense kernel
             rest = pieces.total() - shared
             # prefer f32, because most kernels accumulate in it
-            scored.append((form.is_sparse != is_sparse, -shared, rest, form.d == "f16", order, form))
+            apart = 0 if has_shape else _distance(shape, str(form.shape))
+            scored.append((form.is_sparse != is_sparse, -shared, rest, apart, form.d == "f16", order, form))
     best = [form for *_, form in sorted(scored, key=lambda row: row[:-1])[:NEAREST]]
     return tuple(spell(_in_space(form, qualifiers)) for form in best)
 

@@ -265,7 +265,7 @@ def arithmetic_table(arch: str | None = None) -> ArithmeticTable:
     """
     if arch is not None and not isinstance(arch, str):
         raise InvalidOperand(f"expected an architecture such as 'sm_90', got {quote(arch)}")
-    names = architectures() if arch is None else (read_target(arch, "").arch,)
+    names = architectures() if arch is None else (read_target(arch, f"arithmetic_table({quote(arch)})").arch,)
     tables = [_table_of(name) for name in names]
     return ArithmeticTable(
         tuple(row for table in tables for row in table.rows),
