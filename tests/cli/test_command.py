@@ -175,6 +175,18 @@ def test_a_file_of_ptx_is_refused_with_the_verb_for_it(refused):
     assert refused("at", "saxpy.cu", "a", 1).endswith("; for a whole kernel: warpfrag ptx info saxpy.cu")
 
 
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["find", "e4m3", "sm_89"], "Got unexpected extra arguments (e4m3 sm_89); options: --arch --type --a "),
+        (["ptx", "run", "x.ptx", "--kernel", "k"], "No such option '--kernel'; options: --entry --link "),
+        (["ptx", "run", "sample:rowsum.ptx", "--arg", "100"], "TYPE:NUMBER (such as i32:100)"),
+    ],
+)
+def test_unknown_options_and_arguments_are_answered_with_the_options(refused, words, message):
+    assert message in refused(*words)
+
+
 def test_the_table_of_rules_says_what_its_cells_mean(run):
     assert "\n8/24: 8 products per step, 24 fraction bits kept; fma: " in run("arithmetic-table").out
     assert "8/24: " not in run("arithmetic-table", "sm_90").out

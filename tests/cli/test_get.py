@@ -90,6 +90,14 @@ def test_info_shows_how_the_answer_is_known_on_each_architecture(run):
     assert "\nevidence  hardware (rule published) on sm_90: NVIDIA H200" in text
 
 
+def test_operands_that_a_notation_cannot_express_are_named(run):
+    answer = run("get", "wgmma.m64n96k16.f32.f16.f16", "--to", "triton")
+    assert answer.code == 1
+    assert [line.split("  ")[0] for line in answer.lines[1:]] == ["a"]
+    assert [line.split(": ")[1] for line in answer.err.splitlines()] == ["c", "d"]
+    assert answer.err.count("it has a size that is not a power of two") == 2
+
+
 def test_info_on_sparse_instructions(run):
     facts = run("get", "mma.sp::ordered_metadata.m16n8k32.f32.f16.f16.f32", "--json").json
     text = run("get", "mma.sp::ordered_metadata.m16n8k32.f32.f16.f16.f32").out

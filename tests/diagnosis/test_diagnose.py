@@ -256,6 +256,7 @@ def test_wrong_input_is_refused_with_what_was_expected():
             mma, D, np.zeros((3, 16, 16)), np.zeros((2, 16, 8))
         ),
         r"expected at least one matrix, got leading axes \(0,\)": (mma, D, np.zeros((0, 16, 16)), B),
+        r"observed has the shape of A: pass D first, as in diagnose\(mma, D, A, B\)": (mma, A, B, D),
         r"it only moves data, so it has no arithmetic": ("ldmatrix.m8n8.x4.b16", D, A, B),
         r"expected registers uint32\[..., 32, 4\], got dtype float64": (mma.a, A, A),
     }  # fmt: skip

@@ -89,6 +89,7 @@ SPELLINGS = {  # Python spellings in messages, and those of the command line
     'rounding="rne"': "--rounding rne",
     r"^\"find\((\w+)=(.*?)\)\"": r"--\1 \2",
     r"\btiled\(\) puts": ":row=N,col=N puts",
+    r"pass them, as in shape=\(16, 8\)": "pass them, as in --shape 16x8",
     r"( takes [1-9]\d* arguments \(.*\), got \d+)$": r"\1: pass each with --arg: x.npy, out:f32:16x8 (zeros), i32:7",
 }
 
@@ -212,6 +213,9 @@ def _answer(words: list[str], *, as_json: bool) -> int:
         status: object = commands.main(words, prog_name="warpfrag", standalone_mode=False)
     except click.UsageError as error:
         where = f" (see {error.ctx.command_path} --help)" if error.ctx else ""
+        if error.ctx and re.match(r"No such option '[^']*'\.?$|Got unexpected extra", error.format_message()):
+            options = (each.opts[0] for each in error.ctx.command.params if isinstance(each, click.Option))
+            where = f"; options: {' '.join(options)}{where}"
         output.print_error(error, error.format_message().rstrip(".") + where, as_json=as_json)
         return output.ERROR
     except (click.ClickException, WarpfragError) as error:

@@ -10,6 +10,7 @@ from warpfrag.cli.support import output
 from warpfrag.cli.support.arguments import Arch, InstructionName, NotationName
 from warpfrag.cli.support.operand_view import ADDRESSES, OperandView, numbering_notes, operand_view
 from warpfrag.cli.support.verbs import Answer, verb
+from warpfrag.errors import InvalidOperand
 from warpfrag.html import table_lines
 from warpfrag.isa.legality import able_architectures, advice, companions, first_versions, running_target
 from warpfrag.tensorcore.evidence import Evidence
@@ -151,7 +152,8 @@ def get(
 ) -> Answer[InstructionFacts]:
     """Show the operands, registers, layout formulas, architectures, selectors, sparsity and sources of an instruction.
 
-    With --to, show only the layouts of all operands, in the notation of another tool.
+    With --to, show only the layouts of all operands, in the notation of another tool. The exit status is 1 if it cannot
+    express one of them.
 
     For example:
         warpfrag get mma.m16n8k16.f32.f16.f16.f32
@@ -161,7 +163,14 @@ def get(
     resolved = get_instruction(instruction, arch)
     views = _views(resolved)
     layouts = {view.name: _layout_facts(view) for view in views}
-    texts = {view.name: view.written(to) for view in views} if to else {}
+    texts: dict[str, str] = {}
+    for view in views if to else ():
+        try:
+            texts[view.name] = view.written(to or "")
+        except InvalidOperand as error:
+            if view is views[-1] and not texts:
+                raise
+            output.echo_error(f"warpfrag: {view.name}: {error}")
     facts = _facts(resolved, layouts, to, texts)
 
     def show() -> None:
@@ -183,7 +192,7 @@ def get(
         _print_rest(facts)
         output.print_notes(dict.fromkeys(note for view in views for note in view.notes))
 
-    return Answer(facts, show)
+    return Answer(facts, show, output.NO if len(texts) < len(views) and to else output.DONE)
 
 
 def _views(instruction: Instruction) -> list[OperandView]:

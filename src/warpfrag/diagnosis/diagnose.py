@@ -124,6 +124,9 @@ def diagnose(
     mma = instruction_of(form, arch if form.is_wmma else "")
     if B is None:
         raise InvalidOperand(f"{mma.name}: expected the inputs A and B; to diagnose A alone, pass the operand mma.a")
+    is_a = getattr(observed, "shape", ())[-2:] == mma.a.shape
+    if tile is None and is_a and mma.a.shape not in (mma.d.shape, mma.d.shape[::-1]):
+        raise InvalidOperand(f"{mma.name}: observed has the shape of A: pass D first, as in diagnose(mma, D, A, B)")
     if tile is not None:
         if any(extra is not None for extra in (metadata, *scales)) or isinstance(A, Shared) or isinstance(B, Shared):
             raise InvalidOperand(f"{mma.name}: tile= takes A, B and C as matrices, without metadata or scale factors")

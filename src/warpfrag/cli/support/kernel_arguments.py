@@ -55,10 +55,8 @@ def read_argument(text: str, arrays: Arrays) -> object:
             raise InvalidOperand(f"--arg {quote(text)}: expected at most {MAX_BYTES} bytes")
         return arrays.setdefault(parts[0], np.zeros(shape, dtype))
     if not text.endswith(".npy"):
-        known = " ".join(DTYPES)
-        raise click.UsageError(
-            f"--arg: expected FILE.npy, NAME:TYPE:SHAPE, TYPE:NUMBER or null, got {quote(text)}; types are {known}"
-        )
+        expected = "FILE.npy, NAME:TYPE:SHAPE, TYPE:NUMBER (such as i32:100) or null"
+        raise click.UsageError(f"--arg: expected {expected}, got {quote(text)}; types are {' '.join(DTYPES)}")
     name = re.split(r"[/\\:]", text.removesuffix(".npy"))[-1]
     return arrays.setdefault(name, np.array(read_source(text, MAX_BYTES).array(opaque=True)))
 
