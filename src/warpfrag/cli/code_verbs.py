@@ -104,11 +104,7 @@ class TestVectorFacts(NamedTuple):
 
 @verb
 def test_vectors(
-    instruction: InstructionName,
-    *,
-    arch: Arch = "sm_90",
-    seed: Seed = 1,
-    output: File | None = None,
+    instruction: InstructionName, *, arch: Arch = "sm_90", seed: Seed = 1, output: File | None = None
 ) -> Answer[TestVectorFacts]:
     """Write test vectors that expose layout mistakes: operand registers and the expected result registers.
 

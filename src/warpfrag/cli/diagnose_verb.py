@@ -535,12 +535,7 @@ def _with_input_errors(
     return Printed(values, seen.slack + error, digits)
 
 
-def _stage(
-    instruction: Instruction,
-    inputs: dict[str, Any],
-    warpgroup: Warpgroup,
-    selector: int,
-) -> None:
+def _stage(instruction: Instruction, inputs: dict[str, Any], warpgroup: Warpgroup, selector: int) -> None:
     """Put operands that are read through a descriptor into shared memory."""
     from warpfrag.diagnosis.diagnose import left_words
     from warpfrag.isa.immediates import Immediates

@@ -55,11 +55,7 @@ def read_format(text: str) -> str:
 
 CodesFormat = Annotated[
     str,
-    Param(
-        "FORMAT",
-        read_format,
-        help="A and B are codes of this format; needed for bf16 and e4m3, which .npy lacks.",
-    ),
+    Param("FORMAT", read_format, help="A and B are codes of this format; needed for bf16 and e4m3, which .npy lacks."),
 ]
 ResultFormat = Annotated[Literal["bf16", "f16", "f32"], Param("FORMAT", help="The results are codes of this format.")]
 GemmInstruction = Annotated[str, Param("NAME", help="Default: the instruction that cuBLAS uses for these operands.")]

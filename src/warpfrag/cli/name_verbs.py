@@ -260,11 +260,8 @@ def _print_names(facts: NameMeaning, name: str) -> None:
         by_code = output.grouped((code, arch) for arch, code in names.sass.items())
         rows = [("CuTe", names.cute or "-")]
         rows += [("SASS", f"{code}  ({' '.join(archs)})") for code, archs in by_code.items()] or [("SASS", "-")]
-        rows += [
-            ("NVVM", names.nvvm or "-"),
-            ("MLIR", names.mlir or "-"),
-            *(("also", other) for other in names.synonyms),
-        ]
+        rows += [("NVVM", names.nvvm or "-"), ("MLIR", names.mlir or "-")]
+        rows += [("also", other) for other in names.synonyms]
         for label, text in rows:
             output.echo(output.wrapped(f"  {label}  {text}", indent=8))
     _print_more(len(facts.instructions), "")

@@ -26,12 +26,7 @@ INTRINSIC = r"(?a)(?<![\w.])llvm\.nvvm\.\w+(?:\.\w+)*"
 OPCODE = r"(?ia)(?<![\w.])(?:[HIBDQO]MMA|[HIBQ]GMMA|LDSM|STSM|MOVM)(?:\.\w+)*(?!\w)"
 LONGEST = 1 << 13  # number of characters searched for a name
 POINTER = r"\.p\d+$"  # the address space in an overloaded LLVM intrinsic
-CALLED = {
-    "cute": "CuTe atom",
-    "sass": "machine code (SASS)",
-    "nvvm": "NVVM intrinsic",
-    "mlir": "MLIR operation",
-}
+CALLED = {"cute": "CuTe atom", "sass": "machine code (SASS)", "nvvm": "NVVM intrinsic", "mlir": "MLIR operation"}
 
 Users = tuple[tuple[Form, ...], tuple[Form, ...]]
 """The forms that compile to one opcode, and the forms that compile to it and others."""

@@ -69,11 +69,7 @@ _WMMA_MEMORY = "sync aligned layouts shape space"
 _MATRIX_MEMORY = "sync aligned shape num trans space d"
 _GLOBAL_OR_SHARED = ("global", "shared", "shared::cta")
 _SHARED = ("shared", "shared::cta")
-_WARPGROUP: dict[str, Any] = {
-    "scope": "warpgroup",
-    "storage": {"a": "either", "b": "shared"},
-    "may_lack": ("aligned",),
-}
+_WARPGROUP: dict[str, Any] = {"scope": "warpgroup", "storage": {"a": "either", "b": "shared"}, "may_lack": ("aligned",)}
 _MEASURED_MEMORY: dict[str, Any] = {"fragments": "measured", "spaces": _GLOBAL_OR_SHARED}
 
 _ROWS = (

@@ -117,14 +117,7 @@ class TensorProduct:
         return self.idesc or InstructionDescriptor.of(self)
 
     def run(
-        self,
-        memory: Words,
-        a: Tile | None,
-        b: Tile,
-        shared: ArrayLike | None,
-        *,
-        accumulate: bool,
-        threads: int | None,
+        self, memory: Words, a: Tile | None, b: Tile, shared: ArrayLike | None, *, accumulate: bool, threads: int | None
     ) -> Words:
         """Return tensor memory after the mma."""
         check_flag("accumulate", accumulate)

@@ -122,12 +122,10 @@ def find(
     is_asked = any(choice is not None for choice in (*wanted.values(), target, sparse))
     if is_asked and (asked or target is None or target in read_table("tcgen05")["targets"]["all"]):
         everything += listed_forms()
-    family = asked.get("op")
-    if isinstance(family, str) and family not in {form.op for form in everything}:
-        within = [form for form in everything if form.op.startswith(f"{family}.")]
-        if within:
-            everything = within
-            del asked["op"]
+    within = [form for form in everything if isinstance(op, str) and form.op.startswith(f"{op}.")]
+    if within and all(form.op != op for form in everything):
+        everything = within
+        del asked["op"]
     for field, choice in asked.items():
         _check_answer(field, choice, (str(getattr(form, field)) for form in everything))
     if not (sparse is None or isinstance(sparse, bool)):

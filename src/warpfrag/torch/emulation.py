@@ -16,12 +16,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from warpfrag.blas.cublas.choice_table import choices_of
-from warpfrag.blas.cublas.predict_order import (
-    PredictedOrder,
-    find_product_order,
-    library_instruction,
-    product_kind,
-)
+from warpfrag.blas.cublas.predict_order import PredictedOrder, find_product_order, library_instruction, product_kind
 from warpfrag.blas.gemm import gemm
 from warpfrag.blas.instruction_choice import choose_instruction
 from warpfrag.blas.order import Order

@@ -116,8 +116,7 @@ Arch = Annotated[
     ),
 ]
 NamedArch = Annotated[
-    str,
-    Param("ARCH", read_arch_name, complete_arch, "The architecture, or GPU (A100), whose arithmetic is used."),
+    str, Param("ARCH", read_arch_name, complete_arch, "The architecture, or GPU (A100), whose arithmetic is used.")
 ]
 ElementType = Annotated[str, Param("TYPE", complete=complete_type)]
 File = Annotated[str, Param("FILE", complete=complete_file)]
