@@ -26,6 +26,7 @@ from warpfrag.formats.number_formats import Rounding
 from warpfrag.html import TextCard, table_lines
 from warpfrag.isa.legality import form_of
 from warpfrag.isa.qualifiers import Form, HasForm
+from warpfrag.isa.targets import gpu_names
 from warpfrag.tensorcore.arithmetic_plan import arithmetic_arch, plan
 from warpfrag.tensorcore.array_types import Matrix, read_matrices
 from warpfrag.tensorcore.resolved import resolve_chain
@@ -57,7 +58,7 @@ class ResultOrigin:
             return f"{self.name}: no order of additions on the architectures that were tried reproduces this result"
         words = self.order.describe(self.depth - self.omitted_k)
         omitted = f", without the last {self.omitted_k} terms along K" if self.omitted_k else ""
-        return f"{self.name}: {words}, on {self.arch}{omitted}"
+        return f"{self.name}: {words}, on {gpu_names([str(self.arch)])}{omitted}"
 
 
 @dataclass(frozen=True)
@@ -97,7 +98,9 @@ class Explanation(TextCard):
     def _reason(self) -> str:
         """The reason why the sums of the two origins differ."""
         if self.first.arithmetic != self.second.arithmetic:
-            first, second = (f"{each.arch} adds {each.arithmetic}" for each in (self.first, self.second))
+            first, second = (
+                f"{gpu_names([str(each.arch)])} adds {each.arithmetic}" for each in (self.first, self.second)
+            )
             return f": {first}, and {second}"
         return ": the terms are added in another order" if self.first.order != self.second.order else ""
 
@@ -111,8 +114,10 @@ class Explanation(TextCard):
         numbers = [*range(start, min(len(pairs), start + LISTED))]
         if numbers[-1] < len(pairs) - 1:
             numbers.append(len(pairs) - 1)
-        rows = []
+        rows: list[tuple[str, str, str, str, str]] = []
         for number in numbers:
+            if rows and number > int(rows[-1][0]):
+                rows.append(("...", "", "", "", ""))
             cells = [("", "") if step is None else (step.text, f"{step.value:.9g}") for step in pairs[number]]
             rows.append((str(number + 1), *cells[0], *cells[1]))
         return rows
@@ -228,7 +233,7 @@ class _Work:
         """Return the origin of a result; for an array, search for it."""
         depth = self.a.shape[-1]
         if isinstance(D, Prediction):
-            return ResultOrigin(name, "sm_90", D.order, D.omitted_k, depth, self._arithmetic("sm_90"))
+            return ResultOrigin(name, "H200", D.order, D.omitted_k, depth, self._arithmetic("H200"))
         tails = [0, *([depth % TAIL] if depth % TAIL and depth > TAIL else [])]
         for omitted_k in tails:
             for arch in self.archs:

@@ -78,10 +78,12 @@ def find_order(
 ) -> Order | None:
     """Return the simplest order of additions that reproduces every code of `observed`, or None.
 
-    A, B and `observed` may be some rows and columns of a gemm with the whole K. The default instruction is the one
-    that libraries use for operands of these dtypes. float32 operands are rounded to tf32 first, to nearest even, as
-    cuBLAS does. `progress(done, total, text)` is called before each order is tried. `backend` is that of
-    `wf.gemm`.
+    Only the arithmetic of `arch` is tried: for a result of another GPU, pass arch="A100", for example (`warpfrag
+    find-order` tries every modelled GPU). A result of zeros, infinities and NaN fits every order, and then the answer
+    has no information. A, B and `observed` may be some rows and columns of a gemm with the whole K. The default
+    instruction is the one that libraries use for operands of these dtypes. float32 operands are rounded to tf32 first,
+    to nearest even, as cuBLAS does. `progress(done, total, text)` is called before each order is tried. `backend` is
+    that of `wf.gemm`.
     """
     check_backend(backend)
     a, b, _ = read_matrices(A, B)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from functools import cache
 from typing import Any
 
@@ -9,12 +10,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from warpfrag.blas.cublas.predict_order import library_instruction
-from warpfrag.errors import IllegalInstruction, InvalidOperand, NotModelled
+from warpfrag.errors import IllegalInstruction, InvalidOperand, NotModelled, WarpfragError
 from warpfrag.formats.codes import natural_dtype
 from warpfrag.formats.number_formats import FORMATS
-from warpfrag.isa.targets import read_target
+from warpfrag.isa.legality import form_of
+from warpfrag.isa.targets import architectures, read_target
 from warpfrag.tensorcore.arithmetic_plan import arithmetic_arch, plan
 from warpfrag.tensorcore.registry import find
+from warpfrag.tensorcore.rules import Rule
 
 ACCUMULATORS = {"f16": "f32", "bf16": "f32", "tf32": "f32", "e4m3": "f32", "e5m2": "f32", "f64": "f64"}
 ACCUMULATORS |= {"s8": "s32", "u8": "s32"}
@@ -50,6 +53,16 @@ def choose_instruction(a: np.dtype[Any], b: np.dtype[Any], arch: str) -> str:
             f"A is {a} and B is {b}: {arch} has no mma with modelled arithmetic for them; name an instruction"
         )
     return chosen
+
+
+def arithmetic_groups(a: np.dtype[Any], b: np.dtype[Any], instruction: str | None = None) -> list[list[str]]:
+    """Return the architectures that multiply these dtypes, newest first; those of a group have the same arithmetic."""
+    by_rule: dict[Rule, list[str]] = {}
+    for arch in architectures():
+        with suppress(WarpfragError):
+            form = form_of(instruction or choose_instruction(a, b, arch))
+            by_rule.setdefault(plan(form, arithmetic_arch(form, arch)).rule, []).append(arch)
+    return [*reversed(by_rule.values())]
 
 
 def truncation_note(a: NDArray[Any], b: NDArray[Any], instruction: str, rounding: object) -> str:

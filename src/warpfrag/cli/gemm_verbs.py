@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from contextlib import suppress
 from io import BytesIO
 from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 
@@ -33,7 +34,7 @@ from warpfrag.cli.support.output import (
     wrapped,
 )
 from warpfrag.cli.support.verbs import Answer, Param, verb
-from warpfrag.errors import LossyProduct
+from warpfrag.errors import LossyProduct, WarpfragError
 from warpfrag.files import write_atomically
 from warpfrag.formats.number_formats import FORMATS, format_name
 
@@ -381,8 +382,8 @@ def find_order(
 ) -> Answer[FoundOrder]:
     """Find the order of additions that reproduces every bit of D: k ascending, split-K, promotion, residue first.
 
-    A, B and D may be some rows and columns of a GEMM, with the whole K. If no order reproduces D, those of other
-    architectures and float32 sums without tensor cores are tried. The exit status is 1 if none does.
+    A, B and D may be some rows and columns of a GEMM, with the whole K. If no order reproduces D, every other modelled
+    GPU and float32 sums without tensor cores are tried. The exit status is 1 if none does.
 
     Options:
         arch: The architecture whose arithmetic is tried first.
@@ -394,27 +395,28 @@ def find_order(
     """
     from warpfrag.blas.find_order import MAX_PARTS, find_float32_sum
     from warpfrag.blas.find_order import find_order as search
-    from warpfrag.blas.instruction_choice import choose_instruction
-    from warpfrag.diagnosis.arithmetic_mistakes import other_arithmetic
-    from warpfrag.diagnosis.fixes import gpu_names
+    from warpfrag.blas.instruction_choice import arithmetic_groups
+    from warpfrag.isa.targets import gpu_names, read_target
 
     name = None if instruction is None else wf.get(instruction).name
     A, B, D = read_array(a, codes), read_array(b, codes), read_array(d, result, "--result")
-    form = wf.get(name or choose_instruction(A.dtype, B.dtype, arch)).form
-    archs = [arch, *(others[0] for others in other_arithmetic(form, arch))]
+    target = read_target(arch, "find-order").arch
+    groups = sorted(arithmetic_groups(A.dtype, B.dtype, name), key=lambda archs: target not in archs)
+    others = [archs[0] for archs in groups if target not in archs]
     order, used = None, arch
     with ProgressLine() as line:
-        for used in archs:
+        for used in (arch, *others):
             order = search(A, B, D, instruction=name, arch=used, progress=line.show, backend=backend)
             if order is not None:
                 break
+    alike = [] if order is None else fitting_archs(A, B, D, order, groups, name)
     depth = int(A.shape[-1])
     plain = find_float32_sum(A, B, D) if order is None else ""
-    text, seen_in = ("", "") if order is None else (order.describe(depth), order.seen_in)
+    text = "" if order is None else order.describe(depth)
+    seen_in = order.seen_in if order is not None and "sm_90" in alike else ""  # other GPUs have other kernels
     tried = f"k ascending, residue first, 2 to {MAX_PARTS} parts of k, promotion, segment-K, with the arithmetic of "
-    tried += (
-        f"{gpu_names(archs)}, and float32 sums without tensor cores, ascending, descending, in parts or interleaved"
-    )
+    tried += f"{gpu_names([target, *others])}, and float32 sums without tensor cores, "
+    tried += "ascending, descending, in parts or interleaved"
 
     def show() -> None:
         if order is None and not plain:
@@ -424,16 +426,41 @@ def find_order(
         if order is None:
             echo(wrapped(f"a float32 sum without tensor cores: {plain}"))
             return
-        echo(wrapped(f"{text}: as {seen_in}"))
+        echo(wrapped(f"{text}: as {seen_in}" if seen_in else text))
+        same = " (the same codes on each)" if len(alike) > 1 else ""
+        echo(wrapped(f"fits: {gpu_names(alike, well_known=True)}{same}"))
         if used != arch:
-            echo(wrapped(f"with the arithmetic of {gpu_names([used])}, not of {arch}: pass --arch {gpu_names([used])}"))
+            echo(wrapped(f"not {arch}: in Python, pass arch={gpu_names([used])!r}"))
         echo(wrapped(f"all {D.size} codes are equal; in Python: wf.{order!r}"))
-        if is_rounded_exact_product(A, B, D):
+        if not has_finite_sums(D):
+            echo("note: D has only zeros, infinities and NaN, which fit every order: this is no information")
+        elif is_rounded_exact_product(A, B, D):
             same = "note: a float64 product, rounded once, has the same codes, so D may come from another order"
             echo(wrapped(f"{same}; more outputs, or D in float32, can distinguish them"))
 
     facts = FoundOrder(name, used, tuple(D.shape), depth, order, text or plain, seen_in, tried)
     return Answer(facts, show, DONE if text or plain else NO)
+
+
+def fitting_archs(
+    A: NDArray[Any], B: NDArray[Any], D: NDArray[Any], order: Order, groups: list[list[str]], name: str | None
+) -> list[str]:
+    """Return the architectures whose arithmetic reproduces D in an order, of those with modelled arithmetic."""
+    import numpy as np
+
+    fitting: list[str] = []
+    for archs in groups:
+        with suppress(WarpfragError):  # the lengths of an order may not fit the instruction
+            sums = wf.gemm(A, B, instruction=name, arch=archs[0], order=order, rounding="rne")
+            fitting += archs if np.array_equal(sums.astype(D.dtype), D, equal_nan=True) else []
+    return fitting
+
+
+def has_finite_sums(D: NDArray[Any]) -> bool:
+    """Return True if an element of D is finite and not zero, so that it depends on the order of additions."""
+    import numpy as np
+
+    return bool((np.isfinite(D) & (D != 0)).any())
 
 
 def is_rounded_exact_product(A: NDArray[Any], B: NDArray[Any], D: NDArray[Any]) -> bool:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 
 from warpfrag.diagnosis.findings import Suspect
-from warpfrag.isa.targets import gpus, targets
+from warpfrag.isa.targets import gpu_names
 from warpfrag.layout.index_expressions import element_formulas
 from warpfrag.tensorcore.operand import AnyOperand
 
-FAMILIES = ("Volta", "Turing", "Ampere", "Ada", "Ada Lovelace", "Hopper", "Blackwell")
 # The first pattern that matches "kind: text" gives the fix; braces are fields of `_facts` and groups of the pattern.
 FIXES = tuple(
     (re.compile(pattern), text)
@@ -45,19 +44,6 @@ FIXES = tuple(
         r"": "{index}",
     }.items()
 )
-
-
-def gpu_names(archs: Iterable[str]) -> str:
-    """Return the first GPU of each architecture, or the architecture if no GPU is known.
-
-    >>> gpu_names(["sm_80", "sm_90"])
-    'A100, H100'
-    """
-    known: dict[str, str] = {}
-    for name, target in gpus().items():
-        if name not in FAMILIES:
-            known.setdefault(targets()[target].arch, name)
-    return ", ".join(known.get(arch, arch) for arch in archs)
 
 
 def fix(operands: Mapping[str, AnyOperand], suspect: Suspect) -> str:

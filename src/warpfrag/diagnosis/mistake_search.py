@@ -37,13 +37,14 @@ from warpfrag.diagnosis.findings import (
     likelihood,
     ranked,
 )
-from warpfrag.diagnosis.fixes import fix, gpu_names
+from warpfrag.diagnosis.fixes import fix
 from warpfrag.diagnosis.mistakes import distinct
 from warpfrag.diagnosis.observation import Observation
 from warpfrag.diagnosis.outcome import SuspectProduct
 from warpfrag.errors import InvalidOperand, quote
 from warpfrag.formats.arrays import as_doubles
 from warpfrag.formats.codes import from_codes
+from warpfrag.isa.targets import gpu_names
 from warpfrag.tensorcore.arithmetic_plan import plan
 from warpfrag.tensorcore.backend_protocol import ProductOperands
 from warpfrag.tensorcore.operand import Operand

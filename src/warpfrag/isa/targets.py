@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import cache
 from typing import NamedTuple
 
@@ -11,6 +11,9 @@ from warpfrag.errors import IllegalInstruction, quote
 from warpfrag.tables import read_table
 
 OPTIONAL = ("jetson", "rtx")  # optional first words of a name
+FAMILIES = ("Volta", "Turing", "Ampere", "Ada", "Ada Lovelace", "Hopper", "Blackwell")
+WELL_KNOWN = re.compile(r"H200|RTX \d090")
+"""GPUs that are named besides the first one of their architecture."""
 LONGEST = 80  # maximum length of a GPU's name
 WRITTEN = re.compile(r"(?:(?:sm|compute)_?)?([1-9][0-9]{1,2}[af]?)", re.IGNORECASE | re.ASCII)
 
@@ -57,6 +60,20 @@ def gpu_called(text: str) -> str | None:
     return max(fitting, key=len, default=None)
 
 
+def gpu_names(archs: Iterable[str], *, well_known: bool = False) -> str:
+    """Return the first GPU of each architecture, or the architecture if no GPU is known; `well_known` adds GPUs.
+
+    >>> gpu_names(["sm_80", "sm_90"]), gpu_names(["sm_89", "sm_90"], well_known=True)
+    ('A100, H100', 'L4, RTX 4090, H100, H200')
+    """
+    known: dict[str, list[str]] = {}
+    for name, target in gpus().items():
+        own = known.setdefault(targets()[target].arch, [])
+        if name not in FAMILIES and (not own or (well_known and WELL_KNOWN.fullmatch(name))):
+            own.append(name)
+    return ", ".join(name for arch in archs for name in known.get(arch) or [arch])
+
+
 def _gpu_words(text: str) -> list[str]:
     words = re.sub(r"\b([rg]tx)(?=\d)", r"\1 ", text.lower().replace("-", " ")).split()
     return [word for word in words if word not in {"nvidia", "geforce", "tesla"}]
@@ -73,8 +90,9 @@ def read_target(text: str, asker: str | Callable[[], str]) -> Target:
         return targets()[name]
     if isinstance(text, str) and not match and (gpu := gpu_called(text[:LONGEST])):
         return targets()[gpus()[gpu]]
-    expected = f"expected one of {', '.join(targets())}, or the name of a GPU such as H100 (docs/reference/tables.md)"
-    reason = f"unknown arch {quote(text)}; {expected}"
+    is_gpu = isinstance(text, str) and not text.strip().lower().startswith("sm")  # then a list of targets is no help
+    expected = "an architecture such as sm_90" if is_gpu else f"one of {', '.join(targets())}"
+    reason = f"unknown arch {quote(text)}; expected {expected}, or a GPU such as H100 (docs/reference/tables.md)"
     raise IllegalInstruction(asker if isinstance(asker, str) else asker(), reason, lambda: _near(name))
 
 
