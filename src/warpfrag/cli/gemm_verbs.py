@@ -49,16 +49,17 @@ if TYPE_CHECKING:
     from warpfrag.tensorcore.array_types import Scaled
 
 
-def read_format(text: str) -> str:
-    """Return a number format in any spelling: f16, fp16, float16."""
-    return format_name(text, sorted(FORMATS), "--codes")
+def format_parameter(metavar: str, known: Sequence[str], label: str, text: str = "") -> Param:
+    """Return a parameter that is a number format in any spelling: f16, fp16, half, float16."""
+    return Param(metavar, lambda name: format_name(name, known, label), help=text)
 
 
-CodesFormat = Annotated[
-    str,
-    Param("FORMAT", read_format, help="A and B are codes of this format; needed for bf16 and e4m3, which .npy lacks."),
+CODES_HELP = "A and B are codes of this format; needed for bf16 and e4m3, which .npy lacks."
+CodesFormat = Annotated[str, format_parameter("FORMAT", sorted(FORMATS), "--codes", CODES_HELP)]
+ResultFormat = Annotated[
+    str, format_parameter("FORMAT", ("bf16", "f16", "f32"), "--result", "The results are codes of this format.")
 ]
-ResultFormat = Annotated[Literal["bf16", "f16", "f32"], Param("FORMAT", help="The results are codes of this format.")]
+LayerFormat = Annotated[str, format_parameter("TYPE", ("bf16", "f16", "tf32", "e4m3", "s8"), "TYPE")]
 GemmInstruction = Annotated[str, Param("NAME", help="Default: the instruction that cuBLAS uses for these operands.")]
 Number = Annotated[float, Param("X", click.FLOAT)]
 Bias = Annotated[str, Param("FILE", help="The bias of a linear layer, .npy.")]
@@ -284,7 +285,7 @@ def predict(
 
 @verb
 def batch_invariance(
-    type_: Literal["bf16", "f16", "tf32", "e4m3", "s8"] = "bf16",
+    type_: LayerFormat = "bf16",
     *,
     n: Count | None = None,
     k: Count | None = None,
@@ -298,15 +299,15 @@ def batch_invariance(
 ) -> Answer[Invariance]:
     """List the ranges of the batch size m in which a layer's order of additions, and so its bits, stay the same.
 
-    TYPE is bf16, f16, tf32, e4m3 or s8. Specify one layer with --n and --k, or a file with --layers. Ranges
-    in which the library omits the end of K are marked. The exit status is 1 if the bits change within the range.
+    TYPE is bf16 (the default), f16, tf32, e4m3 or s8. Specify one layer with --n and --k, or a file with --layers.
+    Ranges in which the library omits the end of K are marked. The exit status is 1 if the bits change within the range.
 
     Options:
         n: The layer's output features: rows of a PyTorch weight.
         k: The layer's input features: columns of a PyTorch weight.
         layers: A TOML file with [layers], as for `warpfrag survey`; its other keys are ignored.
         m (FIRST LAST): The range of m.
-        layout: The transposition of A and B in memory; nt: B is transposed.
+        layout: The memory order of A and B; nt: B is stored as n x k, like the weight of a linear layer.
         bias: The layer has a bias.
         fast_accumulation: PyTorch's use_fast_accum, for e4m3.
         svg: Write a figure of the ranges to this file.

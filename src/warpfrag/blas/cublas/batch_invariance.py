@@ -14,7 +14,7 @@ from os import PathLike
 
 from warpfrag import html
 from warpfrag.blas.cublas.choice_table import GPU, Choices
-from warpfrag.blas.cublas.predict_order import DTYPES, OrderRun, extents, order_runs, product_kind
+from warpfrag.blas.cublas.predict_order import DTYPES, OrderRun, extents, is_alike, order_runs, product_kind
 from warpfrag.errors import InvalidOperand, quote
 from warpfrag.formats.number_formats import format_name
 from warpfrag.layout.providers import figure_svg
@@ -62,30 +62,48 @@ class Invariance:
         return any(run.is_guess for layer in self.layers for run in layer.ranges)
 
     @property
+    def like_largest(self) -> tuple[tuple[int, int], ...]:
+        """The ranges (first, last) of m in which every layer has the order of the largest m; empty if it is unknown."""
+        spans = [self.m]
+        for layer in self.layers:
+            largest = layer.ranges[-1]
+            runs = [run for run in layer.ranges if largest.order is not None and is_alike(run, largest, self.type)]
+            both = [(max(first, run.first), min(last, run.last)) for first, last in spans for run in runs]
+            spans = [(first, last) for first, last in both if first <= last]
+        return tuple(spans)
+
+    @property
     def text(self) -> str:
-        """Each layer with its ranges, then the ranges common to all layers."""
-        lines = [f"{self.type} {self.layout}, m = {self.m[0]}..{self.m[1]}, {self.source}"]
+        """The m at which bits change, each layer with its ranges, the ranges common to all layers, and a remedy."""
+        lines = [f"{self.type} {self.layout}, m = {self.m[0]}..{self.m[1]}, {self.source}", self.summary]
         for layer in self.layers:
             lines.append(f"{layer.name} (n = {layer.n}, k = {layer.k})")
             texts = [run.text.partition(": ") for run in layer.ranges]
             width = max(len(span) for span, _, _ in texts)
             lines += [f"  {span:{width}}  {order}" for span, _, order in texts]
         if len(self.layers) > 1:
-            spans = ", ".join(f"{first}..{last}" for first, last in self.ranges[:20])
-            more = f" and {len(self.ranges) - 20} more" if len(self.ranges) > 20 else ""
-            lines.append(f"no layer changes within m = {spans}{more}")
-        return "\n".join([*lines, self.conclusion])
+            lines.append(f"no layer changes within m = {_listed(self.ranges, 20)}")
+        return "\n".join([*lines, *([self.remedy] if self.changes else [])])
 
     @property
-    def conclusion(self) -> str:
-        """The m at which the bits of a row change, and a way to avoid it."""
+    def summary(self) -> str:
+        """The m at which the bits of a row change."""
         guess = "; some ranges are guesses" if self.is_guess else ""
         if not self.changes:
             return f"the bits of a row do not depend on the batch size from {self.m[0]} to {self.m[1]}{guess}"
-        listed = ", ".join(map(str, self.changes[:8])) + (", ..." if len(self.changes) > 8 else "")
+        return f"the bits of a row change at m = {_listed([(m, m) for m in self.changes])}{guess}"
+
+    @property
+    def remedy(self) -> str:
+        """The cheapest way to keep the bits of a row for every m of the range."""
+        spans, largest = self.like_largest, self.m[1]
+        if not spans:
+            return f"to keep them, use a batch-invariant kernel: the order for m = {largest} is not modelled"
+        ends = [self.m[0] - 1, *(last for _, last in spans)]
+        rows = max(first - last - 1 for (first, _), last in zip(spans, ends, strict=False))
         return (
-            f"the bits of a row change at m = {listed}; to keep them, pad every batch to a size in the range of the "
-            f"largest batch (rows can only be added), or use a kernel with one order for every m{guess}"
+            f"to keep them up to m = {largest}, pad smaller batches with zero rows until m is in "
+            f"{_listed(spans)} (at most {rows} rows), then drop those rows; or use a batch-invariant kernel"
         )
 
     def __str__(self) -> str:
@@ -115,7 +133,7 @@ class Invariance:
             "guess": self.is_guess,
             "changes": list(self.changes),
             "ranges": [list(span) for span in self.ranges],
-            "conclusion": self.conclusion,
+            "conclusion": "; ".join([self.summary, *([self.remedy] if self.changes else [])]),
             "layers": [
                 {"name": layer.name, "n": layer.n, "k": layer.k, "ranges": [_run_dict(run) for run in layer.ranges]}
                 for layer in self.layers
@@ -125,6 +143,12 @@ class Invariance:
     def svg(self, *, theme: str = "auto") -> str:
         """Return a figure as SVG: the ranges of m of each layer, coloured by order, on a logarithmic scale."""
         return figure_svg(self, theme)
+
+
+def _listed(spans: Sequence[tuple[int, int]], limit: int = 8) -> str:
+    """Return the first ranges as text."""
+    texts = [f"{first}..{last}" if last > first else f"{first}" for first, last in spans[:limit]]
+    return ", ".join([*texts, *(["..."] if len(spans) > limit else [])])
 
 
 def _run_dict(run: OrderRun) -> dict[str, object]:
@@ -171,7 +195,7 @@ def batch_invariance(
 def _span(m: object) -> tuple[int, int]:
     first, last = extents("m", m, MAX_SPAN)
     if first > last:
-        raise InvalidOperand(f"m: expected the first and the last m, such as (1, 8192); got {quote(m)}")
+        raise InvalidOperand(f"m: expected the smallest m first, such as {(last, first)}; got {(first, last)}")
     return first, last
 
 

@@ -41,6 +41,7 @@ ARCH = "sm_90"
 MAX_EXTENT = (1 << 24) - 1
 INTEGERS = "any library: integers have the same sum in every order"
 EMPTY = "any library: the result is empty"
+TF32 = "float32 as TF32 (PyTorch's default is TF32 off), "
 
 
 @dataclass(frozen=True)
@@ -83,6 +84,8 @@ class PredictedOrder(TextCard):
     row: MeasuredProduct | None = None
     cut_tiles: CutTiles | None = None
     """The tiles of D that `order` applies to, if k ascends in the others."""
+    epilogue: str = ""
+    """Whether the epilogue was compared with an H200 for this family of kernels; empty without an epilogue."""
 
     @property
     def text(self) -> str:
@@ -97,7 +100,8 @@ class PredictedOrder(TextCard):
         lost = f"; the library omits the last {self.omitted_k} terms along K" if self.omitted_k else ""
         if self.cut_tiles is not None:
             words = f"in {int(self.cut_tiles.is_cut.sum())} of {self.cut_tiles.is_cut.size} tiles {words}"
-        return f"{'a guess: ' if self.is_guess else ''}{words}; {known}: {self.kernel}{lost}"
+        words = f"{'a guess: ' if self.is_guess else ''}{TF32 if self.kind.type == 'tf32' else ''}{words}"
+        return f"{words}; {known}: {self.kernel}{f'; epilogue {self.epilogue}' if self.epilogue else ''}{lost}"
 
     def __repr__(self) -> str:
         """Show the gemm, its order, and the source of the order."""
@@ -301,7 +305,7 @@ def order_runs(
     for first, last, chosen in choice_runs(kind, n, k, span, table, is_queried=is_queried):
         source = source or chosen.source
         run = _order_run(kind, first, last, n, k, chosen)
-        if pieces and _alike(pieces[-1], run, kind.type):
+        if pieces and is_alike(pieces[-1], run, kind.type):
             before = pieces.pop()
             basis = run.basis if before.basis == "library" else before.basis
             is_guess = before.is_guess or run.is_guess
@@ -322,7 +326,7 @@ def _order_run(kind: ProductKind, first: int, last: int, n: int, k: int, chosen:
     return OrderRun(first, last, k, order, omitted, chosen.basis, is_guess, chosen.choice.kernel)
 
 
-def _alike(run: OrderRun, other: OrderRun, name: str) -> bool:
+def is_alike(run: OrderRun, other: OrderRun, name: str) -> bool:
     """Return True if two runs perform the same additions, possibly with different split counts."""
     if run.omitted_k != other.omitted_k or (run.order is None) != (other.order is None):
         return False
