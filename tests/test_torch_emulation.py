@@ -5,7 +5,9 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 import runpy
+import warnings
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -206,7 +208,7 @@ def precision():
     torch.set_float32_matmul_precision(before)
 
 
-PLAIN_FLOAT32 = "float32 without TF32 is not modelled"
+PLAIN_FLOAT32 = re.escape(emulation.PLAIN_FLOAT32)
 
 
 def test_float32_is_tf32_only_if_pytorch_allows_it(precision):
@@ -222,8 +224,11 @@ def test_float32_is_tf32_only_if_pytorch_allows_it(precision):
     assert torch.equal(left, plain)
     assert torch.equal(inside, plain)
     assert run.records == run.results == []
-    assert run.not_emulated == {f"mm ({PLAIN_FLOAT32})": 2}
-    assert str(run).endswith(f"computed by PyTorch, not as on a GPU: mm ({PLAIN_FLOAT32}) 2")
+    assert run.not_emulated == {f"mm ({emulation.PLAIN_FLOAT32})": 2}
+    assert str(run).splitlines() == [
+        "cuBLAS on an H200: no product was emulated",
+        f"computed by PyTorch, not as on a GPU: mm ({emulation.PLAIN_FLOAT32}) 2",
+    ]
     with (
         wf.torch.emulate(library="cublas", arch="H200", strict=True),
         pytest.raises(
@@ -468,7 +473,7 @@ def test_every_product_in_the_order_that_the_library_chooses():
         model(x)
     calls = [(record.prediction.kind.call, record.prediction.shape) for record in run.records]
     assert calls == [("linear", (8, 256, 128)), ("matmul", (8, 64, 256))]
-    assert str(run).startswith("cublas on H200, ")
+    assert str(run).startswith("cuBLAS on an H200")
     expected = wf.predict(
         x.reshape(8, 128).view(torch.int16).numpy().view("bfloat16"),
         model[0].weight.t().contiguous().view(torch.int16).numpy().view("bfloat16"),
@@ -487,19 +492,53 @@ def test_every_product_in_the_order_that_the_library_chooses():
         emulation.emulate(library="cublas", arch="T4")
 
 
-def test_the_dtypes_choose_the_instruction():
+def test_the_dtypes_choose_the_instruction(precision):
     torch.manual_seed(0)
     A, B = torch.randn(5, 40), torch.randn(40, 6)
+    plain, double = A @ B, A.double() @ B.double()
     with emulation.emulate(arch="A100", compare="H100", keep=True) as run:
         for dtype in (torch.float16, torch.bfloat16):
             _ = A.to(dtype) @ B.to(dtype)
-        with pytest.raises(wf.errors.InvalidOperand, match="torch.float32, but the instruction multiplies tf32: pass"):
-            _ = A @ B
+        precision("highest")
+        for expected, reason in ((plain, PLAIN_FLOAT32), (double, "float64: libraries use an f64 mma")):
+            with pytest.warns(wf.errors.NotEmulated, match=rf"mm \({reason}"):
+                assert torch.equal(A.to(expected.dtype) @ B.to(expected.dtype), expected)
     assert [wf.get(record.instruction).form.a for record in run] == ["f16", "bf16"]
     expected = wf.gemm(A.half().numpy(), B.half().numpy(), arch="A100").astype(np.float16)
     assert np.array_equal(run.results[0].numpy(), expected)
     assert repr(run) == "<Emulation: the instruction for each dtype on A100, k ascending: 2 products>"
     assert str(run).splitlines()[1].split()[-4:] == ["differ", "on", "H100", "instruction"]
+    precision("high")
+    with emulation.emulate(arch="A100") as allowed:
+        found = A @ B
+    precision("highest")
+    with emulation.emulate(arch="A100", rounding="rne") as asked:
+        assert torch.equal(A @ B, found)
+    assert [wf.get(record.instruction).form.a for record in (*allowed, *asked)] == ["tf32", "tf32"]
+
+
+@pytest.mark.parametrize("settings", [{"arch": "A100"}, {"library": "cublas"}, {"instruction": F16}])
+def test_attention_that_pytorch_widens_is_named(settings, precision):
+    precision("highest")
+    q = torch.ones(1, 2, 8, 16).half()
+    message = "attention: PyTorch's CPU implementation widened torch.float16 to torch.float32"
+    with emulation.emulate(**settings) as run, warnings.catch_warnings():
+        warnings.simplefilter("ignore", wf.errors.NotEmulated)
+        if "instruction" in settings:
+            with pytest.raises(wf.errors.InvalidOperand, match=message):
+                torch.nn.functional.scaled_dot_product_attention(q, q, q)
+        else:
+            torch.nn.functional.scaled_dot_product_attention(q, q, q)
+            assert f"bmm ({message}" in str(run)
+    assert run.records == []
+
+
+def test_overflows_of_rounded_operands_are_counted():
+    A, B = torch.tensor([[1e5, 1.0, float("inf")]]), torch.ones(3, 2)
+    with emulation.emulate(instruction=F16, rounding="rne") as run:
+        _ = A @ B
+    assert [record.overflows for record in run] == [1]
+    assert str(run).endswith("numbers of operands that became infinite or NaN when they were rounded: 1")
 
 
 @pytest.mark.parametrize("sort", ["addmm bf16", "addmm f16"])

@@ -66,14 +66,14 @@ def test_the_headline_counts_only_what_was_judged():
     lines = str(ModelInvariance((1, 2), layers, {"gelu": 1}, "H200")).splitlines()
     headline = "1 of 2 judged matmuls change their order (2 a guess); 2 not judged: layer '0', layer '2'"
     assert lines == [
-        f"batch sizes 1, 2 on H200: {headline}",
+        f"batch sizes 1, 2 on H200 (others were not tried): {headline}",
         "1 (mm), a guess",
         f"  batch 1: 16 x 64 x 384, {halves.describe(384)}, a guess: nvjet",
         "  batch 2: 32 x 64 x 384, k ascending, a guess: nvjet",
         "  remedy: pad",
         "no change, a guess: layer '3'",
         "layer '0', layer '2' not judged: gemv",
-        "not judged, because no library chooses their kernels: gelu 1",
+        "not judged (not a cuBLAS call): gelu 1",
     ]
     many = tuple(layer_orders(str(place), None) for place in range(10))
     headline = str(ModelInvariance((1,), many, {}, "H200")).splitlines()[0]
@@ -116,13 +116,16 @@ def test_a_model_names_the_layers_that_change_with_the_batch_size():
     down = found.changes[0]
     assert [known.order.split_k for known in down.predictions] == [4, 3, 2]
     ranges = wf.batch_invariance(4096, 14336, m=(1, 128)).layers[0].ranges
-    assert down.remedy.startswith(f"pad m (rows of A) to at least {ranges[-1].first};")
+    assert down.remedy.startswith(f"pad smaller inputs to {ranges[-1].first} rows (tokens);")
     assert [known.order for known in down.predictions] == [
         next(run.order for run in ranges if run.first <= m <= run.last) for m in (16, 64, 128)
     ]
     assert found.to_dict()["layers"][1]["changes"]
-    with pytest.raises(wf.errors.InvalidOperand, match="batches: expected positive batch sizes"):
-        wf.torch.batch_invariance(model, torch.zeros(1, 1), [0])
+    for wrong in ([0], 4):
+        with pytest.raises(wf.errors.InvalidOperand, match="batches: expected positive batch sizes"):
+            wf.torch.batch_invariance(model, torch.zeros(1, 1), wrong)
+    with pytest.raises(wf.errors.InvalidOperand, match="example: expected the model's input, such as torch.zeros"):
+        wf.torch.batch_invariance(model, (1, 16, 4096))
 
 
 @pytest.mark.filterwarnings("ignore:scaled_dot_product_attention:warpfrag.errors.NotEmulated")

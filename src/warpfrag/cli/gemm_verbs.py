@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Sequence
 from contextlib import suppress
 from io import BytesIO
 from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from warpfrag.blas.cublas.choice_table import choices_of
+from warpfrag.blas.cublas.choice_table import TABLE_OF_ARCH, choices_of
 from warpfrag.blas.cublas.predict_order import PredictedOrder, find_product_order, library_instruction, product_kind
 from warpfrag.blas.gemm import gemm
 from warpfrag.blas.instruction_choice import choose_instruction
@@ -58,6 +58,8 @@ class Record:
     instruction: str = ""
     prediction: PredictedOrder | None = None
     """The order that the library chooses and its evidence, if a library is emulated."""
+    overflows: int = 0
+    """The finite numbers of A and B that became infinite or NaN when they were rounded to the instruction's format."""
 
     @property
     def is_guess(self) -> bool:
@@ -319,18 +321,23 @@ class Emulation(TorchDispatchMode):
             raise InvalidOperand(f"{operation.name} {where}: the matmul cannot be recorded; use num_workers=0")
         choice = self._choice(operation)
         form, device = form_of(choice.instruction), _device(operation.A)
-        if self.rounding is None and self.library is None and self.scales == (1.0, 1.0):
-            check_dtypes(operation, (form.a, form.b))
+        if self.rounding is None and not self.is_chosen and self.scales == (1.0, 1.0):
+            check_dtypes(operation, (form.a, form.b), self._attention.widening(operation.A.dtype))
         wide = [tensor.detach().resolve_neg().to(device) for tensor in (operation.A, operation.B)]
         factors = [scale_factor(*part) for part in zip(wide, (form.a, form.b), self.scales, strict=True)]
         A, B = (
             rounded(tensor if factor == 1 else widened(tensor) / factor, name)
             for tensor, name, factor in zip(wide, (form.a, form.b), factors, strict=True)
         )
+        overflows = sum(
+            int((widened(given).isfinite() & ~widened(low).isfinite()).sum())
+            for given, low in zip(wide, (A, B), strict=True)
+        )
         scaled = operation._replace(alpha=operation.alpha * factors[0] * factors[1])
         product = self._product(A, B, scaled, self.arch, choice)
         result = product.to(device=operation.A.device, dtype=operation.result)
-        record = replace(self._record(scaled, A, B, product, choice), prediction=choice.prediction)
+        record = self._record(scaled, A, B, product, choice)
+        record = replace(record, prediction=choice.prediction, overflows=overflows)
         output = operation.written(result)
         with self._lock:
             self.records.append(replace(record, number=len(self.records)))
@@ -340,10 +347,10 @@ class Emulation(TorchDispatchMode):
 
     def _choice(self, operation: TorchProduct) -> ProductChoice:
         """Return the instruction and order of a matmul: those of the emulation, or the library's choice."""
+        if self.is_chosen and self.rounding is None and is_plain_float32(operation):
+            raise NotModelled(self._attention.widening(operation.A.dtype) or PLAIN_FLOAT32)
         if self.library is None:
             return ProductChoice(self._instruction(operation), self.order)
-        if is_plain_float32(operation):
-            raise NotModelled(PLAIN_FLOAT32)
         names = {torch.float16: "f16", torch.bfloat16: "bf16", torch.float32: "tf32"}
         name = names.get(operation.A.dtype)
         if name is None or operation.alpha != 1 or operation.beta != 1:
@@ -368,9 +375,11 @@ class Emulation(TorchDispatchMode):
         """Return the instruction that was given, or the one that libraries use for the dtypes."""
         if not self.is_chosen:
             return self.instruction
-        wide = np.dtype(np.float32)  # never float64, because sums are float32
-        a, b = (dtype_of(tensor) if tensor.dtype in CONTAINED else wide for tensor in (operation.A, operation.B))
-        return choose_instruction(a, b, self.arch)
+        if operation.A.dtype == torch.float64:
+            raise NotModelled(
+                "float64: libraries use an f64 mma; wf.gemm computes it, but PyTorch's float64 is not emulated"
+            )
+        return choose_instruction(dtype_of(operation.A), dtype_of(operation.B), self.arch)
 
     def _product(
         self, A: torch.Tensor, B: torch.Tensor, operation: TorchProduct, arch: str, choice: ProductChoice
@@ -443,9 +452,13 @@ class Emulation(TorchDispatchMode):
         return f"<Emulation: {self._heading()}>"
 
     def _heading(self) -> str:
-        used = self.library or ("the instruction for each dtype" if self.is_chosen else self.instruction)
-        order = f"{sum(record.is_guess for record in self)} orders guessed" if self.library else self.order
-        return f"{used} on {self.arch}, {order}: {len(self.records)} products"
+        used = "the instruction for each dtype" if self.is_chosen else self.instruction
+        used += f" on {self.arch}, {self.order}"
+        if self.library is not None:
+            used = f"cuBLAS on an {TABLE_OF_ARCH.get(self.arch, self.arch)}"
+        guesses, count = sum(record.is_guess for record in self), len(self.records)
+        used += f", {guesses} order{'s' * (guesses != 1)} guessed" if guesses else ""
+        return f"{used}: " + (f"{count} product{'s' * (count != 1)}" if count else "no product was emulated")
 
     def __str__(self) -> str:
         """Return a table with a line for each matmul."""
@@ -466,7 +479,9 @@ class Emulation(TorchDispatchMode):
         heads += [f"differ on {self.compare}"] * bool(self.compare)
         heads += ["order"] if self.library else ["instruction"] * self.is_chosen
         lines = table_lines(heads, rows) if rows else []
-        if self.library is not None and self.not_emulated:
+        if overflows := sum(record.overflows for record in self):
+            lines.append(f"finite numbers of operands that became infinite or NaN when they were rounded: {overflows}")
+        if self.is_chosen and self.not_emulated:
             counts = ", ".join(f"{name} {count}" for name, count in self.not_emulated.most_common())
             lines.append(f"computed by PyTorch, not as on a GPU: {counts}")
         return "\n".join([self._heading(), *lines])
@@ -485,7 +500,9 @@ def _device(tensor: torch.Tensor) -> torch.device:
     return tensor.device
 
 
-PLAIN_FLOAT32 = "float32 without TF32 is not modelled"
+PLAIN_FLOAT32 = (
+    "float32 without TF32 is not modelled: allow TF32 with torch.set_float32_matmul_precision('high'), or use bfloat16"
+)
 
 
 def is_plain_float32(operation: TorchProduct) -> bool:
@@ -506,13 +523,14 @@ CONTAINED = {
 """The instruction formats that contain every number of a dtype."""
 
 
-def check_dtypes(operation: TorchProduct, formats: tuple[str, str]) -> None:
+def check_dtypes(operation: TorchProduct, formats: tuple[str, str], note: str = "") -> None:
     """Raise an error for operands that would have to be rounded to the instruction's formats."""
     for name, tensor, wanted in zip("AB", (operation.A, operation.B), formats, strict=True):
+        hint = f"; {note}" if note else ""
         if wanted not in CONTAINED.get(tensor.dtype, ()):
             raise InvalidOperand(
                 f"{operation.name}: {name} is {tensor.dtype}, but the instruction multiplies {wanted}: pass "
-                'rounding="rne" to round operands to the nearest value, or use an instruction for this dtype'
+                f'rounding="rne" to round operands to the nearest value, or use an instruction for this dtype{hint}'
             )
 
 

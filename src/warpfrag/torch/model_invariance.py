@@ -8,7 +8,7 @@ judged: `not_judged` counts them.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -81,7 +81,8 @@ class ModelInvariance(TextCard):
         head += f" ({uncertain} a guess)" if uncertain else ""
         if open_layers:
             head += f"; {len(open_layers)} not judged: {_named(open_layers, MAX_NAMES)}"
-        lines = [f"batch sizes {sizes} on {self.arch}: {head}"]
+        between = " (others were not tried)" if len(self.batches) > 1 else ""
+        lines = [f"batch sizes {sizes} on {self.arch}{between}: {head}"]
         for layer in self.changes:
             lines.append(f"{layer.layer or 'model'} ({layer.operation}){', a guess' * layer.is_guess}")
             for batch, shape, known in zip(self.batches, layer.shapes, layer.predictions, strict=True):
@@ -98,7 +99,7 @@ class ModelInvariance(TextCard):
         lines += [f"{_named(layers)} not judged: {reason}" for reason, layers in unknown.items()]
         if self.not_judged:
             listed = ", ".join(f"{name} {number}" for name, number in self.not_judged.items())
-            lines.append(f"not judged, because no library chooses their kernels: {listed}")
+            lines.append(f"not judged (not a cuBLAS call): {listed}")
         return "\n".join(lines)
 
     def to_dict(self) -> dict[str, object]:
@@ -173,9 +174,12 @@ def batch_invariance(
     `example` is the model's input: a tensor, a tuple of arguments, or a mapping of keyword arguments. The first axis of
     each tensor is the batch; its first row is repeated for every batch size. The forward pass runs on the CPU.
     """
-    sizes = tuple(batches)
+    sizes = tuple(batches) if isinstance(batches, Iterable) else ()
     if not sizes or any(not isinstance(size, int) or isinstance(size, bool) or size < 1 for size in sizes):
         raise InvalidOperand(f"batches: expected positive batch sizes, such as [1, 2, 4, 8]; got {quote(batches)}")
+    args, kwargs = _arguments(example)
+    if not any(isinstance(entry, torch.Tensor) for entry in (*args, *kwargs.values())):
+        raise InvalidOperand(f"example: expected the model's input, such as torch.zeros(1, 4096); got {quote(example)}")
     recorded: list[list[Record]] = []
     reasons: list[list[str]] = []
     not_judged: Counter[str] = Counter()
@@ -199,18 +203,21 @@ def batch_invariance(
     return ModelInvariance(sizes, tuple(layers), dict(not_judged.most_common()), arch)
 
 
+def _arguments(example: Any) -> tuple[Sequence[Any], Mapping[str, Any]]:  # noqa: ANN401 (a model's input)
+    """Return the arguments and keyword arguments of a model."""
+    if isinstance(example, Mapping):
+        return (), example
+    return (example if isinstance(example, tuple | list) else (example,)), {}
+
+
 def _call(model: torch.nn.Module, example: Any, size: int) -> None:  # noqa: ANN401 (a model's input)
     def repeated(entry: Any) -> Any:  # noqa: ANN401
         if isinstance(entry, torch.Tensor) and entry.ndim:
             return entry[:1].expand(size, *entry.shape[1:]).contiguous()
         return entry
 
-    if isinstance(example, Mapping):
-        model(**{name: repeated(entry) for name, entry in example.items()})
-    elif isinstance(example, tuple | list):
-        model(*map(repeated, example))
-    else:
-        model(repeated(example))
+    args, kwargs = _arguments(example)
+    model(*map(repeated, args), **{name: repeated(entry) for name, entry in kwargs.items()})
 
 
 def _remedy(known: tuple[PredictedOrder | None, ...], arch: str, layer: LayerOrders) -> str:
@@ -222,4 +229,5 @@ def _remedy(known: tuple[PredictedOrder | None, ...], arch: str, layer: LayerOrd
     if largest.kind.call == "bmm":
         return "compute all batch entries with matmuls of one shape"
     runs, _ = order_runs(largest.kind, n, k, (1, m), query_cublas=False, choices=arch)
-    return f"pad m (rows of A) to at least {runs[-1].first}; from there to {m} the order is the same"
+    first = runs[-1].first
+    return f"pad smaller inputs to {first} rows (tokens); from {first} to {m} the order is the same"

@@ -66,6 +66,8 @@ class AttentionWatch(TorchFunctionMode):
         self._warn_once = warn_once
         self.depth = 0
         """The number of attention calls that are running."""
+        self.dtype: torch.dtype | None = None
+        """The dtype of the queries of the last attention call."""
 
     def __torch_function__(
         self, func: Any, types: Any, args: Any = (), kwargs: Any = None  # noqa: ANN401 (torch's signature)
@@ -76,10 +78,20 @@ class AttentionWatch(TorchFunctionMode):
         msg = "scaled_dot_product_attention runs as two matmuls and a softmax; a GPU usually runs a fused kernel"
         self._warn_once("scaled_dot_product_attention", f"{msg}, whose bits differ")
         self.depth += 1
+        self.dtype = (args[0] if args else kwargs["query"]).dtype
         try:
             return func(*args, **(kwargs or {}))
         finally:
             self.depth -= 1
+
+    def widening(self, dtype: torch.dtype) -> str:
+        """Return a note if attention runs and PyTorch converted its operands to this dtype, or an empty string."""
+        if not self.depth or dtype == self.dtype:
+            return ""
+        return (
+            f"attention: PyTorch's CPU implementation widened {self.dtype} to {dtype}, which is not emulated; "
+            "torch.backends.cuda.allow_fp16_bf16_reduction_math_sdp(True) prevents it"
+        )
 
 
 class ProcessSwitch:
