@@ -274,8 +274,9 @@ def whole_products() -> None:
     print(wf.gemm(A, B, instruction=name, order=order, epilogue=epilogue).shape)
     found: Prediction = wf.predict(A, B, shape=(64, 64, 48))
     library: wf.LibraryEpilogue = wf.LibraryEpilogue(beta=0.0, C=None, activation="relu")
-    facts: tuple[object, str, bool, bool] = (library.C, library.activation, library.is_split, library.is_rounded_twice)
-    assert facts == (None, "relu", False, False), library
+    facts: tuple[object, str, object] = (library.C, library.activation, library.bias)
+    assert facts == (None, "relu", None), library
+    assert library.scales == (1.0, 1.0)
     print(found.D.shape, found.order, found.instruction, found.is_guess, found.text, found.basis, found.accuracy)
     print(found.omitted_k, None if found.row is None else found.row.kernel, found.kernel)
     known: PredictedOrder = wf.predict_order(

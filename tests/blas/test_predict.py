@@ -108,6 +108,8 @@ def test_operands_are_the_same_in_torch():
         ({"A": np.ones((1, 3, 8), np.float16)}, "expected two matrices, or two batches of them"),
         ({"A": np.ones((3, 8))}, "A is float64 and B is float16: expected both to be one of"),
         ({"bias": np.ones(4)}, "bias: expected 8 numbers, one for each column, got 4"),
+        ({"bias": np.full(8, 0.1, np.float32)}, "bias: expected numbers that are exact in float16, the type of D"),
+        ({"B": np.ones((5, 8), np.float16)}, "B: expected k x n, 8 rows; got 5 x 8; for an n x k weight W, pass W.T"),
     ],
 )
 def test_what_cannot_be_predicted_is_refused(change: dict, message: str):
@@ -157,6 +159,23 @@ def test_an_epilogue_is_that_of_the_library():
     linear = wf.predict(A, B, layout="nt", bias=bias)
     cut = wf.predict(A, B, layout="nt", bias=bias, epilogue=wf.LibraryEpilogue(activation="relu"))
     assert np.array_equal(cut.D, np.maximum(linear.D, np.float16(0)))
+    same = wf.predict(A, B, layout="nt", epilogue=wf.LibraryEpilogue(bias=bias))
+    assert np.array_equal(same.D, linear.D)
+    assert same.kind.call == "linear"
+
+
+def test_the_text_names_tf32_and_whether_the_epilogue_was_compared():
+    A = np.ones((16, 64), np.float32)
+    plain = wf.predict(A, A.T)
+    assert "float32 as TF32 (PyTorch's default is TF32 off), split-K in 2 parts" in plain.text
+    assert "epilogue" not in plain.text
+    half = A.astype(np.float16)
+    measured = wf.LibraryEpilogue(alpha=2.0)
+    open_epilogue = wf.LibraryEpilogue(C=np.ones((16, 16), np.float16), bias=np.ones(16))
+    assert "; epilogue compared with an H200" in wf.predict(half, half.T, epilogue=measured).text
+    other = wf.predict(half, half.T, epilogue=open_epilogue)
+    assert other.is_guess
+    assert "; epilogue not compared with an H200: a bias with a C that is D was not measured with" in other.text
 
 
 def test_scales_multiply_fp8_products():
@@ -173,6 +192,7 @@ def test_scales_multiply_fp8_products():
         ({"epilogue": wf.LibraryEpilogue(C=np.zeros(8, np.float16))}, "C: expected a matrix"),
         ({"epilogue": wf.LibraryEpilogue(C=np.zeros((8, 8), np.float32))}, "C: expected float16, the type of D"),
         ({"epilogue": wf.Epilogue()}, "expected a wf.LibraryEpilogue"),
+        ({"epilogue": wf.LibraryEpilogue(bias=np.zeros(8)), "bias": np.zeros(8)}, "bias: given twice"),
     ],
 )
 def test_an_epilogue_that_a_call_does_not_accept(arguments, message):
@@ -187,8 +207,16 @@ def test_an_epilogue_that_a_call_does_not_accept(arguments, message):
         ({"activation": "tanh"}, "expected relu, gelu or an empty string; got 'tanh'"),
         ({"alpha": "2"}, "expected a real number"),
         ({"scales": (1e-60, 1)}, "in the range of float32"),
+        ({"scales": (np.ones((3, 1)), 1)}, "one for A and one for B \\(row-wise scaling is not modelled\\)"),
+        ({"beta": 2}, "beta: the factor of C, but there is no C"),
     ],
 )
 def test_an_epilogue_that_does_not_exist(arguments, message):
     with pytest.raises(wf.errors.InvalidOperand, match=message):
         wf.LibraryEpilogue(**arguments)
+
+
+@pytest.mark.parametrize("internal", ["kernel", "result", "is_split", "in_place"])
+def test_an_epilogue_takes_only_what_a_call_takes(internal):
+    with pytest.raises(TypeError, match=internal):
+        wf.LibraryEpilogue(**{internal: "bf16"})

@@ -188,7 +188,7 @@ class EpilogueOptions(NamedTuple):
         alpha: The factor of A B.
         beta: The factor of C.
         c (FILE): C, .npy, as the first argument of torch.addmm.
-        activation: Applied last, after the bias.
+        activation: Applied last, after the bias, in the kernel, as torch._addmm_activation; gelu is the tanh form.
         scales (SA SB): The scales of A and B, for e4m3.
     """
 
@@ -232,17 +232,19 @@ def predict(
 ) -> Answer[PredictedProduct]:
     """Predict D = A B as PyTorch computes it on a GPU, bit for bit, and show the evidence.
 
+    float32 is multiplied as TF32, which PyTorch does not use by default. For F.linear(x, W, b), save W.T as B.npy.
+
     The order of additions is the library's own choice if that is tabulated, queried or in a file. Otherwise it comes
     from a model, and is labelled as a guess.
 
     Options:
-        layout: The transposition of A and B in memory; nt: B is transposed.
+        layout: The memory order of A and B; B always has shape k x n. nt: B is stored as n x k, like a weight.
         fast_accumulation: PyTorch's use_fast_accum, for e4m3.
         shape (M N K): M, N and K of the whole GEMM, if A and B are slices.
         output: Write D to this .npy file; bf16 is written as codes, in uint16.
 
     For example:
-        warpfrag predict A.npy B.npy -o D.npy                        # float16; float32 with TF32; int8
+        warpfrag predict A.npy B.npy -o D.npy                        # float16; int8; float32 as TF32
         warpfrag predict A.npy B.npy --codes bf16 --layout nt --bias bias.npy -o D.npy   # a linear layer
         warpfrag predict A.npy B.npy --codes e4m3 --fast-accumulation --scales 0.5 2
         warpfrag predict A.npy B.npy --layout nt --bias bias.npy --activation gelu
@@ -258,7 +260,7 @@ def predict(
         )
     A, B = read_array(a, codes), read_array(b, codes)
     C = epilogue.c and read_array(epilogue.c, codes)
-    own = LibraryEpilogue(epilogue.alpha, epilogue.beta, None, "f32", C, epilogue.activation or "", epilogue.scales)
+    own = LibraryEpilogue(epilogue.alpha, epilogue.beta, C, epilogue.activation or "", epilogue.scales)
     with warnings.catch_warnings(), ProgressLine() as line:
         line.show(0, 1, f"multiplying {shape_text(A.shape)} by {shape_text(B.shape)}")
         warnings.simplefilter("ignore", LossyProduct)  # the answer includes the warning

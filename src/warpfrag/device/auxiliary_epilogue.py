@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from warpfrag.blas.cublas.library_epilogue import CUBE, HALF, ROOT, LibraryEpilogue, gelu, tanh
+from warpfrag.blas.cublas.library_epilogue import CUBE, HALF, ROOT, KernelEpilogue, gelu, tanh
 from warpfrag.formats.codes import natural_dtype
 from warpfrag.formats.epilogue import Floats, convert, fma
 from warpfrag.formats.float_environment import exact_floats
@@ -37,7 +37,7 @@ FEW_STEPS, MANY_STEPS, FEW_ROWS, MANY_ROWS = (160, 192), (2560, 3072), 1024, 409
 
 
 @dataclass(frozen=True)
-class AuxiliaryEpilogue(LibraryEpilogue):
+class AuxiliaryEpilogue(KernelEpilogue):
     """An epilogue that reads or writes an auxiliary buffer, and writes a bias gradient."""
 
     gradient: str = ""

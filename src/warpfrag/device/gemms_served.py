@@ -16,7 +16,7 @@ from numpy.lib.stride_tricks import as_strided
 from numpy.typing import NDArray
 
 from warpfrag.blas.cublas.choice_table import GPU
-from warpfrag.blas.cublas.library_epilogue import LibraryEpilogue, gelu
+from warpfrag.blas.cublas.library_epilogue import KernelEpilogue, gelu
 from warpfrag.blas.cublas.predict import library_epilogue, library_gemm
 from warpfrag.blas.cublas.predict_order import (
     RESULTS,
@@ -249,13 +249,13 @@ class ServedGemm:
         data = self.memory(call.aux, ((call.n - 1) * step + width) * dtype.itemsize).view(dtype)
         return as_strided(data, (call.n, width), (step * dtype.itemsize, dtype.itemsize))
 
-    def library_epilogue(self, epilogue: Finishing) -> LibraryEpilogue:
+    def library_epilogue(self, epilogue: Finishing) -> KernelEpilogue:
         """Return the epilogue as a cuBLAS kernel rounds it; other results than floats are rounded afterwards."""
         call, result = self.call, self.result if self.result in FLOATS else "f32"
-        own = epilogue.alpha, epilogue.beta, epilogue.bias, result, epilogue.c, epilogue.activation
+        own = epilogue.alpha, epilogue.beta, epilogue.bias, result, epilogue.c is not None, epilogue.activation
         is_in_place = call.c == call.d
         if not call.epilogue & AUX:
-            return LibraryEpilogue(*own, in_place=is_in_place)
+            return KernelEpilogue(*own, in_place=is_in_place)
         gradient = self.bias_gradient(call.m) if call.epilogue & BGRAD else None
         name = GRADIENTS.get(call.epilogue, "")
         is_fused = call.epilogue == DGELU and result == "f16"

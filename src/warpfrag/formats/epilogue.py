@@ -47,7 +47,7 @@ class Epilogue:
     def __post_init__(self) -> None:
         """Raise an error for factors or a bias that are not numbers, and for an unknown result format."""
         for name in ("alpha", "beta"):
-            _check_factor(name, getattr(self, name))
+            check_factor(name, getattr(self, name))
         if not isinstance(self.result, str) or self.result not in RESULTS:
             raise InvalidOperand(f"result: expected one of {', '.join(RESULTS)}; got {quote(self.result)}")
         if self.bias is not None and float32_of(self.bias, "bias").ndim != 1:
@@ -68,7 +68,7 @@ class Epilogue:
             return values if self.bias is None else values + float32_of(self.bias, "bias")
 
 
-def _check_factor(name: str, number: object) -> None:
+def check_factor(name: str, number: object) -> None:
     """Reject a factor that is not a real number, or that float32 cannot approximate."""
     is_real = isinstance(number, int | float | np.integer | np.floating) and not isinstance(number, bool)
     if not is_real:

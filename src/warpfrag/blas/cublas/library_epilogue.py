@@ -20,7 +20,7 @@ from numpy.typing import ArrayLike
 from warpfrag.errors import InvalidOperand, quote
 from warpfrag.formats import special_functions
 from warpfrag.formats.codes import natural_dtype
-from warpfrag.formats.epilogue import Epilogue, Floats, convert, fma
+from warpfrag.formats.epilogue import Epilogue, Floats, check_factor, convert, fma
 from warpfrag.formats.float_environment import exact_floats
 from warpfrag.formats.number_formats import FORMATS
 
@@ -30,36 +30,60 @@ NVJET_CUBE = np.float32(0.035677426)  # a little more than ROOT * CUBE, which is
 
 
 @dataclass(frozen=True)
-class LibraryEpilogue(Epilogue):
-    """alpha * (A B) + beta * C + bias, then the activation (relu or gelu), as a cuBLAS kernel rounds them.
+class LibraryEpilogue:
+    """activation(alpha * (A B) + beta * C + bias), as the kernel that cuBLAS chooses rounds it.
 
-    C is the first argument of `torch.addmm`, and `scales` are those of A and B in `torch._scaled_mm`. `wf.predict` sets
-    the bias, from its own argument, the result's type, and the kernel.
+    C is the first argument of `torch.addmm`. `scales` are those of A and B in `torch._scaled_mm`, one number each.
+    `activation` is "relu" or "gelu", fused into the kernel as in `torch._addmm_activation`: gelu is the tanh form.
+    (In eager mode, nn.GELU is a separate kernel: it computes the erf form by default, from the rounded D.)
     """
 
+    alpha: float = 1.0
+    beta: float = 1.0
     C: ArrayLike | None = None
     activation: str = ""
     scales: tuple[float, float] = (1.0, 1.0)
+    bias: ArrayLike | None = None
+
+    def __post_init__(self) -> None:
+        """Raise InvalidOperand for factors that are not numbers, a beta without C, and an unknown activation."""
+        Epilogue(self.alpha, self.beta, self.bias)
+        if self.C is None and self.beta not in {0, 1}:
+            raise InvalidOperand(f"beta: the factor of C, but there is no C: pass C too; got beta {self.beta}")
+        scales = self.scales if isinstance(self.scales, tuple | list) and len(self.scales) == 2 else [()]
+        if any(hasattr(scale, "__len__") for scale in scales):
+            raise InvalidOperand(
+                "scales: expected two numbers, one for A and one for B (row-wise scaling is not modelled); "
+                f"got {quote(self.scales)}"
+            )
+        for scale in scales:
+            check_factor("scales", scale)
+        if not isinstance(self.activation, str) or self.activation not in ACTIVATIONS:
+            raise InvalidOperand(f"activation: expected relu, gelu or an empty string; got {quote(self.activation)}")
+
+
+@dataclass(frozen=True)
+class KernelEpilogue(Epilogue):
+    """The epilogue of one kernel: that of a call, the type of D, and the facts that decide how it is rounded."""
+
+    has_c: bool = False
+    activation: str = ""
     kernel: str = ""
     is_split: bool = False
     in_place: bool = True
     """True if C is stored where D is, as PyTorch does."""
 
-    def __post_init__(self) -> None:
-        """Raise InvalidOperand for factors that are not numbers, and for an unknown activation."""
-        super().__post_init__()
-        if not isinstance(self.scales, tuple | list) or len(self.scales) != 2:
-            raise InvalidOperand(f"scales: expected two numbers, those of A and B; got {quote(self.scales)}")
-        Epilogue(*self.scales)
-        if not isinstance(self.activation, str) or self.activation not in ACTIVATIONS:
-            raise InvalidOperand(f"activation: expected relu, gelu or an empty string; got {quote(self.activation)}")
+    @property
+    def is_plain(self) -> bool:
+        """True if the sums are only converted to the type of D."""
+        return self.alpha == 1 and not self.has_c and self.bias is None and not self.activation
 
     @property
     def uncertain(self) -> list[str]:
         """The reasons why a GPU's bits may differ: what was not compared with an H200 for these kernels."""
         is_measured = self.kernel.startswith(("nvjet", "cutlass"))
-        names = ["alpha and beta were"] * (not is_measured and (self.alpha != 1 or self.C is not None))
-        if self.in_place and self.beta == 1 and self.C is not None and self.bias is not None and not self.activation:
+        names = ["alpha and beta were"] * (not is_measured and (self.alpha != 1 or self.has_c))
+        if self.in_place and self.beta == 1 and self.has_c and self.bias is not None and not self.activation:
             names.append("a bias with a C that is D was")
         if self.activation and not is_measured and self.kernel != "xmma_sm90":
             names.append(f"the {self.activation} epilogue was")

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from warpfrag.blas.cublas.choice_table import GPU, Choices
-from warpfrag.blas.cublas.library_epilogue import LibraryEpilogue
+from warpfrag.blas.cublas.library_epilogue import KernelEpilogue, LibraryEpilogue
 from warpfrag.blas.cublas.predict_order import (
     ARCH,
     RESULTS,
@@ -31,7 +31,7 @@ from warpfrag.blas.summation import PartialSums
 from warpfrag.errors import InvalidOperand, LossyProduct, NotModelled, quote
 from warpfrag.formats.arrays import Array
 from warpfrag.formats.codes import natural_dtype
-from warpfrag.formats.epilogue import Epilogue, Floats, convert, finish, fma
+from warpfrag.formats.epilogue import Epilogue, Floats, convert, finish, float32_of, fma
 from warpfrag.formats.float_environment import exact_floats
 from warpfrag.formats.number_formats import FORMATS
 from warpfrag.tensorcore.array_types import Foreign, Matrix, read_matrices
@@ -69,22 +69,32 @@ def predict(
 ) -> Prediction:
     """Predict the result of torch.matmul on a GPU for A (M x K) and B (K x N), with the evidence for it.
 
-    A and B may be float16, bfloat16, float32 (with TF32 allowed), float8_e4m3fn (`torch._scaled_mm` with scales of 1
-    and a bfloat16 result, with or without `fast_accumulation`) or int8 (`torch._int_mm`). With a bias, this is a linear
-    layer. `layout` is "nt" if B is the transpose of a row-major matrix, like the weight of a linear layer. Three axes
-    are a batch, as for torch.bmm. If A and B are some rows and columns of a larger gemm, `shape` is its (m, n, k).
-    `epilogue` has alpha, beta and C, as for torch.addmm, an activation, and the scales of fp8 operands.
+    A and B may be float16, bfloat16, float32 (as TF32, which PyTorch does not use by default), float8_e4m3fn
+    (`torch._scaled_mm` with scales of 1 and a bfloat16 result, with or without `fast_accumulation`) or int8
+    (`torch._int_mm`). B always has K rows: `layout` is only the order of A and B in memory, and "nt" means that B is
+    the transpose of a row-major matrix. For `F.linear(x, W, b)`, where W is N x K, pass
+    `wf.predict(x, W.T, layout="nt", bias=b)`. Three axes are a batch, as for torch.bmm. If A and B are some rows and
+    columns of a larger gemm, `shape` is its (m, n, k). `epilogue` has alpha, beta and C, as for torch.addmm, a fused
+    activation, and the scales of fp8 operands.
 
     The order of additions is the library's own choice if the table of the GPU `arch` has it, or the file `choices` that
     `warpfrag survey` wrote; `query_cublas` queries the cuBLAS of this machine. Otherwise it is modelled, and marked as
     a guess. A `LossyProduct` warning is issued if the library omits terms along K.
     """
+    if not isinstance(epilogue, LibraryEpilogue):
+        raise InvalidOperand(f"epilogue: expected a wf.LibraryEpilogue, got {quote(epilogue)}")
+    if bias is not None and epilogue.bias is not None:
+        raise InvalidOperand("bias: given twice, as an argument and in the epilogue")
+    bias = epilogue.bias if bias is None else bias
     a, b, _ = read_matrices(A, B)
     axes = len(a.shape)
     if axes not in {2, 3} or len(b.shape) != axes:
         raise InvalidOperand(
             f"A and B: expected two matrices, or two batches of them; got shapes {a.shape} and {b.shape}"
         )
+    if a.shape[-1] != b.shape[-2] and a.shape[-1] == b.shape[-1]:
+        k, n = a.shape[-1], b.shape[-2]
+        raise InvalidOperand(f"B: expected k x n, {k} rows; got {n} x {k}; for an n x k weight W, pass W.T")
     wanted = _shape(shape, (a.shape[-2], b.shape[-1], a.shape[-1]))
     name = operand_type(a.dtype, b.dtype)
     batch = max(1, a.shape[0]) if axes == 3 else None
@@ -99,8 +109,6 @@ def predict(
             stacklevel=2,
         )
         a, b = a[..., :kept], b[..., :kept, :]
-    if not isinstance(epilogue, LibraryEpilogue):
-        raise InvalidOperand(f"epilogue: expected a wf.LibraryEpilogue, got {quote(epilogue)}")
     result, has_c = RESULTS.get(name, "f32"), epilogue.C is not None
     alpha = epilogue.alpha * epilogue.scales[0] * epilogue.scales[1]
     if has_c and name == "e4m3":
@@ -110,16 +118,21 @@ def predict(
     if name == "s8" and (has_c or epilogue.activation or alpha != 1):
         raise InvalidOperand("epilogue: torch._int_mm has neither factors, nor C, nor an activation")
     c = None if epilogue.C is None else Matrix.read(epilogue.C, "C")
-    if c is not None and c.dtype != natural_dtype(FORMATS[result]):
-        raise InvalidOperand(f"C: expected {natural_dtype(FORMATS[result])}, the type of D; got {c.dtype}")
-    known, own = library_epilogue(known, replace(epilogue, alpha=alpha, bias=bias, result=result))
+    expected = natural_dtype(FORMATS[result])
+    if c is not None and c.dtype != expected:
+        raise InvalidOperand(f"C: expected {expected}, the type of D; got {c.dtype}")
+    added = np.zeros(0, np.float32) if bias is None else float32_of(bias, "bias")
+    if not np.array_equal(added, added.astype(expected), equal_nan=True):
+        raise InvalidOperand(f"bias: expected numbers that are exact in {expected}, the type of D; round them first")
+    own = KernelEpilogue(alpha, epilogue.beta, bias, result, has_c, epilogue.activation)
+    known, own = library_epilogue(known, own)
     D = cast("Array", library_gemm(known, a, b, c, own))
     facts = {part.name: getattr(known, part.name) for part in fields(known)}
     instruction = FMA if known.order.lanes else library_instruction(name, ARCH)
     return Prediction(D=D, instruction=instruction, **facts)
 
 
-def library_epilogue(known: PredictedOrder, epilogue: LibraryEpilogue) -> tuple[PredictedOrder, LibraryEpilogue]:
+def library_epilogue(known: PredictedOrder, epilogue: KernelEpilogue) -> tuple[PredictedOrder, KernelEpilogue]:
     """Return the epilogue as the kernel computes it, and the order, a guess if this epilogue was not measured."""
     order, kernel = known.order, known.kernel
     own = replace(epilogue, kernel=kernel, is_split=order.split_k > 1 or order.segment_k is not None)
@@ -127,7 +140,8 @@ def library_epilogue(known: PredictedOrder, epilogue: LibraryEpilogue) -> tuple[
     if order.in_place and (own.alpha != 1 or own.activation):
         known = replace(known, order=replace(order, in_place=False))
         reasons.append("in-place sums of parts were not measured with alpha or an activation")
-    return replace(known, is_guess=known.is_guess or bool(reasons), kernel="; ".join([kernel, *reasons])), own
+    note = f"not compared with an H200: {'; '.join(reasons)}" if reasons else "compared with an H200"
+    return replace(known, is_guess=known.is_guess or bool(reasons), epilogue="" if own.is_plain else note), own
 
 
 def library_gemm(
