@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
 from functools import cache
 from typing import Any
 
@@ -10,18 +9,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from warpfrag.blas.cublas.predict_order import library_instruction
-from warpfrag.errors import IllegalInstruction, InvalidOperand, NotModelled, WarpfragError
+from warpfrag.errors import IllegalInstruction, InvalidOperand, NotModelled
 from warpfrag.formats.codes import natural_dtype
 from warpfrag.formats.number_formats import FORMATS
 from warpfrag.isa.legality import form_of
+from warpfrag.isa.qualifiers import Form
 from warpfrag.isa.targets import architectures, read_target
 from warpfrag.tensorcore.arithmetic_plan import arithmetic_arch, plan
 from warpfrag.tensorcore.registry import find
-from warpfrag.tensorcore.rules import Rule
 
 ACCUMULATORS = {"f16": "f32", "bf16": "f32", "tf32": "f32", "e4m3": "f32", "e5m2": "f32", "f64": "f64"}
 ACCUMULATORS |= {"s8": "s32", "u8": "s32"}
 """The type in which libraries accumulate, by the operands' type."""
+NAMES = {natural_dtype(FORMATS[name]): name for name in ACCUMULATORS}
 TF32_IGNORED = 0x1FFF  # bits of a float32 that tf32 does not have
 
 
@@ -41,13 +41,12 @@ def choose_instruction(a: np.dtype[Any], b: np.dtype[Any], arch: str) -> str:
     >>> choose_instruction(np.dtype(np.float16), np.dtype(np.float16), "A100")
     'mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32'
     """
-    names = {natural_dtype(FORMATS[name]): name for name in ACCUMULATORS}
     for role, dtype in (("A", a), ("B", b)):
-        if dtype not in names:
-            known = ", ".join(map(str, names))
+        if dtype not in NAMES:
+            known = ", ".join(map(str, NAMES))
             raise InvalidOperand(f"{role}: expected {known}, got {dtype}; for other types, name an instruction")
     read_target(arch, "gemm")
-    chosen = _chosen(names[a], names[b], arch)
+    chosen = _chosen(NAMES[a], NAMES[b], arch)
     if not chosen:
         raise InvalidOperand(
             f"A is {a} and B is {b}: {arch} has no mma with modelled arithmetic for them; name an instruction"
@@ -55,14 +54,10 @@ def choose_instruction(a: np.dtype[Any], b: np.dtype[Any], arch: str) -> str:
     return chosen
 
 
-def arithmetic_groups(a: np.dtype[Any], b: np.dtype[Any], instruction: str | None = None) -> list[list[str]]:
-    """Return the architectures that multiply these dtypes, newest first; those of a group have the same arithmetic."""
-    by_rule: dict[Rule, list[str]] = {}
-    for arch in architectures():
-        with suppress(WarpfragError):
-            form = form_of(instruction or choose_instruction(a, b, arch))
-            by_rule.setdefault(plan(form, arithmetic_arch(form, arch)).rule, []).append(arch)
-    return [*reversed(by_rule.values())]
+def chosen_forms(a: np.dtype[Any], b: np.dtype[Any]) -> dict[str, Form]:
+    """Return the form of the chosen instruction on every architecture that has one."""
+    chosen = {arch: _chosen(NAMES.get(a, ""), NAMES.get(b, ""), arch) for arch in architectures()}
+    return {arch: form_of(name) for arch, name in chosen.items() if name}
 
 
 def truncation_note(a: NDArray[Any], b: NDArray[Any], instruction: str, rounding: object) -> str:

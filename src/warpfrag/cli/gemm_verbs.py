@@ -50,17 +50,16 @@ if TYPE_CHECKING:
     from warpfrag.tensorcore.array_types import Scaled
 
 
-def format_parameter(metavar: str, known: Sequence[str], label: str, text: str = "") -> Param:
+def format_parameter(label: str, known: Sequence[str], text: str = "") -> Param:
     """Return a parameter that is a number format in any spelling: f16, fp16, half, float16."""
-    return Param(metavar, lambda name: format_name(name, known, label), help=text)
+    return Param("FORMAT" if text else label, lambda name: format_name(name, known, label), help=text)
 
 
-CODES_HELP = "A and B are codes of this format; needed for bf16 and e4m3, which .npy lacks."
-CodesFormat = Annotated[str, format_parameter("FORMAT", sorted(FORMATS), "--codes", CODES_HELP)]
-ResultFormat = Annotated[
-    str, format_parameter("FORMAT", ("bf16", "f16", "f32"), "--result", "The results are codes of this format.")
-]
-LayerFormat = Annotated[str, format_parameter("TYPE", ("bf16", "f16", "tf32", "e4m3", "s8"), "TYPE")]
+CODES = "A and B are codes of this format; needed for bf16 and e4m3, which .npy lacks."
+CodesFormat = Annotated[str, format_parameter("--codes", sorted(FORMATS), CODES)]
+RESULTS, LAYERS = ("bf16", "f16", "f32"), ("bf16", "f16", "tf32", "e4m3", "s8")
+ResultFormat = Annotated[str, format_parameter("--result", RESULTS, "The results are codes of this format.")]
+LayerFormat = Annotated[str, format_parameter("TYPE", LAYERS)]
 GemmInstruction = Annotated[str, Param("NAME", help="Default: the instruction that cuBLAS uses for these operands.")]
 Number = Annotated[float, Param("X", click.FLOAT)]
 Bias = Annotated[str, Param("FILE", help="The bias of a linear layer, .npy.")]
@@ -399,13 +398,16 @@ def find_order(
     """
     from warpfrag.blas.find_order import MAX_PARTS, find_float32_sum
     from warpfrag.blas.find_order import find_order as search
-    from warpfrag.blas.instruction_choice import arithmetic_groups
+    from warpfrag.blas.instruction_choice import chosen_forms
+    from warpfrag.isa.legality import able_architectures
     from warpfrag.isa.targets import gpu_names, read_target
+    from warpfrag.tensorcore.arithmetic_plan import arithmetic_groups
 
     name = None if instruction is None else wf.get(instruction).name
     A, B, D = read_array(a, codes), read_array(b, codes), read_array(d, result, "--result")
-    target = read_target(arch, "find-order").arch
-    groups = sorted(arithmetic_groups(A.dtype, B.dtype, name), key=lambda archs: target not in archs)
+    form = None if name is None else wf.get(name).form
+    forms = chosen_forms(A.dtype, B.dtype) if form is None else dict.fromkeys(able_architectures(form), form)
+    groups, target = arithmetic_groups(forms)[::-1], read_target(arch, "find-order").arch
     others = [archs[0] for archs in groups if target not in archs]
     order, used = None, arch
     with ProgressLine() as line:
@@ -413,66 +415,43 @@ def find_order(
             order = search(A, B, D, instruction=name, arch=used, progress=line.show, backend=backend)
             if order is not None:
                 break
-    alike = [] if order is None else fitting_archs(A, B, D, order, groups, name)
+
+    def fits(other: str) -> bool:
+        with suppress(WarpfragError):  # the lengths of an order may not fit the instruction
+            sums = wf.gemm(A, B, instruction=name, arch=other, order=order or Order(), rounding="rne").astype(D.dtype)
+            return bool(((sums == D) | (D != D)).all())  # noqa: PLR0124 (NaN)
+        return False
+
+    alike = [] if order is None else [each for archs in groups if fits(archs[0]) for each in archs]
     depth = int(A.shape[-1])
     plain = find_float32_sum(A, B, D) if order is None else ""
     text = "" if order is None else order.describe(depth)
-    seen_in = order.seen_in if order is not None and "sm_90" in alike else ""  # other GPUs have other kernels
+    seen_in = order.seen_in if order and "sm_90" in alike else ""  # other GPUs have other kernels
     tried = f"k ascending, residue first, 2 to {MAX_PARTS} parts of k, promotion, segment-K, with the arithmetic of "
-    tried += f"{gpu_names([target, *others])}, and float32 sums without tensor cores, "
-    tried += "ascending, descending, in parts or interleaved"
+    tried += f"{gpu_names([target, *others])}, and float32 sums, ascending, descending, in parts or interleaved"
 
     def show() -> None:
-        if order is None and not plain:
-            echo(wrapped("no order that was tried reproduces every code of D"))
-            echo(wrapped(f"tried: {tried}; D must not include a bias, an activation or alpha"))
-            return
         if order is None:
-            echo(wrapped(f"a float32 sum without tensor cores: {plain}"))
-            return
-        echo(wrapped(f"{text}: as {seen_in}" if seen_in else text))
-        same = " (the same codes on each)" if len(alike) > 1 else ""
-        echo(wrapped(f"fits: {gpu_names(alike, well_known=True)}{same}"))
-        if used != arch:
-            echo(wrapped(f"not {arch}: in Python, pass arch={gpu_names([used])!r}"))
-        echo(wrapped(f"all {D.size} codes are equal; in Python: wf.{order!r}"))
-        if not has_finite_sums(D):
-            echo("note: D has only zeros, infinities and NaN, which fit every order: this is no information")
-        elif is_rounded_exact_product(A, B, D):
-            same = "note: a float64 product, rounded once, has the same codes, so D may come from another order"
-            echo(wrapped(f"{same}; more outputs, or D in float32, can distinguish them"))
+            hint = f"tried: {tried}; D must not include a bias, an activation or alpha"
+            nothing = ["no order that was tried reproduces every code of D", hint]
+            lines = [f"a float32 sum without tensor cores: {plain}"] if plain else nothing
+        else:
+            same = " (the same codes on each)" if len(alike) > 1 else ""
+            lines = [f"{text}: as {seen_in}" if seen_in else text, f"fits: {gpu_names(alike, well_known=True)}{same}"]
+            lines += [f"not {arch}: in Python, pass arch={gpu_names([used])!r}"] if used != arch else []
+            lines.append(f"all {D.size} codes are equal; in Python: wf.{order!r}")
+            if not ((abs(D) > 0) & (abs(D) < float("inf"))).any():
+                lines.append(
+                    "note: D has only zeros, infinities and NaN, which fit every order: this is no information"
+                )
+            elif D.dtype.kind not in "iu" and ((A.astype("f8") @ B.astype("f8")).astype(D.dtype) == D).all():
+                same = "note: a float64 product, rounded once, has the same codes, so D may come from another order"
+                lines.append(f"{same}; more outputs, or D in float32, can distinguish them")
+        for line in lines:
+            echo(wrapped(line))
 
     facts = FoundOrder(name, used, tuple(D.shape), depth, order, text or plain, seen_in, tried)
     return Answer(facts, show, DONE if text or plain else NO)
-
-
-def fitting_archs(
-    A: NDArray[Any], B: NDArray[Any], D: NDArray[Any], order: Order, groups: list[list[str]], name: str | None
-) -> list[str]:
-    """Return the architectures whose arithmetic reproduces D in an order, of those with modelled arithmetic."""
-    import numpy as np
-
-    fitting: list[str] = []
-    for archs in groups:
-        with suppress(WarpfragError):  # the lengths of an order may not fit the instruction
-            sums = wf.gemm(A, B, instruction=name, arch=archs[0], order=order, rounding="rne")
-            fitting += archs if np.array_equal(sums.astype(D.dtype), D, equal_nan=True) else []
-    return fitting
-
-
-def has_finite_sums(D: NDArray[Any]) -> bool:
-    """Return True if an element of D is finite and not zero, so that it depends on the order of additions."""
-    import numpy as np
-
-    return bool((np.isfinite(D) & (D != 0)).any())
-
-
-def is_rounded_exact_product(A: NDArray[Any], B: NDArray[Any], D: NDArray[Any]) -> bool:
-    """Return True if the float64 product, rounded once to the dtype of a floating-point D, equals D."""
-    if D.dtype.kind in "iu":
-        return False
-    rounded = (A.astype("f8") @ B.astype("f8")).astype(D.dtype)
-    return bool((rounded == D).all())
 
 
 @verb

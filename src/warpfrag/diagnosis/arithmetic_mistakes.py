@@ -7,7 +7,6 @@ order, or by other hardware.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple
@@ -17,7 +16,6 @@ from numpy.typing import NDArray
 
 from warpfrag.diagnosis.findings import Codes, Kind, Misreading, Mistake, Words
 from warpfrag.diagnosis.matrix_mistakes import Recoding, recoded
-from warpfrag.errors import NotModelled
 from warpfrag.formats.arrays import as_doubles
 from warpfrag.formats.codes import from_codes, to_codes
 from warpfrag.formats.float_environment import exact_floats
@@ -25,9 +23,8 @@ from warpfrag.formats.number_formats import FORMATS, Format
 from warpfrag.isa.legality import able_architectures
 from warpfrag.isa.qualifiers import Form
 from warpfrag.isa.rows import forms
-from warpfrag.tensorcore.arithmetic_plan import plan
+from warpfrag.tensorcore.arithmetic_plan import arithmetic_groups, plan
 from warpfrag.tensorcore.operand import Operand
-from warpfrag.tensorcore.rules import Rule
 
 ACCUMULATORS = ("f16", "f32")
 SCALE_TYPES = ("ue8m0", "ue4m3")
@@ -125,15 +122,9 @@ def misreadings(form: Form, arch: str, *, scale_d: bool = True) -> Iterator[Misr
         yield Misreading("arch", "d", f"the arithmetic of {', '.join(archs)}", arch=archs[0])
 
 
-def other_arithmetic(form: Form, arch: str) -> Iterator[list[str]]:
-    """Yield groups of architectures with equal arithmetic that differs from that of `arch`."""
-    by_rule: dict[Rule, list[str]] = {}
-    for other in able_architectures(form):
-        with suppress(NotModelled):
-            by_rule.setdefault(plan(form, other).rule, []).append(other)
-    for archs in by_rule.values():
-        if arch not in archs:
-            yield archs
+def other_arithmetic(form: Form, arch: str) -> list[list[str]]:
+    """Return groups of architectures with equal arithmetic that differs from that of `arch`."""
+    return [archs for archs in arithmetic_groups(dict.fromkeys(able_architectures(form), form)) if arch not in archs]
 
 
 def k_orders(count: int) -> Iterator[tuple[str, tuple[int, ...]]]:

@@ -10,6 +10,8 @@ fp8 on sm_90:   A, B -> f16;  previous = fused(places 0 1 4 5 ...) onto 0;
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cache, cached_property, lru_cache, partial
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
@@ -93,6 +95,15 @@ def plan(instruction: Form, arch: str) -> Plan:
     if made is None:
         raise NotModelled(_refusal(instruction, base))
     return made
+
+
+def arithmetic_groups(forms: Mapping[str, Form]) -> list[list[str]]:
+    """Return architectures with modelled arithmetic, in groups with the same; `forms` has the instruction of each."""
+    by_rule: dict[Rule, list[str]] = {}
+    for arch, form in forms.items():
+        with suppress(NotModelled):
+            by_rule.setdefault(plan(form, arch).rule, []).append(arch)
+    return list(by_rule.values())
 
 
 @lru_cache(MAX_PLANS)

@@ -329,15 +329,12 @@ class Emulation(TorchDispatchMode):
             rounded(tensor if factor == 1 else widened(tensor) / factor, name)
             for tensor, name, factor in zip(wide, (form.a, form.b), factors, strict=True)
         )
-        overflows = sum(
-            int((widened(given).isfinite() & ~widened(low).isfinite()).sum())
-            for given, low in zip(wide, (A, B), strict=True)
-        )
+        finite = [(widened(given).isfinite(), widened(low).isfinite()) for given, low in zip(wide, (A, B), strict=True)]
         scaled = operation._replace(alpha=operation.alpha * factors[0] * factors[1])
         product = self._product(A, B, scaled, self.arch, choice)
         result = product.to(device=operation.A.device, dtype=operation.result)
-        record = self._record(scaled, A, B, product, choice)
-        record = replace(record, prediction=choice.prediction, overflows=overflows)
+        overflows = sum(int((before & ~after).sum()) for before, after in finite)
+        record = replace(self._record(scaled, A, B, product, choice), prediction=choice.prediction, overflows=overflows)
         output = operation.written(result)
         with self._lock:
             self.records.append(replace(record, number=len(self.records)))
@@ -376,9 +373,7 @@ class Emulation(TorchDispatchMode):
         if not self.is_chosen:
             return self.instruction
         if operation.A.dtype == torch.float64:
-            raise NotModelled(
-                "float64: libraries use an f64 mma; wf.gemm computes it, but PyTorch's float64 is not emulated"
-            )
+            raise NotModelled("float64 is only computed by wf.gemm, with the f64 mma that libraries use")
         return choose_instruction(dtype_of(operation.A), dtype_of(operation.B), self.arch)
 
     def _product(
@@ -452,10 +447,9 @@ class Emulation(TorchDispatchMode):
         return f"<Emulation: {self._heading()}>"
 
     def _heading(self) -> str:
-        used = "the instruction for each dtype" if self.is_chosen else self.instruction
-        used += f" on {self.arch}, {self.order}"
-        if self.library is not None:
-            used = f"cuBLAS on an {TABLE_OF_ARCH.get(self.arch, self.arch)}"
+        name = "the instruction for each dtype" if self.is_chosen else self.instruction
+        gpu = TABLE_OF_ARCH.get(self.arch, self.arch)
+        used = f"{name} on {self.arch}, {self.order}" if self.library is None else f"cuBLAS on an {gpu}"
         guesses, count = sum(record.is_guess for record in self), len(self.records)
         used += f", {guesses} order{'s' * (guesses != 1)} guessed" if guesses else ""
         return f"{used}: " + (f"{count} product{'s' * (count != 1)}" if count else "no product was emulated")
@@ -500,9 +494,7 @@ def _device(tensor: torch.Tensor) -> torch.device:
     return tensor.device
 
 
-PLAIN_FLOAT32 = (
-    "float32 without TF32 is not modelled: allow TF32 with torch.set_float32_matmul_precision('high'), or use bfloat16"
-)
+PLAIN_FLOAT32 = "float32 without TF32 is not modelled: call torch.set_float32_matmul_precision('high'), or use bfloat16"
 
 
 def is_plain_float32(operation: TorchProduct) -> bool:

@@ -86,12 +86,9 @@ class AttentionWatch(TorchFunctionMode):
 
     def widening(self, dtype: torch.dtype) -> str:
         """Return a note if attention runs and PyTorch converted its operands to this dtype, or an empty string."""
-        if not self.depth or dtype == self.dtype:
-            return ""
-        return (
-            f"attention: PyTorch's CPU implementation widened {self.dtype} to {dtype}, which is not emulated; "
-            "torch.backends.cuda.allow_fp16_bf16_reduction_math_sdp(True) prevents it"
-        )
+        note = f"attention: PyTorch's CPU implementation widened {self.dtype} to {dtype}, which is not emulated; "
+        note += "torch.backends.cuda.allow_fp16_bf16_reduction_math_sdp(True) prevents it"
+        return note if self.depth and dtype != self.dtype else ""
 
 
 class ProcessSwitch:

@@ -75,7 +75,8 @@ class Invariance:
     @property
     def text(self) -> str:
         """The m at which bits change, each layer with its ranges, the ranges common to all layers, and a remedy."""
-        lines = [f"{self.type} {self.layout}, m = {self.m[0]}..{self.m[1]}, {self.source}", self.summary]
+        summary, *remedy = self.conclusion
+        lines = [f"{self.type} {self.layout}, m = {self.m[0]}..{self.m[1]}, {self.source}", summary]
         for layer in self.layers:
             lines.append(f"{layer.name} (n = {layer.n}, k = {layer.k})")
             texts = [run.text.partition(": ") for run in layer.ranges]
@@ -83,28 +84,22 @@ class Invariance:
             lines += [f"  {span:{width}}  {order}" for span, _, order in texts]
         if len(self.layers) > 1:
             lines.append(f"no layer changes within m = {_listed(self.ranges, 20)}")
-        return "\n".join([*lines, *([self.remedy] if self.changes else [])])
+        return "\n".join([*lines, *remedy])
 
     @property
-    def summary(self) -> str:
-        """The m at which the bits of a row change."""
+    def conclusion(self) -> tuple[str, ...]:
+        """The m at which the bits of a row change, and the cheapest way to keep them for every m of the range."""
         guess = "; some ranges are guesses" if self.is_guess else ""
         if not self.changes:
-            return f"the bits of a row do not depend on the batch size from {self.m[0]} to {self.m[1]}{guess}"
-        return f"the bits of a row change at m = {_listed([(m, m) for m in self.changes])}{guess}"
-
-    @property
-    def remedy(self) -> str:
-        """The cheapest way to keep the bits of a row for every m of the range."""
+            return (f"the bits of a row do not depend on the batch size from {self.m[0]} to {self.m[1]}{guess}",)
+        summary = f"the bits of a row change at m = {_listed([(m, m) for m in self.changes])}{guess}"
         spans, largest = self.like_largest, self.m[1]
         if not spans:
-            return f"to keep them, use a batch-invariant kernel: the order for m = {largest} is not modelled"
+            return summary, f"to keep them, use a batch-invariant kernel: the order for m = {largest} is not modelled"
         ends = [self.m[0] - 1, *(last for _, last in spans)]
         rows = max(first - last - 1 for (first, _), last in zip(spans, ends, strict=False))
-        return (
-            f"to keep them up to m = {largest}, pad smaller batches with zero rows until m is in "
-            f"{_listed(spans)} (at most {rows} rows), then drop those rows; or use a batch-invariant kernel"
-        )
+        pad = f"to keep them up to m = {largest}, pad smaller batches with zero rows until m is in {_listed(spans)} "
+        return summary, f"{pad}(at most {rows} rows), then drop those rows; or use a batch-invariant kernel"
 
     def __str__(self) -> str:
         """Return the ranges, one per line."""
@@ -133,7 +128,7 @@ class Invariance:
             "guess": self.is_guess,
             "changes": list(self.changes),
             "ranges": [list(span) for span in self.ranges],
-            "conclusion": "; ".join([self.summary, *([self.remedy] if self.changes else [])]),
+            "conclusion": "; ".join(self.conclusion),
             "layers": [
                 {"name": layer.name, "n": layer.n, "k": layer.k, "ranges": [_run_dict(run) for run in layer.ranges]}
                 for layer in self.layers

@@ -50,14 +50,10 @@ class LibraryEpilogue:
         Epilogue(self.alpha, self.beta, self.bias)
         if self.C is None and self.beta not in {0, 1}:
             raise InvalidOperand(f"beta: the factor of C, but there is no C: pass C too; got beta {self.beta}")
-        scales = self.scales if isinstance(self.scales, tuple | list) and len(self.scales) == 2 else [()]
-        if any(hasattr(scale, "__len__") for scale in scales):
-            raise InvalidOperand(
-                "scales: expected two numbers, one for A and one for B (row-wise scaling is not modelled); "
-                f"got {quote(self.scales)}"
-            )
-        for scale in scales:
-            check_factor("scales", scale)
+        if not isinstance(self.scales, tuple | list) or len(self.scales) != 2:
+            raise InvalidOperand(f"scales: expected two numbers, those of A and B; got {quote(self.scales)}")
+        for scale in self.scales:
+            check_factor("scales (one for A and one for B; row-wise scaling is not modelled)", scale)
         if not isinstance(self.activation, str) or self.activation not in ACTIVATIONS:
             raise InvalidOperand(f"activation: expected relu, gelu or an empty string; got {quote(self.activation)}")
 
@@ -72,11 +68,6 @@ class KernelEpilogue(Epilogue):
     is_split: bool = False
     in_place: bool = True
     """True if C is stored where D is, as PyTorch does."""
-
-    @property
-    def is_plain(self) -> bool:
-        """True if the sums are only converted to the type of D."""
-        return self.alpha == 1 and not self.has_c and self.bias is None and not self.activation
 
     @property
     def uncertain(self) -> list[str]:

@@ -7,7 +7,7 @@ library omits terms along K, so does the prediction, with a warning.
 from __future__ import annotations
 
 import warnings
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from os import PathLike
 from typing import cast
 
@@ -92,9 +92,8 @@ def predict(
         raise InvalidOperand(
             f"A and B: expected two matrices, or two batches of them; got shapes {a.shape} and {b.shape}"
         )
-    if a.shape[-1] != b.shape[-2] and a.shape[-1] == b.shape[-1]:
-        k, n = a.shape[-1], b.shape[-2]
-        raise InvalidOperand(f"B: expected k x n, {k} rows; got {n} x {k}; for an n x k weight W, pass W.T")
+    if a.shape[-1] == b.shape[-1] != b.shape[-2]:
+        raise InvalidOperand(f"B: expected k x n, {b.shape[-1]} rows; got {b.shape}; for an n x k weight W, pass W.T")
     wanted = _shape(shape, (a.shape[-2], b.shape[-1], a.shape[-1]))
     name = operand_type(a.dtype, b.dtype)
     batch = max(1, a.shape[0]) if axes == 3 else None
@@ -127,9 +126,8 @@ def predict(
     own = KernelEpilogue(alpha, epilogue.beta, bias, result, has_c, epilogue.activation)
     known, own = library_epilogue(known, own)
     D = cast("Array", library_gemm(known, a, b, c, own))
-    facts = {part.name: getattr(known, part.name) for part in fields(known)}
     instruction = FMA if known.order.lanes else library_instruction(name, ARCH)
-    return Prediction(D=D, instruction=instruction, **facts)
+    return Prediction(D=D, instruction=instruction, **vars(known))
 
 
 def library_epilogue(known: PredictedOrder, epilogue: KernelEpilogue) -> tuple[PredictedOrder, KernelEpilogue]:
@@ -140,8 +138,9 @@ def library_epilogue(known: PredictedOrder, epilogue: KernelEpilogue) -> tuple[P
     if order.in_place and (own.alpha != 1 or own.activation):
         known = replace(known, order=replace(order, in_place=False))
         reasons.append("in-place sums of parts were not measured with alpha or an activation")
+    is_used = own.alpha != 1 or own.has_c or own.bias is not None or bool(own.activation)
     note = f"not compared with an H200: {'; '.join(reasons)}" if reasons else "compared with an H200"
-    return replace(known, is_guess=known.is_guess or bool(reasons), epilogue="" if own.is_plain else note), own
+    return replace(known, is_guess=known.is_guess or bool(reasons), epilogue=note if is_used else ""), own
 
 
 def library_gemm(
