@@ -121,13 +121,13 @@ def test_memory_that_does_not_suffice_is_said(monkeypatch):
     memory = SimpleNamespace(OutOfMemoryError=OutOfMemoryError)
     monkeypatch.setitem(sys.modules, "cupy", SimpleNamespace(cuda=SimpleNamespace(memory=memory)))
     monkeypatch.setattr(backend, "cuda", Full)
-    with pytest.raises(OutOfMemory, match="not have enough memory: Out of memory allocating 274,877,906,944 bytes"):
+    with pytest.raises(OutOfMemory, match="the GPU lacks memory: Out of memory allocating 274,877,906,944 bytes"):
         wf.gemm(A, B, instruction=F16, backend="cuda")
 
 
 def test_an_architecture_that_is_not_the_gpus_own_is_refused(monkeypatch):
     monkeypatch.setattr("warpfrag.blas.native_gemm._own_target", lambda: "sm_90a")
-    with pytest.raises(NotModelled, match="this GPU is sm_90a, but sm_80 was requested; backend 'cuda' emulates it"):
+    with pytest.raises(NotModelled, match="this GPU is sm_90a, not sm_80; backend 'cuda' emulates it"):
         wf.gemm(A, B, instruction=F16, arch="sm_80", backend="native")
 
 

@@ -140,7 +140,7 @@ class Tensor:
         ({"B": dask.delayed(3)}, "B: expected an array, got dask.delayed.DelayedLeaf"),
         (
             {"A": da.ones((ROWS, DEPTH), dtype=complex)},
-            "A: expected float16 or other real numbers, got dtype complex128",
+            "A: expected float16 or real numbers, got dtype complex128",
         ),
         ({"raw": True}, "expected f16 codes as unsigned integers, got dtype float64"),
         ({"arch": "sm_70"}, "does not have this instruction"),

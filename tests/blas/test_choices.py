@@ -255,7 +255,7 @@ def test_the_model_says_how_often_it_is_right_and_where_it_ends():
     assert wf.predict_order(300, 776, 4096, dtype="tf32", layout="nt").is_guess
     assert wf.predict_order(1, 33, 1001, dtype="tf32", layout="nt").order.blocks == 16
     assert wf.predict_order(1, 4001, 4096, dtype="tf32", layout="nt").order.lanes == 16
-    with pytest.raises(wf.errors.NotModelled, match="fp8 rows must be multiples of 16 bytes"):
+    with pytest.raises(wf.errors.NotModelled, match="fp8 rows need multiples of 16 bytes"):
         wf.predict_order(3, 7, 4096, dtype="e4m3", layout="nt")
 
 

@@ -85,7 +85,7 @@ def test_bits_tell_where_a_code_sits():
         (np.zeros(16), r"expected an array of shape \(..., 16, 16\), got \(16,\)"),
         (np.full((16, 16), 1 / 3), r"element \(0, 0\) is 0.333.*, but that is not exact in f16"),
         (np.full((16, 16), 1e6), r"element \(0, 0\) is 1000000.0, but f16 holds the values"),
-        (np.full((16, 16), "x"), "expected float16 or other real numbers, got dtype"),
+        (np.full((16, 16), "x"), "expected float16 or real numbers, got dtype"),
         (np.zeros((16, 16), complex), "got dtype complex128"),
     ],
 )

@@ -71,9 +71,7 @@ class Figures:
             lowest = [0] * count
         # an error is difference * 2**(exponent - lowest) ulps, stored as an integer multiple of 2**-scale
         scale = max([place - exponent for place in lowest] + [0])
-        ulps = [
-            difference << (scale - (place - exponent)) for difference, place in zip(differences, lowest, strict=True)
-        ]
+        ulps = [gap << (scale - (place - exponent)) for gap, place in zip(differences, lowest, strict=True)]
         unit = 1 << scale
         self.ulps.append(np.array([value / unit for value in ulps]))
         self.relative.append(

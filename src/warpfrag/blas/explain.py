@@ -98,9 +98,7 @@ class Explanation(TextCard):
     def _reason(self) -> str:
         """The reason why the sums of the two origins differ."""
         if self.first.arithmetic != self.second.arithmetic:
-            first, second = (
-                f"{gpu_names([str(each.arch)])} adds {each.arithmetic}" for each in (self.first, self.second)
-            )
+            first, second = (f"{gpu_names([str(one.arch)])} adds {one.arithmetic}" for one in (self.first, self.second))
             return f": {first}, and {second}"
         return ": the terms are added in another order" if self.first.order != self.second.order else ""
 

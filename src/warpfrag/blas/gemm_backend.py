@@ -79,9 +79,7 @@ def on_device(kind: ArrayKind = HOST) -> Iterator[None]:
 
         if not isinstance(error, out_of_memory_errors()):
             raise
-        raise OutOfMemory(
-            f"the GPU does not have enough memory: {str(error).strip()}; the operands are unchanged"
-        ) from None
+        raise OutOfMemory(f"the GPU lacks memory: {str(error).strip()}; the operands are unchanged") from None
 
 
 def check_backend(backend: object) -> None:

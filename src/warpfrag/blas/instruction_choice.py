@@ -48,9 +48,7 @@ def choose_instruction(a: np.dtype[Any], b: np.dtype[Any], arch: str) -> str:
     read_target(arch, "gemm")
     chosen = _chosen(NAMES[a], NAMES[b], arch)
     if not chosen:
-        raise InvalidOperand(
-            f"A is {a} and B is {b}: {arch} has no mma with modelled arithmetic for them; name an instruction"
-        )
+        raise InvalidOperand(f"A is {a} and B is {b}: {arch} has no modelled mma for them; name an instruction")
     return chosen
 
 

@@ -229,9 +229,7 @@ def _values(taken: PreparedGemm, role: str) -> NDArray[np.float64]:
 def _finite(values: NDArray[np.float64], label: str) -> NDArray[np.float64]:
     if not np.isfinite(values).all():
         place = tuple(int(index) for index in np.argwhere(~np.isfinite(values))[0])
-        raise InvalidOperand(
-            f"{label}: element {place} is {values[place]}, so there is no exact result; expected finite values"
-        )
+        raise InvalidOperand(f"{label}: expected finite values, got {values[place]} as element {place}")
     return values
 
 

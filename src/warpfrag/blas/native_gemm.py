@@ -148,9 +148,7 @@ class TensorCores:
         """Raise an error if this GPU or this kernel cannot run the instruction."""
         form, wanted, own = resolved.form, resolved.arch, _own_target()
         if targets()[own].arch != wanted:
-            raise NotModelled(
-                f"backend 'native': this GPU is {own}, but {wanted} was requested; backend 'cuda' emulates it"
-            )
+            raise NotModelled(f"backend 'native': this GPU is {own}, not {wanted}; backend 'cuda' emulates it")
         rows = {role: resolved.operands[role] for role in "abcd"}
         why = (
             "is sparse" if form.operation.sparsity

@@ -441,9 +441,7 @@ def find_order(
             lines += [f"not {arch}: in Python, pass arch={gpu_names([used])!r}"] if used != arch else []
             lines.append(f"all {D.size} codes are equal; in Python: wf.{order!r}")
             if not ((abs(D) > 0) & (abs(D) < float("inf"))).any():
-                lines.append(
-                    "note: D has only zeros, infinities and NaN, which fit every order: this is no information"
-                )
+                lines.append("note: D has only zeros, infinities and NaN, which fit every order: no information")
             elif D.dtype.kind not in "iu" and ((A.astype("f8") @ B.astype("f8")).astype(D.dtype) == D).all():
                 same = "note: a float64 product, rounded once, has the same codes, so D may come from another order"
                 lines.append(f"{same}; more outputs, or D in float32, can distinguish them")

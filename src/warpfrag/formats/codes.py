@@ -46,9 +46,7 @@ def to_codes(
     if numbers.dtype == natural_dtype(number_format) and not (number_format.unused and rounding):
         return _codes_of_bits(number_format, numbers, label)
     if numbers.dtype.kind not in "biuf" and not hasattr(ml_dtypes, numbers.dtype.name):
-        raise InvalidOperand(
-            f"{label}: expected {number_format.dtype} or other real numbers, got dtype {numbers.dtype}"
-        )
+        raise InvalidOperand(f"{label}: expected {number_format.dtype} or real numbers, got dtype {numbers.dtype}")
     return _codes_of_values(number_format, numbers, rounding, label)
 
 

@@ -51,9 +51,7 @@ class Epilogue:
         if not isinstance(self.result, str) or self.result not in RESULTS:
             raise InvalidOperand(f"result: expected one of {', '.join(RESULTS)}; got {quote(self.result)}")
         if self.bias is not None and float32_of(self.bias, "bias").ndim != 1:
-            raise InvalidOperand(
-                f"bias: expected one number for each column, got shape {as_array(self.bias, 'bias').shape}"
-            )
+            raise InvalidOperand(f"bias: expected one number per column, got shape {as_array(self.bias, 'bias').shape}")
 
     def _combine(self, sums: Floats, c: Floats | None) -> Floats:
         alpha = np.float32(self.alpha)

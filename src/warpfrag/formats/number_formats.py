@@ -244,9 +244,7 @@ class Format:
                 raise InvalidOperand(f"{self.name} has no NaN, got {quote(value)}")
             return self.nan_code
         if not self.infinity:
-            raise InvalidOperand(
-                f"{self.name} has no infinity, got {quote(value)}; its values are {self.min}..{self.max}"
-            )
+            raise InvalidOperand(f"{self.name} has no infinity, got {quote(value)}; values are {self.min}..{self.max}")
         code = (((1 << self.exponent) - 1) << self.fraction) << self.unused
         return code | (self.sign_bit if value < 0 else 0)
 

@@ -130,9 +130,7 @@ def _numbers(A: ArrayLike, *, may_be_nan: bool) -> Doubles:
         raise InvalidOperand(f"A: expected integers up to 2**53, got {abs(array.astype(object)).max()}")
     if not may_be_nan and not np.isfinite(numbers).all():
         place = tuple(int(index) for index in np.argwhere(~np.isfinite(numbers))[0])
-        raise InvalidOperand(
-            f"A: element {place} is {numbers[place]}, so its block has no scale; expected finite values"
-        )
+        raise InvalidOperand(f"A: element {place} is {numbers[place]}: its block has no scale; expected finite values")
     return numbers
 
 

@@ -352,9 +352,7 @@ class Emulation(TorchDispatchMode):
         name = names.get(operation.A.dtype)
         if name is None or operation.alpha != 1 or operation.beta != 1:
             label = f"{operation.name} of {operation.A.dtype}, alpha {operation.alpha}, beta {operation.beta}"
-            raise NotModelled(
-                f"{label}: the library's choice is modelled for float16, bfloat16 and float32, alpha and beta 1"
-            )
+            raise NotModelled(f"{label}: cuBLAS is modelled for float16, bfloat16 and float32, alpha and beta 1")
         a, b = operation.A, operation.B
         layout = "".join("n" if tensor.stride(-1) == 1 or tensor.shape[-1] == 1 else "t" for tensor in (a, b))
         has_bias = operation.C is not None and operation.C.ndim == 1
@@ -392,11 +390,9 @@ class Emulation(TorchDispatchMode):
                 shapes = f"{tuple(c.shape)}, and the product is {shape}"
                 raise InvalidOperand(f"{operation.name}: C does not broadcast to the product: C is {shapes}") from None
         if c is not None and order.in_place:  # the kernel adds its parts to C, one by one
-            epilogue = Epilogue(operation.alpha, operation.beta)
+            own = Epilogue(operation.alpha, operation.beta)
             given = A, B, c.to(A.device)
-            return gemm(
-                *given, instruction=choice.instruction, arch=arch, order=order, epilogue=epilogue, backend=backend
-            )
+            return gemm(*given, instruction=choice.instruction, arch=arch, order=order, epilogue=own, backend=backend)
         sums = gemm(A, B, instruction=choice.instruction, arch=arch, order=order, backend=backend).float()
         if c is None and operation.alpha == 1:
             return sums
@@ -416,9 +412,7 @@ class Emulation(TorchDispatchMode):
         exact = operation.alpha * (A.double() @ B.double())
         if operation.C is not None:
             exact = exact + operation.beta * operation.C.detach().to(product.device).double()
-        size, distance = (
-            float(error.square().mean().sqrt()) if error.numel() else 0.0 for error in (exact, product - exact)
-        )
+        size, distance = (float(one.square().mean().sqrt()) if one.numel() else 0.0 for one in (exact, product - exact))
         differing, first = None, None
         if self.compare is not None:
             other = self._product(A, B, operation, self.compare, choice)

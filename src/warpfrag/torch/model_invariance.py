@@ -196,9 +196,7 @@ def batch_invariance(
     for records, unknown in zip(zip(*recorded, strict=True), zip(*reasons, strict=True), strict=True):
         known = tuple(record.prediction for record in records)
         shapes = tuple((*record.shape, record.k) for record in records)
-        layer = LayerOrders(
-            records[0].layer, records[0].operation, shapes, known, reason=next(filter(None, unknown), "")
-        )
+        layer = LayerOrders(records[0].layer, records[0].operation, shapes, known, reason=max(unknown))
         layers.append(replace(layer, remedy=_remedy(known, arch, layer)))
     return ModelInvariance(sizes, tuple(layers), dict(not_judged.most_common()), arch)
 

@@ -38,9 +38,7 @@ class TorchProduct(NamedTuple):
         tensors = {"A": self.A, "B": self.B, **({} if self.C is None else {"C": self.C})}
         for name, tensor in tensors.items():
             if tensor.layout != torch.strided or tensor.is_quantized:
-                raise InvalidOperand(
-                    f"{self.name}: {name} has layout {tensor.layout}; only dense (strided) tensors are emulated"
-                )
+                raise InvalidOperand(f"{self.name}: {name} has layout {tensor.layout}; only dense tensors are emulated")
         of_result = {"C": self.A} if self.C is not None and self.C.dtype == self.dtype else {}
         for label in ("dtype", "device"):
             kinds = {name: getattr(of_result.get(name, tensor), label) for name, tensor in tensors.items()}
@@ -99,9 +97,7 @@ def _operations() -> dict[Any, Callable[..., TorchProduct]]:
     readers |= {f"{name}_": _added(name, in_place=True) for name in ("addmm", "baddbmm")}
     readers["linear"] = _linear
     packets = {name: getattr(aten, name) for name in readers}
-    return {
-        getattr(packet, overload): readers[name] for name, packet in packets.items() for overload in packet.overloads()
-    }
+    return {getattr(packet, each): readers[name] for name, packet in packets.items() for each in packet.overloads()}
 
 
 OPERATIONS = _operations()

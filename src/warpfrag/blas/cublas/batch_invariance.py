@@ -114,9 +114,8 @@ class Invariance:
 
     def _repr_html_(self) -> str:
         """Return a card for notebooks, with a figure."""
-        return html.card(
-            html.escape(repr(self)[1:-1]), f"<figure>{self.svg()}</figure>", f"<p>{html.escape(self.source)}</p>"
-        )
+        figure = f"<figure>{self.svg()}</figure>"
+        return html.card(html.escape(repr(self)[1:-1]), figure, f"<p>{html.escape(self.source)}</p>")
 
     def to_dict(self) -> dict[str, object]:
         """Return all fields as JSON types."""

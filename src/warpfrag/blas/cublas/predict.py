@@ -89,9 +89,7 @@ def predict(
     a, b, _ = read_matrices(A, B)
     axes = len(a.shape)
     if axes not in {2, 3} or len(b.shape) != axes:
-        raise InvalidOperand(
-            f"A and B: expected two matrices, or two batches of them; got shapes {a.shape} and {b.shape}"
-        )
+        raise InvalidOperand(f"expected two matrices, or two batches of them; got shapes {a.shape} and {b.shape}")
     if a.shape[-1] == b.shape[-1] != b.shape[-2]:
         raise InvalidOperand(f"B: expected k x n, {b.shape[-1]} rows; got {b.shape}; for an n x k weight W, pass W.T")
     wanted = _shape(shape, (a.shape[-2], b.shape[-1], a.shape[-1]))
@@ -155,9 +153,8 @@ def library_gemm(
     name, order = known.kind.type, known.order
     if order.lanes:
         sums = finish(epilogue, lane_gemm(a.floats(), b.floats(), order), None if c is None else c.floats())
-        codes = convert(
-            "f32", PartialSums(resolve_chain(library_instruction(name, ARCH), ARCH).rule).write(sums), epilogue.result
-        )
+        codes = PartialSums(resolve_chain(library_instruction(name, ARCH), ARCH).rule).write(sums)
+        codes = convert("f32", codes, epilogue.result)
         return cast("Array", codes.view(natural_dtype(FORMATS[epilogue.result])))
     resolved = resolve_chain(library_instruction(name, ARCH), ARCH)
     options = GemmOptions(order, None if name == "s8" else epilogue, rounding="rne" if name == "tf32" else None)
@@ -167,9 +164,7 @@ def library_gemm(
     if part is None:
         extents = a.shape[-2], b.shape[-1]
         if extents != known.shape[:2]:
-            raise NotModelled(
-                f"{known.kernel} adds some tiles of D in another order: pass the whole A and B, not a part of them"
-            )
+            raise NotModelled(f"{known.kernel} adds some tiles of D in another order: pass the whole A and B")
         part = np.arange(extents[0]), np.arange(extents[1])
     whole = run_gemm(resolved, a, b, c, replace(options, order=Order()))
     return cast("Array", np.where(known.cut_tiles.of(*part), cast("Array", D), cast("Array", whole)))
