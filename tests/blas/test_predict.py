@@ -145,6 +145,9 @@ def test_the_command(tmp_path, monkeypatch, capsys):
     options = ["--codes", "bf16", "--c", "c.npy", "--alpha", "0.5", "--beta", "-2", "--activation", "relu"]
     assert main(["predict", "a.npy", "b.npy", *options, "-o", "d.npy"]) == 0
     expected = np.maximum(52 - 2 * C.astype(np.float32), 0)
+    np.save("bias", np.full(8, 1.5, ml_dtypes.bfloat16).view(np.uint16))  # codes, like those of A and B
+    assert main(["predict", "a.npy", "b.npy", "--codes", "bf16", "--bias", "bias.npy", "-o", "e.npy"]) == 0
+    assert np.array_equal(np.load("e.npy").view(ml_dtypes.bfloat16), np.full((3, 8), 105.5))
     assert np.array_equal(np.load("d.npy").view(ml_dtypes.bfloat16).astype(np.float32), expected)
 
 

@@ -62,7 +62,7 @@ ResultFormat = Annotated[str, format_parameter("--result", RESULTS, "The results
 LayerFormat = Annotated[str, format_parameter("TYPE", LAYERS)]
 GemmInstruction = Annotated[str, Param("NAME", help="Default: the instruction that cuBLAS uses for these operands.")]
 Number = Annotated[float, Param("X", click.FLOAT)]
-Bias = Annotated[str, Param("FILE", help="The bias of a linear layer, .npy.")]
+Bias = Annotated[str, Param("FILE", help="The bias of a linear layer, .npy; with --codes bf16, also codes.")]
 
 
 class GemmResult(NamedTuple):
@@ -141,6 +141,13 @@ def gemm(
         _print_written(output)
 
     return Answer(GemmResult(name, arch, shape, order, D.tolist(), steps), show)
+
+
+def read_bias(file: str | None, codes: str | None) -> NDArray[Any] | None:
+    """Return a bias: numbers, or codes of bf16 if A and B are."""
+    added = read_optional(file)
+    is_codes = added is not None and added.dtype == "uint16" and codes == "bf16"
+    return read_array(file, codes) if file is not None and is_codes else added
 
 
 def _scaled(matrix: NDArray[Any], scales: File | None) -> NDArray[Any] | Scaled:
@@ -266,7 +273,7 @@ def predict(
         prediction = predict_product(
             A,
             B,
-            bias=read_optional(bias),
+            bias=read_bias(bias, codes),
             layout=layout,
             fast_accumulation=fast_accumulation,
             shape=shape,
@@ -487,7 +494,7 @@ def explain(
             read_array(d2, result, "--result"),
             read_array(a, codes),
             read_array(b, codes),
-            bias=read_optional(bias),
+            bias=read_bias(bias, codes),
             instruction=instruction,
             arch=arch or ARCHS,
             progress=line.show,
