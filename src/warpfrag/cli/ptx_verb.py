@@ -377,9 +377,7 @@ def _info(module: Module | SassModule, launch: LaunchSettings) -> Answer[ModuleF
     def show() -> None:
         echo(f"{f'PTX {version}' if version else 'Machine code'} for {module.target}; evidence for {arch}")
         if variables:
-            rows = [
-                [each.readable_name, f".{each.space}", f".{each.type}", each.shape, each.bytes] for each in variables
-            ]
+            rows = [[one.readable_name, f".{one.space}", f".{one.type}", one.shape, one.bytes] for one in variables]
             print_table(["variable", "space", "type", "shape", "bytes"], rows)
         for entry in entries:
             echo()
@@ -526,9 +524,7 @@ def _explain(
         echo(title + excerpt(stop.source))
         heads = ["lane", *(f"{each.name}{' (after)' if each.is_result else ''}" for each in view.operands), ""]
         active = ["" if stop.lanes >> lane & 1 else "idle" for lane in range(32)]
-        print_table(
-            heads, [[lane, *(_value(each, lane) for each in view.operands), active[lane]] for lane in range(32)]
-        )
+        print_table(heads, [[lane, *(_value(one, lane) for one in view.operands), active[lane]] for lane in range(32)])
 
     return Answer(PtxView("explain", instruction=facts), show)
 

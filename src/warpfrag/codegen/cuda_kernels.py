@@ -162,9 +162,7 @@ def wmma_kernels(instruction: Instruction, _targets: Sequence[str]) -> list[str]
 
 def wgmma_kernels(instruction: Instruction, _targets: Sequence[str]) -> list[str]:
     """Return the tile kernels of one wgmma."""
-    return [
-        line for variant in statement.kernel_variants(instruction) for line in wgmma_tile_kernel(instruction, variant)
-    ]
+    return [line for each in statement.kernel_variants(instruction) for line in wgmma_tile_kernel(instruction, each)]
 
 
 def wgmma_tile_kernel(instruction: Instruction, variant: Variant) -> list[str]:

@@ -87,9 +87,7 @@ def stride_names(operand: OperandBase, prefix: str = "") -> list[str]:
 
 def index_formula(operand: OperandBase) -> str:
     """Return the index of an element in memory, from its coordinates and the strides."""
-    return " + ".join(
-        f"{dim} * {stride}" for dim, stride in zip(dimensions(operand), stride_names(operand), strict=True)
-    )
+    return " + ".join(f"{dim} * {step}" for dim, step in zip(dimensions(operand), stride_names(operand), strict=True))
 
 
 def described_index(operand: OperandBase) -> str:

@@ -286,9 +286,7 @@ class RelayoutLowering:
         if bits < 8:
             return self._by_shifts(cells, state, bits)
         size = bits // 8
-        pieces = [
-            None if cell is None else (cell.word, cell.slot * size + byte) for cell in cells for byte in range(size)
-        ]
+        pieces = [None if cell is None else (cell.word, cell.slot * size + at) for cell in cells for at in range(size)]
         return self._by_prmt(pieces, state)
 
     def _joined_by_lane(

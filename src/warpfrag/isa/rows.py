@@ -67,9 +67,7 @@ class Family:
     def forms(self, op: str) -> Iterator[Form]:
         """Yield the form of every legal combination of the lists, for one of the family's operations."""
         operation = OPS[op]
-        unsaid = [
-            qualifier for qualifier in SAME_AS if qualifier in operation.roles and qualifier not in self.qualifiers
-        ]
+        unsaid = [each for each in SAME_AS if each in operation.roles and each not in self.qualifiers]
         for choice in product(*self.qualifiers.values()):
             qualifiers = dict(zip(self.qualifiers, choice, strict=True))
             for qualifier in unsaid:
@@ -208,9 +206,7 @@ def is_legal(form: Form, target: str) -> bool:
 
 def fits(row: Mapping[str, Any], form: Form) -> bool:
     """Return True if every field of a form is in the corresponding list of a row; other entries are ignored."""
-    return all(
-        str(getattr(form, name)) in qualifiers for name, qualifiers in row.items() if isinstance(qualifiers, list)
-    )
+    return all(str(getattr(form, name)) in values for name, values in row.items() if isinstance(values, list))
 
 
 def has_elements(form: Form, role: str, alias: FormatAlias) -> bool:

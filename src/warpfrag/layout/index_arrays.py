@@ -58,9 +58,7 @@ def read_numpy(source: object, *, shape: Sequence[int] | None = None) -> Layout:
     steps = {}
     for at, (name, size) in enumerate(zip(inputs, sizes, strict=True)):
         axis = Axis.of_size(name, size)
-        images = [
-            elements[tuple(weight if other == at else 0 for other in range(len(sizes)))] for weight in axis.weights
-        ]
+        images = [elements[tuple(unit if other == at else 0 for other in range(len(sizes)))] for unit in axis.weights]
         steps[name] = [
             (radix, [int(index) for index in (image ^ first if radix == 2 else image - first)])
             for radix, image in zip(axis.radices, images, strict=True)

@@ -135,9 +135,7 @@ class Layout(LinearMap):
             if not isinstance(text, str):
                 raise InvalidOperand(f"{axis}: expected bases such as 'c2 c4 r1', got {quote(text)}")
         if "lane" in bases:
-            bases = {
-                name: bases.get(name, "") for name in REGISTERS if name in bases or name in MAY_BE_LEFT_OUT
-            } | bases
+            bases = {dim: bases.get(dim, "") for dim in REGISTERS if dim in bases or dim in MAY_BE_LEFT_OUT} | bases
         digits_of_input = {axis: read_bases(axis, text, outs) for axis, text in bases.items()}
         ins = tuple(Axis(axis, tuple(radix for radix, _ in digits)) for axis, digits in digits_of_input.items())
         layout = cls(ins, outs, tuple(column for digits in digits_of_input.values() for _, column in digits))

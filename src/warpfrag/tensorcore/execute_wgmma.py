@@ -62,9 +62,7 @@ def multiply(
     words_a = None if tile_a is not None else resolved.a.check(cast("ArrayLike", a))
     words_c = None if c is None else resolved.c.check(c)
     registers = [array.shape[:-3] for array in (words_a, words_c) if array is not None]
-    batch = batch_of(
-        [*registers, *(array.shape[:-2] for array in (tile_a, tile_b, *words.values()) if array is not None)]
-    )
+    batch = batch_of([*registers, *(each.shape[:-2] for each in (tile_a, tile_b, *words.values()) if each is not None)])
     codes_a = resolved.a.read(words_a, batch) if words_a is not None else tiles_of(cast("Array", tile_a), batch, 2)
     codes_b = tiles_of(tile_b, batch, 2)
     is_c_read = words_c is not None and scale_d

@@ -87,9 +87,7 @@ class Matches(list[Match]):
 
     def __repr__(self) -> str:
         """Show the number of operands, and the first one."""
-        lines = [
-            f"<{len(self)} operands of {len({match.instruction for match in self})} instructions have {self.layout}"
-        ]
+        lines = [f"<{len(self)} operands of {len({each.instruction for each in self})} instructions have {self.layout}"]
         lines += [f"{match.operand} of {match.instruction}" for match in self[:MAX_LISTED]]
         more = len(self) - MAX_LISTED
         return "\n  ".join(lines + ([f"and {more} more"] if more > 0 else [])) + ">"

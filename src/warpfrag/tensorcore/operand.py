@@ -299,9 +299,7 @@ class Operand(OperandBase, InShared):
                 f"{self.description}: expected metadata codes of shape {expected}, got {fields.shape}"
             )
         columns = logical_columns(rule, fields)[row]
-        return [
-            place for index in np.flatnonzero(columns == col) for place in self.layout.where(row=row, col=int(index))
-        ]
+        return [place for at in np.flatnonzero(columns == col) for place in self.layout.where(row=row, col=int(at))]
 
 
 @dataclass(frozen=True, repr=False)

@@ -152,9 +152,7 @@ def _clusters(
     if not swizzle:
         is_along_v = cluster[0] >= cluster[1] and min(extents) > FEW_TILES
         return list(_serpentine(clusters, 1, is_along_v=is_along_v))
-    orders = [
-        list(_serpentine(clusters, band, is_along_v=along)) for along in (False, True) for band in (1, 2, 4, 8, 16)
-    ]
+    orders = [list(_serpentine(clusters, band, is_along_v=up)) for up in (False, True) for band in (1, 2, 4, 8, 16)]
     wave = blocks // (cluster[0] * cluster[1])
 
     def footprint(order: list[tuple[int, int]]) -> int:

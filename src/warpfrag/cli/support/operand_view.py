@@ -290,6 +290,4 @@ def numbering_notes(views: Iterable[OperandView], notation: str) -> list[str]:
     numberings: dict[str, list[str]] = {}
     for view in views:
         numberings.setdefault(view.numbering(notation), []).append(view.name)
-    return [
-        f"elements of {', '.join(names)} are numbered {numbers}" for numbers, names in numberings.items() if numbers
-    ]
+    return [f"elements of {', '.join(names)} are numbered {text}" for text, names in numberings.items() if text]

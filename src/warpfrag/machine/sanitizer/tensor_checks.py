@@ -187,9 +187,7 @@ class TensorMemoryCheck(InstructionObserver):
         items = self.issued[access.block]
         op = _op(access.inst)
         if access.writes:
-            covered = [
-                prior for prior in items if _covers(access, prior.access) and prior.access.inst is not access.inst
-            ]
+            covered = [old for old in items if _covers(access, old.access) and old.access.inst is not access.inst]
             for prior in covered:
                 items.remove(prior)
         same = [prior for prior in items if prior.access == access]  # repeated reads in a loop
