@@ -50,10 +50,10 @@ def test_machine_code_prints_allocates_and_asserts(engine, folder):
     assert out.tolist() == THREADS.tolist()
     module["allocate"].launch(1, 32, [out], engine=engine)
     assert out.tolist() == (THREADS + 1).tolist()
-    module["check"].launch(1, 32, [out, 32], engine=engine)
+    module["check"].launch(1, 32, [out, np.int32(32)], engine=engine)
     assert out.tolist() == [5] * 32
     with pytest.raises(PtxError, match=r"functions.cu:2\d: .*thread \(30, 0, 0\).*assertion `threadIdx.x < limit`"):
-        module["check"].launch(1, 32, [out, 30], engine=engine)
+        module["check"].launch(1, 32, [out, np.int32(30)], engine=engine)
 
 
 @needs_nvlink
