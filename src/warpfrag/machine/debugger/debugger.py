@@ -42,6 +42,7 @@ from warpfrag.machine.interpreter.device_memory import DeviceMemory, MemoryAcces
 from warpfrag.machine.interpreter.warp_state import LaunchConfig, LaunchPart, LaunchTally
 from warpfrag.machine.ir.actions import MatrixOp
 from warpfrag.machine.ir.program import DecodedInstruction, Program, Register, SourceLine, registers_of
+from warpfrag.machine.launch.run_builder import located
 from warpfrag.smem.shared_memory import is_whole
 
 Block = tuple[int, int, int]
@@ -254,9 +255,9 @@ class Debugger:
                     if (stop := self._advance(position)) is not None:
                         return stop
                     is_moved = is_moved or ran
-        except WarpfragError:
+        except WarpfragError as error:
             self.is_finished = True
-            raise
+            raise located(error, self.sources) from None
         self.is_finished, self.stop = True, None
         return None
 
