@@ -38,7 +38,7 @@ def test_a_mistake_is_named_from_a_dump_of_d(run, mma):
     without = ask(run, "--a", "a.npy", "--b", "b.npy", stdin=lines(mma.d.pack(mma(A, B, C))))
 
     assert (answer.code, answer.lines) == (
-        0,
+        1,
         [
             "1 mistake explains it:",
             "  transposed: A: read with row-major and column-major order swapped",
@@ -68,7 +68,7 @@ def test_one_operand(run, mma):
     answer = ask(run, "--expect", "a", "a.npy", stdin=lines(words, "a"))
     finding = ask(run, "--expect", "a", "a.npy", "--json", stdin=lines(words, "a")).json["findings"][0]
 
-    assert answer.code == 0
+    assert answer.code == 1
     assert "A: read with row-major and column-major order swapped" in answer.out
     assert (finding["kind"], finding["operand"]) == ("transposed", "a")
 
@@ -80,7 +80,7 @@ def test_many_findings_are_cut(run, mma):
     np.save("b.npy", one[:, :8])
     answer = ask(run, "--a", "a.npy", "--b", "b.npy", stdin="0 0 0 0\n" * 32)
 
-    assert answer.code == 0
+    assert answer.code == 1
     assert len([line for line in answer.lines if line.split(".")[0].strip().isdecimal()]) == 12
     assert any(line.endswith("more (--json shows all)") for line in answer.lines)
 
@@ -125,7 +125,7 @@ def test_a_sparse_product_with_its_metadata_and_selector(run, tmp_path, monkeypa
     assert run(*words, stdin=lines(right)).out.startswith("correct")
     assert run(*expect, stdin=hexadecimal(e)).out.startswith("correct")
     written = run(*expect, stdin=hexadecimal(sp.metadata.pack(codes)))
-    assert (written.code, written.lines[1]) == (0, "  1. selector: metadata: written for selector 0 instead of 1")
+    assert (written.code, written.lines[1]) == (1, "  1. selector: metadata: written for selector 0 instead of 1")
 
 
 def test_scale_factors_with_their_ids(run, tmp_path, monkeypatch):

@@ -58,9 +58,20 @@ extern "C" __global__ void loop(const unsigned *A, const unsigned short *B, floa
     for (int i = 0; i < 4; i++) D[(g + i / 2 * 8) * 8 + t * 2 + i % 2] = d[i];
 }
 """
+TILE = f"""{KERNELS[: KERNELS.index("__device__ unsigned pack")]}
+extern "C" __global__ void tile(const unsigned *A, const unsigned *B, float *D) {{
+    int lane = threadIdx.x, g = lane / 4, t = lane % 4;
+    unsigned a[4], b[2];
+    for (int r = 0; r < 4; r++) a[r] = A[(g + r % 2 * 8) * 8 + t + r / 2 * 4];
+    for (int r = 0; r < 2; r++) b[r] = B[g * 8 + t + r * 4];
+    float d[4] = {{}};
+    mma(d, a, b);
+    for (int i = 0; i < 4; i++) D[(g + i / 2 * 8) * 8 + t * 2 + i % 2] = d[i];
+}}
+"""
 ATTEND = ["--entry", "attend", "--arg", "Q.npy", "--arg", "K.npy", "--arg", "V.npy", "--arg", "O:f32:16x8"]
 LOOP = ["--entry", "loop", "--arg", "A.npy", "--arg", "B.npy", "--arg", "D:f32:16x8", "--arg", "i32:48"]
-SHAPES = {"Q": (16, 16), "K": (16, 16), "V": (16, 8), "A": (16, 48), "B": (48, 8)}
+SHAPES = {"Q": (16, 16), "K": (16, 16), "A16": (16, 16), "Bt": (8, 16), "V": (16, 8), "A": (16, 48), "B": (48, 8)}
 
 
 @pytest.fixture
@@ -92,9 +103,9 @@ def test_a_chained_mma_is_compared_with_the_results_it_is_computed_from(run, ker
     first, second = (1 + next(i for i, line in enumerate(lines) if call in line) for call in ("mma(s[n]", "mma(o, p"))
 
     assert answer.code == 0
-    assert "no mistake found in 3 executed mma instructions (operands compared: A and B: 6 of 6, C: 3 of 3)" in text_of(
-        answer
-    )
+    found = "D is correct; no mistake found in the operands of 3 executed mma instructions"
+    assert f"{found} (compared: A and B: 6 of 6, C: 3 of 3)" in text_of(answer)
+    assert "  D: correct: argument O" in answer.lines
     assert "  A: the tile of Q at row 0, column 0" in answer.lines
     assert "  B: the tile of K.T at row 0, column 0" in answer.lines
     assert f"inlined at kernel.cu:{second}: mma" in answer.out
@@ -122,13 +133,13 @@ def test_a_mistake_beside_a_computed_operand_is_found(run, kernel):
     assert "B: written with row-major and column-major order swapped (the tile of V at row 0, column 0)" in text_of(
         answer
     )
-    assert "     fix: load B[row * 8 + col], not B[col * 16 + row]" in answer.lines
+    assert "fix: load B[row * 8 + col], not B[col * 16 + row]; or, if B is meant to be column-major" in text_of(answer)
 
 
 def test_a_function_without_an_order_is_not_called_correct(run, kernel):
     answer = run("diagnose", kernel(function="cosf"), *ATTEND, "--json")
 
-    assert (answer.code, answer.json["not_compared"], answer.json["correct"]) == (1, 1, False)
+    assert (answer.code, answer.json["not_compared"], answer.json["correct"]) == (3, 1, False)
     chained = answer.json["mmas"][-1]["operands"][0]
     assert chained["uncompared"].startswith("no earlier results have the same order in each row")
     assert (chained["findings"], "kernel.cu:3" in chained["matrix"]) == ([], True)
@@ -153,7 +164,7 @@ def test_infinite_results_are_compared_by_their_order(run, kernel):
     big = "1e5f * __expf"
     right = run("diagnose", kernel("s[n][h * 2 + c] /= sum", "s[n][h * 2 + c] *= 1", function=big), *ATTEND)
 
-    assert (right.code, "(operands compared: A and B: 6 of 6, " in text_of(right)) == (0, True)
+    assert (right.code, "(compared: A and B: 6 of 6, " in text_of(right)) == (0, True)
 
 
 def test_accumulators_are_compared_in_a_loop(run, kernel):
@@ -184,7 +195,8 @@ def test_a_loop_is_compared_with_matrices_as_text(run, kernel):
     text = run("diagnose", file, "A.txt", "B.txt", *LOOP)
     early = run("diagnose", kernel("at < k;", "at < k - 16;"), "A.npy", "B.npy", *LOOP)
 
-    assert (named.code, named.json["executed"], named.json["complete"], named.json["d"]) == (0, 3, True, [])
+    assert (named.code, named.json["executed"], named.json["complete"]) == (0, 3, True)
+    assert (named.json["d"]["matrix"], named.json["d"]["findings"]) == ("argument D", [])
     assert (text.code, "  A: correct: the tile of A at row 0, column 0" in text.lines) == (0, True)
     assert early.code == 1
     assert "D: the last tile of k is missing: the loop ends too early" in text_of(early)
@@ -213,3 +225,85 @@ def test_an_intended_matrix_that_no_mma_reads_is_named(run, refused, kernel, tmp
     assert "  no mma reads a tile of the intended A" in answer.lines
     assert "  A: the tile of argument A at row 0, column 0" in answer.lines
     assert refused("diagnose", file, "empty.txt", "B.npy", *LOOP) == "'empty.txt' has no numbers"
+
+
+@pytest.fixture
+def tile(kernel, tmp_path):
+    """Return a function that writes a kernel of one mma with a changed line; it loads B column by column."""
+
+    def write(old="", new=""):
+        assert old in TILE
+        (tmp_path / "tile.cu").write_text(TILE.replace(old, new) if old else TILE, encoding="utf-8")
+        return "tile.cu"
+
+    np.save("B16.npy", np.load("Bt.npy").T.copy())
+    np.save("fortran.npy", np.load("Bt.npy").T)
+    return write
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "code", "found"),
+    [
+        ("", "", 0, "D: correct: argument D"),
+        ("t * 2 + i % 2] = d", "t * (1 + i % 2) + i % 2] = d", 1, "no known mistake explains it 80 of 128 elements"),
+        ("d[4] = {}", "d[4] = {1}", 1, "D: wrong in 32 of 128 elements of argument D; no known mistake explains it"),
+        ("i < 4; i++) D", "i < 0; i++) D", 3, "D: not compared: the kernel changes no argument that can be D"),
+        ("* 8 + t + r / 2", "* 8 + t + r % 2", 1, "D: wrong in 128 of 128 elements of argument D"),
+    ],
+)
+def test_the_d_that_a_kernel_stores_is_compared(run, tile, old, new, code, found):
+    answer = run("diagnose", tile(old, new), "A16.npy", "Bt.npy")
+    as_json = run("diagnose", "tile.cu", "A16.npy", "Bt.npy", "--json").json
+
+    assert (answer.code, found in text_of(answer), as_json["correct"]) == (code, True, code == 0), answer.out
+    assert ("     stored at tile.cu:15" in answer.lines) == (code == 1)
+    assert as_json["d"]["loaded_at"] == (["tile.cu:15"] if code < 3 else [])
+
+
+def test_a_column_major_b_is_recognised(run, refused, tile):
+    stored = [run("diagnose", tile(), "A16.npy", name) for name in ("Bt.npy", "fortran.npy")]
+    by_row = run("diagnose", tile(), "A16.npy", "B16.npy")
+    half = "((const unsigned short *)B)[(t * 2 + r * 8 + {}) * 8 + g]"
+    by_column = tile("B[g * 8 + t + r * 4]", f"{half.format(0)} | (unsigned){half.format(1)} << 16")
+    wrong = run("diagnose", by_column, "A16.npy", "Bt.npy")
+    message = refused("diagnose", "tile.cu", "A16.npy", "B.npy")
+
+    assert [(answer.code, answer.lines[-1]) for answer in stored] == [(0, "B is column-major: 8 x 16 in memory")] * 2
+    assert (by_row.code, "or, if B is meant to be column-major, pass the kernel B.T" in text_of(by_row)) == (1, True)
+    assert "fix: load element (row, col) from col * 16 + row" in text_of(wrong)
+    assert message.startswith(
+        "expected A as M x K, and B as K x N or, if it is column-major, as N x K; got (16, 16) and"
+    )
+    assert "--arg FILE.npy" in message
+
+
+def test_wrong_lane_numbers_are_found_in_a_matrix_with_more_columns(run, tile, kernel):
+    exchanged = "loaded with groupID = lane % 4 and threadID_in_group = lane / 4"
+    both = run("diagnose", tile("g = lane / 4, t = lane % 4", "g = lane % 4, t = lane / 4"), "A16.npy", "Bt.npy")
+    loads = "A[(g + r % 2 * 8) * k / 2 + at / 2 + t + r / 2 * 4]"
+    swapped = kernel(loads, loads.replace("g +", "lane % 4 +").replace("+ t +", "+ lane / 4 +"))
+    loop = run("diagnose", swapped, "A.npy", "B.npy", *LOOP)
+
+    assert all(f"  {name}: {exchanged} (the tile of {name}" in both.out for name in "AB")
+    assert "fix: use groupID = lane / 4 and threadID_in_group = lane % 4: element i" in text_of(both)
+    assert f"A: {exchanged} (the tile of A at row 0, column 16)" in text_of(loop)
+
+
+def test_the_first_wrong_lane_is_described(run, tile):
+    strange = tile("a[r] = A[", "a[r] = A[lane == 5 && r == 2 ? 0 : ")
+    answer = run("diagnose", strange, "A16.npy", "Bt.npy")
+
+    assert "     lane 5 holds A[0][0..1] in register 2, should hold A[1][10..11]" in answer.lines
+
+
+def test_a_fault_has_the_source_line(run, tile):
+    answer = run("diagnose", tile("t + r / 2 * 4", "t + r / 2 * 400"), "A16.npy", "Bt.npy")
+
+    assert (answer.code, answer.err.startswith("warpfrag: tile.cu:11 (line ")) == (2, True)
+    assert answer.err.splitlines()[1].startswith("    tile.cu:11: for (int r = 0; r < 4; r++) a[r]")
+
+
+def test_a_kernel_takes_no_result(refused, tile):
+    message = refused("diagnose", tile(), "A16.npy", "Bt.npy", "V.npy")
+
+    assert message.startswith("a kernel takes no result, because it is run; expected the intended A and B")

@@ -81,7 +81,7 @@ def test_a_stream_may_be_broken_anywhere(per_line):
     ("text", "message"),
     [
         ("", "expected a dump of 32 lanes with 4 words each, got no numbers"),
-        ("lane 32: 0x0", "line 1: expected a lane from 0 to 31, got '32'"),
+        ("lane 32: 0x0", "line 1: expected a lane from 0 to 31, got '32'; lanes start at 0"),
         ("0 0\nhello", "line 2: 'hello' is not a hex number"),
         ("1.5 2.5", "line 1: '1.5' is not a hex number"),
         ("-1", "line 1: '-1' is not a hex number"),

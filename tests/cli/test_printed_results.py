@@ -52,10 +52,10 @@ WRITTEN = {
 def test_the_mistake_is_found_however_d_is_printed(run, wrong, written):
     answer = run("diagnose", NAME, "A.npy", "B.npy", "-", stdin=WRITTEN[written](wrong))
 
-    assert (answer.code, answer.lines[1]) == (0, f"  1. {TRANS}")
+    assert (answer.code, answer.lines[1]) == (1, f"  1. {TRANS}")
     assert answer.lines[2] == "     fix: add .trans to the ldmatrix of B, or remove it if it is there"
     assert ("D is stored as its transpose" in answer.out) == (written == "transposed")
-    assert "fix the one that is in your kernel" in answer.out
+    assert "fix the one that matches your code" in answer.out
 
 
 def test_arrays_that_were_converted_are_compared_to_their_precision(run, wrong):
@@ -90,6 +90,18 @@ def test_a_mistake_on_another_gpu_has_one_hint(run, wrong):
     assert " ".join(answer.out.split()).count("--arch A100") == 1
 
 
+def test_a_nan_does_not_hide_the_mistake(run, wrong, tmp_path):
+    D = wrong.copy()
+    D[2, 5] = np.nan
+    np.save("D.npy", D)
+    answer = run("diagnose", NAME, "A.npy", "B.npy", "-", stdin=rows(D, "%f"))
+    array = run("diagnose", NAME, "A.npy", "B.npy", "D.npy")
+
+    assert (answer.code, answer.lines[1]) == (array.code, array.lines[1]) == (1, f"  1. {TRANS}")
+    assert "1 of 128 elements is NaN; the others are explained" in answer.lines
+    assert "1 of 128 elements is NaN; the others are explained" in array.lines
+
+
 def test_explanations_are_told_apart(run, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     np.save("A.npy", np.ones((16, 16)))
@@ -99,7 +111,7 @@ def test_explanations_are_told_apart(run, tmp_path, monkeypatch):
     np.save("D.npy", D)
     answer = run("diagnose", NAME, "A.npy", "B.npy", "D.npy")
 
-    assert answer.code == 0
+    assert answer.code == 1
     assert "to tell 1 from 2: with A[i][k] = (16 * i + k) % 7 and B[k][j] = (8 * k + j) % 5" in " ".join(answer.lines)
 
 
@@ -109,7 +121,15 @@ def test_bad_files_are_refused_in_a_sentence(refused, wrong, tmp_path):
         "empty": ("", "is empty"),
         "mixed": ("\n".join([*lines[:31], "lane 31: 0x0 0x0 0x0 0x0"]), "has the hex number '0x0', line 1 the decimal"),
         "beside": ("\n".join(line + " 0x0" for line in lines), "got 1 with 0x, and numbers without it do not count"),
-        "twice": ("\n".join([*lines, lines[0]]), "expected 4 values for lane 0, got 8: print each lane once"),
+        "twice": (
+            "\n".join([*lines, lines[0]]),
+            "expected 4 values for lane 0, got 8: lane 0 appears twice; print each lane once",
+        ),
+        "repeated": ("\n".join([lines[0], *lines[:31]]), "31 of 32 lanes, and lane 0 appears twice"),
+        "from 1": (
+            "\n".join(f"lane {n + 1}: 1.5 2 3 4" for n in range(32)),
+            "'from 1': line 32: expected a lane from 0",
+        ),
         "few": ("\n".join(lines[:16]), "lane 16 is missing: the dump has 16 of 32 lanes; print from every lane"),
         "stream": (rows(wrong.reshape(1, 128), "%f"), "add --as matrix or --as registers"),
         "short": (rows(wrong[:5], "%f"), "expected a matrix, 16 lines of 8 numbers, or registers, a line of 4"),
@@ -169,7 +189,7 @@ def test_lines_that_are_not_data_are_skipped_and_counted(run, refused, wrong, tm
     for before, write, after, count in printed.values():
         (tmp_path / "out.txt").write_text(before + write(wrong) + after, encoding="utf-8")
         answer = run("diagnose", NAME, "A.npy", "B.npy", "out.txt")
-        assert (answer.code, answer.lines[1]) == (0, f"  1. {TRANS}")
+        assert (answer.code, answer.lines[1]) == (1, f"  1. {TRANS}")
         lines = "line" if count == 1 else "lines"
         assert answer.lines[-1] == f"skipped {count} {lines} of out.txt that are not data; the first is line 1"
     (tmp_path / "few.txt").write_text(
@@ -188,7 +208,7 @@ def test_inputs_that_were_printed_with_few_digits_are_compared_to_them(run, refu
     answer = run("diagnose", NAME, "A.txt", "B.txt", "D.npy")
     right = run("diagnose", NAME, "A.txt", "B.npy", "right.npy")
 
-    assert (answer.code, answer.lines[1]) == (0, f"  1. {TRANS}")
+    assert (answer.code, answer.lines[1]) == (1, f"  1. {TRANS}")
     assert "A and B: the decimals are read as the nearest values" in answer.lines
     assert (right.code, right.lines[0].startswith("correct")) == (0, True)
     assert ("the digits of the inputs determine D to" in answer.out) == (form in {"%.4f", "%.2f"})
@@ -250,7 +270,9 @@ def test_every_mma_of_a_kernel_is_diagnosed_with_its_line(run, refused, wrong, t
     assert answer.lines[0].startswith("wrong.cu:8: mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32, block (0, 0, 0)")
     assert answer.lines[1].startswith("    wrong.cu:8: asm volatile(")
     assert answer.lines[2] == "  A: correct: the tile of A at row 0, column 0"
-    assert answer.lines[3].startswith("  B: laid out like a 16-bit A of 16 x 8")  # there is no ldmatrix
+    assert answer.lines[3].startswith(
+        "  B: loaded with A's lane layout (16 x 8, 16-bit) instead of B's (the tile"
+    )  # there is no ldmatrix
     assert answer.lines[4].startswith("     fix: element i of each lane must be B[")
     assert answer.lines[5] == "     loaded at wrong.cu:6"
     assert (right.code, right.json["correct"], right.json["executed"]) == (0, True, 1)
@@ -266,7 +288,7 @@ def test_every_mma_of_a_kernel_is_diagnosed_with_its_line(run, refused, wrong, t
         "stored.cu": (
             KERNEL.replace("LOAD", RIGHT_LOAD).replace("= d[2]; D[(g + 8) * 8 + t * 2 + 1] = d[3]",
                                                        "= d[3]; D[(g + 8) * 8 + t * 2 + 1] = d[2]"),
-            "  D: registers 2 and 3 swapped", "",
+            "  D: registers 2 and 3 swapped (argument D)", "",
         ),
     }  # fmt: skip
     for name, (source, fix, loaded) in mistakes.items():
@@ -314,9 +336,9 @@ def test_a_mistake_in_a_numpy_reference_is_found_up_to_rounding(run, wrong, plan
     A, B = plant(*(np.load(f"{name}.npy").astype(np.float64) for name in "AB"))
     answer = run("diagnose", NAME, "A.npy", "B.npy", "-", stdin=rows((A @ B).astype(converted), "%f"))
 
-    assert answer.code == 0
+    assert answer.code == 1
     assert any(line.endswith(PLANTED[plant]) for line in answer.lines[1:2])
-    assert "D agrees up to rounding" in answer.out
+    assert "With this mistake, D matches except for rounding" in answer.out
 
 
 def test_several_gpus_that_explain_a_mistake_are_all_named(run, wrong):
@@ -326,7 +348,7 @@ def test_several_gpus_that_explain_a_mistake_are_all_named(run, wrong):
     text = " ".join(answer.out.split())
 
     assert answer.lines[1].endswith("B: registers 0 and 1 swapped")
-    assert "agrees exactly with the arithmetic of A100: pass --arch A100 (arch= in Python)" in text
+    assert "matches exactly with the arithmetic of A100: pass --arch A100 (arch= in Python)" in text
     assert "only the arithmetic" not in text
 
 

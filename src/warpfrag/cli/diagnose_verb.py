@@ -12,12 +12,12 @@ from warpfrag.cli.ptx_verb import Extent, chosen_kernel, read_module
 from warpfrag.cli.support.arguments import File, InstructionName, NamedArch, RoundingName
 from warpfrag.cli.support.kernel_arguments import Arrays, read_argument
 from warpfrag.cli.support.matrix_files import MAX_ARRAY_BYTES, read_codes, read_source, read_text_matrix
-from warpfrag.cli.support.output import DONE, NO, echo, wrapped
+from warpfrag.cli.support.output import DONE, INCOMPLETE, NO, echo, wrapped
 from warpfrag.cli.support.register_dumps import read_registers
 from warpfrag.cli.support.result_files import Arrangement, read_input, read_result
 from warpfrag.cli.support.verbs import Answer, Param, facts_of, integer, verb
 from warpfrag.diagnosis.diagnose import Agreement, Diagnosis, Finding
-from warpfrag.diagnosis.kernel_operands import ExecutedMma, is_mma
+from warpfrag.diagnosis.kernel_operands import ExecutedMma, MmaOperand, is_mma
 from warpfrag.errors import InvalidOperand
 from warpfrag.formats.codes import natural_dtype
 from warpfrag.formats.number_formats import Rounding
@@ -135,14 +135,15 @@ class KernelDiagnosis(NamedTuple):
     """The mma instructions that a kernel executes, compared with A and B, the arguments and earlier results.
 
     entry: the kernel
-    correct: true if every A and B was compared and no mistake was found
+    correct: true if every A and B and the stored D were compared and no mistake was found
     executed: number of executed mma instructions that were compared, counted once per warp
     complete: false if the kernel executes more than were compared
     not_compared: number of A and B operands that the kernel computes and that could not be compared
     c_compared: number of C operands that were compared: zeros, tiles of arguments, or earlier results
     mmas: mma instructions with a mistake, or all if none has one; only the first per source line and mistake
     unused: A or B, if no mma reads a tile of it
-    d: the mistakes that explain D, if no operand has a mistake
+    d: the argument that the kernel stored as D, compared with A B + C or with the results of the mma instructions
+    notes: how A and B are stored
     """
 
     entry: str
@@ -153,7 +154,8 @@ class KernelDiagnosis(NamedTuple):
     c_compared: int
     mmas: list[ExecutedMma]
     unused: list[str]
-    d: list[Finding]
+    d: MmaOperand
+    notes: list[str]
 
 
 @verb
@@ -174,17 +176,21 @@ def diagnose(
 ) -> Answer[DiagnosisFacts] | Answer[KernelDiagnosis]:
     """Find the mistakes that reproduce a wrong result exactly, and list them, most likely first.
 
-    The last of FILES is the result: D's registers as printf or a debugger prints them (as for `warpfrag unpack`), or D
-    as a matrix, as text or .npy; for wgmma the registers of all four warps, uint32 (4, 32, words). Decimals are
-    compared with the precision of the file. A and B, and optionally C, come before it, or are given as
-    --a, --b and --c. With --expect the result is the registers of that operand. Each finding has a fix. If no mistake
-    explains the result, the answer says which rows, columns, blocks, lanes and registers are right and what the wrong
-    elements equal. With --tile, the files are the matrices of a whole kernel. FILE.npz:NAME is an array in an archive,
-    such as `warpfrag ptx run -o` writes. Lines that are not data are skipped. Exit status 1 if nothing is found.
+    The last of FILES is the result, unless a kernel is run: D's registers as printf or a debugger prints them (as for
+    `warpfrag unpack`), or D as a matrix, as text or .npy; for wgmma the registers of all four warps, uint32 (4, 32,
+    words). Decimals are compared with the precision of the file. A and B, and optionally C, come before it, or are
+    given as --a, --b and --c. With --expect the result is the registers of that operand. Each finding has a fix. If no
+    mistake explains the result, the answer says which rows, columns, blocks, lanes and registers are right and what the
+    wrong elements equal. With --tile, the files are the matrices of a whole kernel. FILE.npz:NAME is an array in an
+    archive, such as `warpfrag ptx run -o` writes. Lines that are not data are skipped.
 
     If INSTRUCTION is a kernel, FILE.cu or FILE.ptx, it is compiled and run, and each mma is diagnosed with its source
     line: its operands should be tiles of A and B, tiles of the arguments, or the results of earlier mma instructions.
-    Exit status 1 if one has a mistake.
+    The D that the kernel stores is compared with A B. A is M x K. B is K x N or, if it is column-major in memory,
+    N x K; if N is K, save a column-major B with np.save(file, np.asfortranarray(B)).
+
+    Exit status 0 if the result is correct, 1 if it is wrong or a mistake is found, and 3 if nothing wrong is found but
+    something cannot be judged.
 
     Options:
         expect (OPERAND MATRIX): The result is the registers of this operand, which should hold the matrix in this file
@@ -200,6 +206,7 @@ def diagnose(
         warpfrag diagnose mma.m16n8k16.f32.f16.f16.f32 --expect a A.npy a.txt             # A's registers
         warpfrag diagnose mma.m16n8k16.f32.f16.f16.f32 --tile 128x128x32 A.npy B.npy D.npy   # a whole kernel
         warpfrag diagnose kernel.cu A.npy B.npy --entry tile                              # each mma of a kernel
+        warpfrag diagnose kernel.cu A.npy B.npy --arg A.npy --arg Bt.npy --arg D:f32:16x8   # other arguments
         warpfrag diagnose kernel.cu --arg q.npy --arg k.npy --arg v.npy --arg o:f32:64x64   # an mma after another
         warpfrag diagnose mma.sp.m16n8k32.f32.f16.f16.f32 --a full.txt --b wide.txt --metadata e.txt --selector 1
             dump.txt
@@ -277,7 +284,8 @@ def diagnose(
         findings=list(diagnosis),
         notes=list(diagnosis.notes),
     )
-    return Answer(facts, lambda: _print(diagnosis), DONE if diagnosis or diagnosis.correct else NO)
+    status = NO if not diagnosis.correct else DONE if diagnosis.is_certain else INCOMPLETE
+    return Answer(facts, lambda: _print(diagnosis), status)
 
 
 def _diagnose_kernel(
@@ -291,22 +299,20 @@ def _diagnose_kernel(
     paths = [path for path in (inputs.a, inputs.b) if path is not None] or list(files)
     kernel = chosen_kernel(read_module([file], arch, launch.entry), launch.entry)
     if len(paths) != (2 if paths or not launch.arg else 0) or (files and inputs.a is not None):
-        raise click.UsageError(f"expected the intended A and B, or every argument; {_usage(file, kernel)}")
+        given = "a kernel takes no result, because it is run; " if len(paths) > 2 else ""
+        raise click.UsageError(f"{given}expected the intended A and B, or every argument; {_usage(file, kernel)}")
     matrices = {role: _whole_matrix(role, path) for role, path in zip("ab", paths, strict=False)}
-    shapes = [matrix.shape for matrix in matrices.values()]
-    if matrices and (any(len(shape) != 2 for shape in shapes) or shapes[0][1] != shapes[1][0]):
-        raise InvalidOperand(f"expected A as M x K and B as K x N, got {shapes[0]} and {shapes[1]}")
+    notes = _turn_b(matrices, _usage(file, kernel))
     arrays: Arrays = {}
     arguments: list[Any] = [read_argument(text, arrays) for text in launch.arg]
     if not arguments:
         if len(kernel.parameters) != 3:
             raise click.UsageError(_usage(file, kernel))
         matrices = _as_operands(kernel, matrices)
-        arrays = {"D": np.zeros((shapes[0][0], shapes[1][1]), np.float32)}
-        arguments = [*(matrix.copy() for matrix in matrices.values()), arrays["D"]]
+        arrays = {"D": np.zeros((len(matrices["a"]), matrices["b"].shape[1]), np.float32)}
+        arguments = [*(matrix.flatten("K") for matrix in matrices.values()), arrays["D"]]
     intended = {role: _as_argument(matrix, arrays) for role, matrix in matrices.items()}
     block = launch.block or tuple(kernel.program.directives.get("reqntid", (32,)))
-    before = {name: array.copy() for name, array in arrays.items()}
     with kernel.debug(launch.grid or (1,), block, arguments, shared=launch.shared, arch=arch) as debugger:
         comparison = OperandComparison(debugger, intended, arrays)
         executed = [*comparison.executed()]
@@ -314,23 +320,32 @@ def _diagnose_kernel(
     wrong = [mma for mma in executed if not mma.is_correct]
     for mma in wrong or executed:
         shown.setdefault((mma.source, *(operand.findings[:1] or operand.matrix for operand in mma.operands)), mma)
-    written = [array for name, array in arrays.items() if not np.array_equal(array, before[name])]
-    stored = _stored_d(executed[0].instruction, written, intended, arch) if intended and executed and not wrong else []
+    stored = comparison.stored(executed)
     held = {operand.matrix for mma in executed for operand in mma.operands}
     unused = [role.upper() for role in intended if role.upper() not in held]
     uncompared = sum(bool(operand.uncompared) for mma in executed for operand in mma.operands[:2])
-    facts = KernelDiagnosis(
-        kernel.name,
-        not wrong and not stored and not unused and not uncompared,
-        len(executed),
-        comparison.is_complete,
-        uncompared,
-        sum(not mma.operands[2].uncompared for mma in executed),
-        [*shown.values()],
-        unused,
-        stored,
-    )
-    return Answer(facts, lambda: _print_kernel(kernel.readable_name, facts), DONE if facts.correct else NO)
+    c_compared = sum(not mma.operands[2].uncompared for mma in executed)
+    is_open = uncompared or stored.uncompared or (not intended and c_compared < len(executed))
+    is_wrong = bool(wrong or unused or not stored.is_correct)
+    counts = len(executed), comparison.is_complete, uncompared, c_compared
+    is_correct = not is_wrong and not is_open
+    facts = KernelDiagnosis(kernel.name, is_correct, *counts, [*shown.values()], unused, stored, notes)
+    status = NO if is_wrong else INCOMPLETE if is_open else DONE
+    return Answer(facts, lambda: _print_kernel(kernel.readable_name, facts), status)
+
+
+def _turn_b(matrices: dict[str, NDArray[Any]], usage: str) -> list[str]:
+    """Replace a B of N x K, which is column-major, by its transposed view; return notes on column-major matrices."""
+    if not matrices:
+        return []
+    a, b = (matrix.shape for matrix in matrices.values())
+    if len(a) != 2 or len(b) != 2 or a[1] not in b:
+        wanted = "A as M x K, and B as K x N or, if it is column-major, as N x K"
+        raise InvalidOperand(f"expected {wanted}; got {a} and {b}; {usage}")
+    if b[0] != a[1]:
+        matrices["b"] = matrices["b"].T
+    turned = {role.upper(): matrix for role, matrix in matrices.items() if not matrix.flags.c_contiguous}
+    return [f"{name} is column-major: {len(matrix.T)} x {len(matrix)} in memory" for name, matrix in turned.items()]
 
 
 def _usage(file: str, kernel: Kernel) -> str:
@@ -369,49 +384,38 @@ def _as_argument(matrix: NDArray[Any], arrays: Arrays) -> NDArray[Any]:
     return next((array.copy() for array in printed if (np.abs(array - matrix) <= 2 * error).all()), matrix)
 
 
-def _stored_d(
-    instruction: str, written: list[NDArray[Any]], intended: dict[str, NDArray[Any]], arch: str
-) -> list[Finding]:
-    """Return the mistakes, other than rounding and order, that explain the array that the kernel stored as D."""
-    from warpfrag.diagnosis.diagnose import diagnose as find_mistakes
-
-    A, B = intended.values()
-    mma = get(instruction)
-    found: list[Finding] = []
-    for D in written:
-        if D.shape == (len(A), B.shape[1]):
-            tile = None if (A.shape, B.shape) == (mma.a.shape, mma.b.shape) else mma.d.shape
-            found += find_mistakes(mma, D, A, B, arch=arch, tile=tile)
-    return [finding for finding in found if finding.kind not in {"rounding", "order"}]
-
-
 def _print_kernel(name: str, facts: KernelDiagnosis) -> None:
     count = f"{'' if facts.complete else 'the first '}{facts.executed} executed mma"
     count += f" instruction{'s' * (facts.executed != 1)}"
-    if not any(not mma.is_correct for mma in facts.mmas):
+    if all(mma.is_correct for mma in facts.mmas):
         compared = f"A and B: {2 * facts.executed - facts.not_compared} of {2 * facts.executed}"
         compared += f", C: {facts.c_compared} of {facts.executed}"
-        echo(wrapped(f"{name}: no mistake found in {count} (operands compared: {compared})", indent=2))
+        judged = "was not compared" if facts.d.uncompared else "is correct" if facts.d.is_correct else "is wrong"
+        found = f"D {judged}; no mistake found in the operands of {count} (compared: {compared})"
+        echo(wrapped(f"{name}: {found}", indent=2))
     if facts.not_compared:
         echo(f"  not compared: {facts.not_compared} A and B operands that the kernel computes")
     for matrix in facts.unused:
         echo(f"  no mma reads a tile of the intended {matrix}")
-    for finding in facts.d[:1]:
-        echo(wrapped(f"  {finding}", indent=4))
-        echo(wrapped(f"     fix: {finding.fix}", indent=7))
     for mma in facts.mmas:
         echo(wrapped(f"{mma.source}: {mma.instruction}, block {mma.block}, warp {mma.warp}", indent=2) + mma.code)
         for operand in mma.operands:
-            echo(wrapped(f"  {operand}", indent=4))
-            if operand.findings and operand.findings[0].fix:
-                echo(wrapped(f"     fix: {operand.findings[0].fix}", indent=7))
-            if operand.loaded_at and (operand.findings or not operand.matrix):
-                echo(wrapped(f"     loaded at {', '.join(operand.loaded_at)}", indent=7))
+            _print_operand(operand)
         if mma.differs_in_k:
             a, b = mma.operands[:2]
             echo(f"  k differs: A starts at column {a.col}, B at row {b.row}")
-    if facts.correct:
-        echo("if D is wrong, check the accumulators and the stores, or diagnose D itself")
+    _print_operand(facts.d)
+    for note in facts.notes:
+        echo(wrapped(note, indent=2))
+
+
+def _print_operand(operand: MmaOperand) -> None:
+    echo(wrapped(f"  {operand}", indent=4))
+    lines = [f"fix: {finding.fix}" for finding in operand.findings[:1] if finding.fix] + [*operand.unexplained[1:]]
+    if operand.loaded_at and not operand.is_correct:
+        lines.append(f"{'stored' if operand.role == 'd' else 'loaded'} at {', '.join(operand.loaded_at)}")
+    for line in lines:
+        echo(wrapped(f"     {line}", indent=7))
 
 
 class Dump(NamedTuple):
@@ -520,7 +524,6 @@ def _with_input_errors(
 
     from warpfrag.diagnosis.observation import Printed, observe
     from warpfrag.formats.arrays import as_doubles
-    from warpfrag.formats.codes import from_codes
 
     a, b = (np.abs(as_doubles(np.asarray(arrays[role]))) for role in "ab")
     error_a, error_b = errors.get("a", 0.0), errors.get("b", 0.0)
@@ -529,10 +532,9 @@ def _with_input_errors(
     if not error:
         return observed
     seen = observe(instruction.d, observed)
-    values = as_doubles(from_codes(seen.format, seen.codes)) if seen.printed is None else seen.printed.values
     own = f"{seen.printed.digits}; " if seen.printed else ""
     digits = f"{own}the digits of the inputs determine D to within {error:.2g}"
-    return Printed(values, seen.slack + error, digits)
+    return Printed(seen.values, seen.slack + error, digits)
 
 
 def _stage(instruction: Instruction, inputs: dict[str, Any], warpgroup: Warpgroup, selector: int) -> None:

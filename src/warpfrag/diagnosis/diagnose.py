@@ -52,6 +52,7 @@ from warpfrag.tensorcore.sparsity import compress, logical_columns
 
 __all__ = ["Agreement", "DiagnoseOptions", "Diagnosis", "Finding", "diagnose"]
 
+MAX_NANS = 0.5  # share of elements that may be NaN if the others are to be explained
 MAX_WORDS = 1 << 20  # the number of elements that are compared at a time
 
 
@@ -248,7 +249,13 @@ def _first_explained(case: SuspectProduct, words: dict[str, Words], seen: Observ
     operand = case.instruction.d
     shape = operand.shape
     if seen.codes.shape[-len(shape) :] == shape:
-        return Search(case, words, seen).diagnosis()
+        diagnosed, is_nan = Search(case, words, seen).diagnosis(), np.isnan(seen.values)
+        if diagnosed or diagnosed.correct or not 0 < is_nan.mean() < MAX_NANS:
+            return diagnosed
+        others = Search(case, words, seen.widened(np.where(is_nan, np.inf, 0.0))).diagnosis()
+        count = f"{is_nan.sum()} of {is_nan.size} elements {'is' if is_nan.sum() == 1 else 'are'} NaN"
+        others.notes = (f"{count}; the others are explained", *others.notes)
+        return others or diagnosed
     rows, cols = shape[-2:]
     batch = seen.codes.shape[:-2]
     size, turned_size = f"{rows} x {cols}", f"{cols} x {rows}"

@@ -180,12 +180,7 @@ def numbers(some: Iterable[int]) -> str:
 
 
 def agreement(
-    operand: Operand,
-    seen: Codes,
-    right: Codes,
-    *,
-    c: Codes | None = None,
-    block: tuple[int, int] = (BLOCK, BLOCK),
+    operand: Operand, seen: Codes, right: Codes, *, c: Codes | None = None, block: tuple[int, int] = (BLOCK, BLOCK)
 ) -> Agreement:
     """Compare a result with the expected one, which is a fragment of `operand` or a matrix of many fragments."""
     same = seen == right
@@ -282,6 +277,7 @@ def _by(step: int) -> str:
 
 Suspect: TypeAlias = Mistake | Misreading
 MAX_LISTED = 3  # number of findings in a repr
+SAME_D = "All give the same D for other inputs too; fix the one that matches your code"
 TOO_FEW_DIGITS = "print D with %.9g or %08x for a certain answer"
 
 
@@ -359,8 +355,10 @@ class Diagnosis(list[Finding]):
         if self.correct:
             return "correct: the instruction gives this result"
         if self:
-            which = {1: "1 mistake", 2: "either of 2 mistakes"}.get(len(self), f"any of {len(self)} mistakes")
-            return f"{which} {'explains' if self.is_certain else 'may explain'} it"
+            if len(self) == 1:
+                return f"1 mistake {'explains' if self.is_certain else 'may explain'} it"
+            which = "" if self.is_certain else "possible "
+            return f"{len(self)} {'equivalent ' if SAME_D in self.notes else which}explanations; the most likely first"
         counts = ", ".join(f"{kind} {count}" for kind, count in self.tried.items())
         return f"nothing found: {sum(self.tried.values())} mistakes tried ({counts})"
 

@@ -2,27 +2,34 @@
 
 An operand is a tile of the intended A or B, a tile of a kernel argument, or is computed by the kernel from the
 results of earlier mma instructions. Results are compared by their order: an increasing function (a scale, exp,
-softmax, ReLU) keeps the order of the elements in each row, and a wrong fragment does not.
+softmax, ReLU) keeps the order of the elements in each row, and a wrong fragment does not. The argument that the kernel
+stores as D is compared with A B + C or, if A and B are unknown, with the results.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+import math
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import product
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
+from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 
+from warpfrag.diagnosis.diagnose import diagnose
 from warpfrag.diagnosis.findings import Finding, Mistake, diagnosis
 from warpfrag.diagnosis.fixes import fix
+from warpfrag.diagnosis.matrix_mistakes import misloads
 from warpfrag.diagnosis.mistakes import suspects
 from warpfrag.errors import InvalidOperand
 from warpfrag.formats.arrays import as_doubles
 from warpfrag.machine.debugger.debug_views import ptx_operands
 from warpfrag.machine.ir.actions import MatrixOp
 from warpfrag.machine.ir.program import DecodedInstruction, excerpt, registers_of
+from warpfrag.tensorcore import fragment
 from warpfrag.tensorcore.operand import Operand
 from warpfrag.tensorcore.registry import get
 
@@ -44,9 +51,10 @@ class MmaOperand:
     """One operand of an executed mma: the tile or results that it holds, and the mistakes that it shows.
 
     `matrix` is A or B, an argument, its transpose (`K.T`), or the mma that computed the operand; it is empty if nothing
-    explains the registers. `row` and `col` are the tile's first row and column, and -1 if there is no tile.
-    `uncompared` is the reason if the kernel computes the operand in a way that cannot be compared. `loaded_at` are the
-    source lines of the loads that fill the registers.
+    explains the registers: then `unexplained` has lines that describe them. `row` and `col` are the tile's first row
+    and column, and -1 if there is no tile. `uncompared` is the reason if the kernel computes the operand in a way that
+    cannot be compared. `loaded_at` are the source lines of the loads that fill the registers. For the D of a whole
+    kernel, `matrix` is the argument that it is stored in, and `loaded_at` are the source lines of the stores.
     """
 
     role: str
@@ -56,18 +64,25 @@ class MmaOperand:
     uncompared: str = ""
     findings: tuple[Finding, ...] = ()
     loaded_at: tuple[str, ...] = ()
+    unexplained: tuple[str, ...] = ()
+
+    @property
+    def is_correct(self) -> bool:
+        """True if no mistake is known; the operand may be uncompared."""
+        return not self.findings and not self.unexplained
 
     def __str__(self) -> str:
         """Return one line with the tile and the first mistake."""
         name = self.role.upper()
-        if not self.matrix:
-            return f"{name}: not explained: no tile gives these registers, with or without a known mistake"
+        if self.unexplained:
+            return f"{name}: {self.unexplained[0]}"
         if self.uncompared:
-            return f"{name}: computed by the kernel from {self.matrix}: not compared: {self.uncompared}"
+            source = f"computed by the kernel from {self.matrix}: " if self.matrix else ""
+            return f"{name}: {source}not compared: {self.uncompared}"
         tile = self.matrix if self.row < 0 else f"the tile of {self.matrix} at row {self.row}, column {self.col}"
         if self.findings:
             return f"{self.findings[0]} ({tile})"
-        return f"{name}: correct: {tile}" if self.matrix == name else f"{name}: {tile}"
+        return f"{name}: correct: {tile}" if self.matrix == name or self.role == "d" else f"{name}: {tile}"
 
 
 @dataclass(frozen=True)
@@ -84,7 +99,7 @@ class ExecutedMma:
     @property
     def is_correct(self) -> bool:
         """True if no operand has a mistake, and the tiles of A and B have the same k."""
-        return all(operand.matrix and not operand.findings for operand in self.operands) and not self.differs_in_k
+        return all(operand.is_correct for operand in self.operands) and not self.differs_in_k
 
     @property
     def differs_in_k(self) -> bool:
@@ -116,6 +131,11 @@ class OperandComparison:
     ) -> None:
         """Keep copies of the arguments, because the kernel may change them."""
         self.debugger, self.intended = debugger, intended
+        self.given = {name: (array, array.copy()) for name, array in arguments.items()}
+        self.writers: dict[str, list[DecodedInstruction]] = {}
+        for inst in debugger.program.instructions:
+            for register in (register for result in inst.results for register in registers_of(result)):
+                self.writers.setdefault(register.name, []).append(inst)
         self.arguments = {
             f"argument {name}" if name.lower() in intended else name: np.array(array)
             for name, array in arguments.items()
@@ -145,7 +165,7 @@ class OperandComparison:
         """Yield the mma of each warp that stopped."""
         debugger = self.debugger
         instruction = get(debugger.instruction.name)
-        producers = {role: _producers(debugger, role) for role in "abc"}
+        producers = {role: self._producers(role) for role in "abc"}
         source = self._source(debugger.instruction)
         for block, warp in stop.warps:
             held = {role: debugger.matrix(role, block=block, warp=warp) for role in "abc"}
@@ -160,6 +180,79 @@ class OperandComparison:
                 earlier[:] = [result for result in earlier if not np.array_equal(result.values, held["c"])]
                 earlier.append(EarlierResult(D, source))
                 del earlier[:-MAX_RESULTS]
+
+    def stored(self, executed: Sequence[ExecutedMma]) -> MmaOperand:
+        """Compare the changed arguments with D, and return a correct one or, if there is none, the first."""
+        changed = {name: array for name, (array, old) in self.given.items() if array.tobytes() != old.tobytes()}
+        compare = self._with_product if self.intended else self._with_results
+        results = [compare(executed, name, array) for name, array in changed.items() if executed]
+        found = sorted(filter(None, results), key=lambda result: (bool(result.uncompared), not result.is_correct))
+        if not found:
+            return MmaOperand("d", uncompared="the kernel changes no argument that can be D")
+        stores = [inst for inst in self.debugger.program.instructions if inst.name.startswith(("st.global", "st.f"))]
+        lines = dict.fromkeys(self._source(inst) for inst in stores if any(map(is_mma, self._followed(_read(inst)))))
+        return replace(found[0 if self.intended else -1], loaded_at=tuple(lines))
+
+    def _with_product(self, executed: Sequence[ExecutedMma], name: str, array: NDArray[Any]) -> MmaOperand | None:
+        """Compare an argument of D's extents with A B + C; C is the argument that the kernel reads as C, or zero."""
+        (A, B), mma = self.intended.values(), get(executed[0].instruction)
+        shape = len(A), B.shape[1]
+        if array.shape != shape and array.shape != (math.prod(shape),):
+            return None
+        read = (self.arguments.get(each.operands[2].matrix) for each in executed if each.operands[2].row >= 0)
+        C = next((argument for argument in read if argument is not None and argument.shape == shape), None)
+        tile = None if (A.shape, B.shape) == (mma.a.shape, mma.b.shape) else mma.d.shape
+        try:
+            found = diagnose(mma, array.reshape(shape), A, B, C, arch=self.debugger.config.arch, tile=tile)
+        except InvalidOperand as error:
+            return MmaOperand("d", uncompared=f"argument {name}: {error}")
+        if found.agreement is None or any(finding.kind in {"rounding", "order"} for finding in found):
+            return MmaOperand("d", f"argument {name}")
+        text = f"wrong in {array.size - found.agreement.correct} of {array.size} elements of argument {name}"
+        if not all(each.is_correct for each in executed):
+            return MmaOperand("d", unexplained=(text,))
+        lines = (f"{text}; no known mistake explains it", *str(found.agreement).splitlines())
+        return MmaOperand("d", f"argument {name}", findings=tuple(found), unexplained=() if found else lines)
+
+    def _with_results(self, executed: Sequence[ExecutedMma], name: str, array: NDArray[Any]) -> MmaOperand | None:
+        """Compare the tiles of an argument with the results of the mma instructions."""
+        operand = get(executed[-1].instruction).d
+        if array.ndim != 2 or array.size % math.prod(operand.shape):
+            return None
+        tiles = _tiles(operand, array, array.dtype).values()
+        computed = [each for earlier in self.results.values() for each in _candidates(operand.shape, earlier)]
+        equal = [any(np.array_equal(tile, each.values, equal_nan=True) for each in computed) for tile in tiles]
+        if all(same or _in_order(operand, tile, computed) for same, tile in zip(equal, tiles, strict=True)):
+            return MmaOperand("d", f"argument {name}")
+        wanted = "does not have the results of the mma instructions; to compare it, pass the intended A and B"
+        return MmaOperand("d", uncompared=f"argument {name} {wanted}")
+
+    def _producers(self, role: str) -> list[DecodedInstruction]:
+        """Return the loads, and the earlier mma instructions, whose values reach an operand of the next mma.
+
+        Values go through registers and, if they are loaded from shared memory, through every store to shared memory.
+        """
+        debugger = self.debugger
+        shared = (inst for inst in debugger.program.instructions if inst.name.startswith(("st.shared", "stmatrix")))
+        stores = [name for inst in shared for name in _read(inst)]
+        direct = self._followed([register.name for register in registers_of(ptx_operands(debugger.instruction)[role])])
+        is_staged = any(inst.name.startswith(("ld.shared", "ldmatrix")) for inst in direct)
+        staged = [inst for inst in self._followed(stores) if is_mma(inst)] if is_staged else []
+        return sorted({inst.line: inst for inst in (*direct, *staged)}.values(), key=lambda inst: inst.line)
+
+    def _followed(self, names: list[str]) -> list[DecodedInstruction]:
+        """Return the loads and the mma instructions whose values reach registers through other registers."""
+        found: dict[int, DecodedInstruction] = {}
+        followed: set[str] = set()
+        while names:
+            name = names.pop()
+            for inst in () if name in followed else self.writers.get(name, ()):
+                if inst.name.startswith("ld") or is_mma(inst):
+                    found[inst.line] = inst
+                else:
+                    names += _read(inst)
+            followed.add(name)
+        return [*found.values()]
 
     def _source(self, inst: DecodedInstruction) -> str:
         source = self.debugger.sources.get(inst.line)
@@ -177,21 +270,26 @@ class OperandComparison:
             if not held.any():
                 return MmaOperand(role, "0")
             own = {f"the result of the mma at {result.source}": result.values for result in earlier[::-1]}
-        attempts: tuple[Callable[[], MmaOperand | None], ...] = (
-            lambda: _exact_tile(operand, held, own | self.arguments),
-            lambda: _in_order(operand, held, computed),
-            lambda: _mistaken_tile(operand, held, own),
-            lambda: _exact_tile(operand, held, turned),
-            lambda: _mistaken_tile(operand, held, self.arguments | turned),
-            lambda: _mistaken_order(operand, held, computed),
+        found = (
+            _exact_tile(operand, held, own | self.arguments)
+            or _in_order(operand, held, computed)
+            or _mistaken_tile(operand, held, own)
+            or _misloaded_tile(operand, held, own | self.arguments)
+            or _exact_tile(operand, held, turned)
+            or _mistaken_tile(operand, held, self.arguments | turned)
+            or _mistaken_order(operand, held, computed)
         )
-        for attempt in attempts:
-            if (found := attempt()) is not None:
-                return replace(found, row=-1, col=-1) if found.matrix in own and role == "c" else found
+        if found is not None:
+            return replace(found, row=-1, col=-1) if found.matrix in own and role == "c" else found
         mmas = dict.fromkeys(self._source(inst) for inst in producers if is_mma(inst))
-        if role == "c" and not mmas:
-            return MmaOperand(role, "other values", uncompared="not 0, a tile of an argument or an earlier D")
-        return MmaOperand(role, ", ".join(mmas), uncompared=_no_order(held, computed) if mmas else "")
+        if role == "c" and not (mmas and earlier):
+            lane = np.argwhere(operand.pack(held))[0][0]
+            reason = f"it is not 0 in lane {lane}, and not a tile of an argument or an earlier D"
+            return MmaOperand(role, uncompared=reason)
+        if not mmas:
+            unknown = "not explained: no tile gives these registers, with or without a known mistake"
+            return MmaOperand(role, unexplained=(unknown, *_first_wrong(operand, held, own)))
+        return MmaOperand(role, ", ".join(mmas), uncompared=_no_order(held, computed))
 
     def _with_loads(self, operand: MmaOperand, producers: list[DecodedInstruction]) -> MmaOperand:
         """Return the operand with its loads; a finding about 8 x 8 blocks comes last unless a load is an ldmatrix."""
@@ -210,42 +308,9 @@ def is_mma(inst: DecodedInstruction) -> bool:
     return isinstance(inst.action, MatrixOp) and inst.action.operation == "mma"
 
 
-def _producers(debugger: Debugger, role: str) -> list[DecodedInstruction]:
-    """Return the loads, and the earlier mma instructions, whose values reach an operand of the next mma.
-
-    Values go through registers and, if they are loaded from shared memory, through every store to shared memory.
-    """
-    writers: dict[str, list[DecodedInstruction]] = {}
-    for inst in debugger.program.instructions:
-        for register in (register for result in inst.results for register in registers_of(result)):
-            writers.setdefault(register.name, []).append(inst)
-    stores = [
-        register.name
-        for inst in debugger.program.instructions
-        if inst.name.startswith(("st.shared", "stmatrix"))
-        for source in inst.sources
-        for register in registers_of(source)
-    ]
-    names = [register.name for register in registers_of(ptx_operands(debugger.instruction)[role])]
-    direct = _followed(names, writers)
-    is_staged = any(inst.name.startswith(("ld.shared", "ldmatrix")) for inst in direct)
-    staged = [inst for inst in _followed(stores, writers) if is_mma(inst)] if is_staged else []
-    return sorted({inst.line: inst for inst in (*direct, *staged)}.values(), key=lambda inst: inst.line)
-
-
-def _followed(names: list[str], writers: Mapping[str, list[DecodedInstruction]]) -> list[DecodedInstruction]:
-    """Return the loads and the mma instructions whose values reach registers through other registers."""
-    found: dict[int, DecodedInstruction] = {}
-    followed: set[str] = set()
-    while names:
-        name = names.pop()
-        for inst in () if name in followed else writers.get(name, ()):
-            if inst.name.startswith("ld") or is_mma(inst):
-                found[inst.line] = inst
-            else:
-                names += [register.name for source in inst.sources for register in registers_of(source)]
-        followed.add(name)
-    return [*found.values()]
+def _read(inst: DecodedInstruction) -> list[str]:
+    """Return the names of the registers that an instruction reads."""
+    return [register.name for source in inst.sources for register in registers_of(source)]
 
 
 # ---- tiles of matrices
@@ -271,16 +336,56 @@ def _exact_tile(operand: Operand, held: NDArray[Any], matrices: Mapping[str, NDA
 
 def _mistaken_tile(operand: Operand, held: NDArray[Any], matrices: Mapping[str, NDArray[Any]]) -> MmaOperand | None:
     """Return a tile and a mistake that together give the registers; try tiles with the same numbers first."""
-    from warpfrag.diagnosis.diagnose import diagnose
-
     words, counts = operand.pack(held), np.sort(held, axis=None)
     for name, matrix in matrices.items():
         tiles = _tiles(operand, matrix, held.dtype)
         likely = sorted(tiles, key=lambda corner: int((np.sort(tiles[corner], axis=None) != counts).sum()))
         for row, col in likely[:MAX_TILES]:
-            if findings := diagnose(operand, words, tiles[row, col]):
+            findings = [*diagnose(operand, words, tiles[row, col])]
+            for at, finding in enumerate(findings if not matrix.flags.c_contiguous else ()):
+                if finding.kind == "transposed":
+                    findings[at] = replace(finding, fix=f"load element (row, col) from col * {len(matrix)} + row")
+            if findings:
                 return MmaOperand(operand.role, name, row, col, findings=tuple(findings))
     return None
+
+
+def _misloaded_tile(operand: Operand, held: NDArray[Any], matrices: Mapping[str, NDArray[Any]]) -> MmaOperand | None:
+    """Return a tile and wrong addresses, which may be outside the tile, that together give the registers."""
+    wrong = [*misloads(operand)]
+    for (name, matrix), order in product(matrices.items(), "CF"):
+        memory, (rows, cols) = matrix.astype(held.dtype).flatten(order), matrix.shape
+        for (top, left), (kind, text, row, col) in product([*_tiles(operand, matrix, held.dtype)][:MAX_TILES], wrong):
+            place = (top + row) * cols + left + col if order == "C" else (left + col) * rows + top + row
+            if place.min() >= 0 and place.max() < memory.size and np.array_equal(memory[place], held):
+                mistake = Mistake(kind, operand.role, text, np.copy)
+                found = diagnosis([mistake], [mistake], fix=partial(fix, {operand.role: operand}))
+                return MmaOperand(operand.role, name, top, left, findings=tuple(found))
+    return None
+
+
+def _first_wrong(operand: Operand, held: NDArray[Any], matrices: Mapping[str, NDArray[Any]]) -> Iterator[str]:
+    """Yield what the first wrong lane holds, and what it should hold if the operand resembles a tile of a matrix."""
+    axis, slots = int(operand.role != "b"), operand.slots
+    places = fragment.elements(operand.layout).reshape(-1, operand.regs, slots)
+    for name, matrix in matrices.items():
+        equal = {corner: tile == held for corner, tile in _tiles(operand, matrix, held.dtype).items()}
+        if not equal:
+            continue
+        corner = max(equal, key=lambda corner: int(equal[corner].sum()))
+        lane, reg = np.argwhere(~equal[corner].ravel()[places].all(axis=-1))[0]
+        values = held.ravel()[places[lane, reg]]
+        found = np.argwhere((sliding_window_view(matrix.astype(held.dtype), slots, axis) == values).all(axis=-1))
+        right = np.add(corner, np.unravel_index(places[lane, reg, 0], held.shape))
+        holds = _span(name, found[0], axis, slots) if len(found) == 1 else ", ".join(f"{value:.6g}" for value in values)
+        should = f", should hold {_span(name, right, axis, slots)}"
+        yield f"lane {lane} holds {holds} in register {reg}{should if len(equal) == 1 or equal[corner].any() else ''}"
+
+
+def _span(name: str, first: NDArray[Any], axis: int, count: int) -> str:
+    """Return consecutive elements of a matrix as text, such as A[1][2..3]."""
+    ends = [f"{at}..{at + count - 1}" if along == axis and count > 1 else f"{at}" for along, at in enumerate(first)]
+    return f"{name}[{ends[0]}][{ends[1]}]"
 
 
 # ---- results of earlier mma instructions

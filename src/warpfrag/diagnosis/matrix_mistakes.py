@@ -37,6 +37,8 @@ BLOCK = 8  # rows and columns of the blocks that ldmatrix and movmatrix transpos
 HALF = 16  # bits of their elements
 GROUP = 4  # number of lanes that share a row in most fragments
 MANY = 8  # up to this count, single registers are wrong
+LANE_NUMBERS = "loaded with groupID = {1} and threadID_in_group = {0}"
+EXCHANGED = LANE_NUMBERS.format("lane / 4", "lane % 4")
 
 
 def read_in_other_order(operand: Operand) -> Mistake:
@@ -129,9 +131,9 @@ def other_layouts(operand: Operand) -> Iterator[Mistake]:
     places = np.argsort(elements)
     turned = other_order(operand.shape)
     seen = {order.tobytes() for order in (np.arange(turned.size), turned, np.argsort(turned))}
-    forward, inverse = "laid out {}", "laid out {}, but with source and target exchanged"
+    forward, inverse = "loaded {}", "loaded {}, but with source and target exchanged"
     if operand.role == "d":
-        forward, inverse = "the registers are read {}", "the dump is {}, not in fragment order"
+        forward, inverse = "the registers are read {}", "the dump is arranged {}, not in fragment order"
     for text, other in _known_elements(operand):
         order = other[places]
         if order.tobytes() in seen:
@@ -150,9 +152,9 @@ def _known_elements(operand: Operand) -> Iterator[tuple[str, NDArray[np.intp]]]:
     if layout.dims == ("row", "col"):
         for role in "abc":
             for other in mma_layouts(role):
-                text = f"{REGISTER_BITS // other.slots}-bit {role.upper()}"
-                tilings = _tilings if len(operand.threads) == 1 else _of_warps
-                yield from tilings(text, other, layout)
+                own = "its own" if role == operand.role else f"{operand.role.upper()}'s"
+                text = f"with {role.upper()}'s lane layout ({{}}, {REGISTER_BITS // other.slots}-bit) instead of {own}"
+                yield from _tilings(text, other, layout.shape, layout.regs * layout.slots, layout.ins.get("warp", 1))
     elif layout.dims == ("mma", "row", "col"):
         form = resolve(operand.instruction)
         for words in product(("row", "col"), repeat=len(form.layouts)):
@@ -166,41 +168,30 @@ def _known_elements(operand: Operand) -> Iterator[tuple[str, NDArray[np.intp]]]:
     yield "in row-major order, one element per lane at a time", places.reshape(each, threads).T.reshape(-1)
 
 
-def _of_warps(text: str, other: Layout, layout: Layout) -> Iterator[tuple[str, NDArray[np.intp]]]:
-    """Yield a one-warp layout tiled to the rows or columns that each warp of a warpgroup holds."""
-    (rows, cols), warps = layout.shape, layout.ins["warp"]
-    whole = np.arange(rows * cols).reshape(rows, cols)
-    for along, each in (("rows", (rows // warps, cols)), ("columns", (rows, cols // warps))):
-        tiles = {"row": each[0] // other.shape[0], "col": each[1] // other.shape[1]}
-        if each != (tiles["row"] * other.shape[0], tiles["col"] * other.shape[1]):
-            continue
-        mine = other.tiled(**tiles)
-        if mine.regs * mine.slots != layout.regs * layout.slots or mine.copies > 1:
-            continue
-        parts = np.split(whole, warps, axis=0 if along == "rows" else 1)
-        elements = np.concatenate([part.reshape(-1)[fragment.elements(mine)] for part in parts])
-        size = " x ".join(map(str, other.shape))
-        yield f"like tiles of {'an' if text[0] == '8' else 'a'} {text} of {size}, each warp its own {along}", elements
+def _tilings(
+    text: str, other: Layout, shape: tuple[int, ...], held: int, warps: int
+) -> Iterator[tuple[str, NDArray[np.intp]]]:
+    """Yield the layout `other`, as it is and transposed, tiled to the rows or columns of a matrix that each warp holds.
 
-
-def _tilings(text: str, other: Layout, layout: Layout) -> Iterator[tuple[str, NDArray[np.intp]]]:
-    """Yield the layout `other`, as it is and transposed, tiled to the shape of `layout`."""
+    `held` is the number of elements in a lane.
+    """
     rows, cols = other.shape
-    shape = layout.shape
-    for turned, (high, wide) in ((False, (rows, cols)), (True, (cols, rows))):
-        counts = {"row": shape[0] // high, "col": shape[1] // wide}
-        if shape != (high * counts["row"], wide * counts["col"]) or (turned and rows == cols):
+    places = np.arange(math.prod(shape)).reshape(shape)
+    for axis, turned in product(range(min(2, warps)), (False, True)):
+        parts = np.split(places, warps, axis)
+        each, (high, wide) = parts[0].shape, (cols, rows) if turned else (rows, cols)
+        counts = {"row": each[0] // high, "col": each[1] // wide}
+        if each != (high * counts["row"], wide * counts["col"]) or (turned and rows == cols):
             continue
-        mine = {"row": counts["col"], "col": counts["row"]} if turned else counts
-        whole = other.tiled(**mine)
-        if whole.regs * whole.slots != layout.regs * layout.slots or whole.copies > 1:
+        whole = other.tiled(**({"row": counts["col"], "col": counts["row"]} if turned else counts))
+        if whole.regs * whole.slots != held or whole.copies > 1:
             continue
         elements = fragment.elements(whole)
         if turned:
-            elements = elements % shape[0] * shape[1] + elements // shape[0]
-        size = f"{rows} x {cols}" + (", transposed" if turned else "")
-        tiles = "tiles of " if max(counts.values()) > 1 else ""
-        yield f"like {tiles}{'an' if text[0] == '8' else 'a'} {text} of {size}", elements
+            elements = elements % each[0] * each[1] + elements // each[0]
+        tiles = f"{'tiles of ' if max(counts.values()) > 1 else ''}{rows} x {cols}{', transposed' if turned else ''}"
+        tiles += f", each warp its own {('rows', 'columns')[axis]}" if warps > 1 else ""
+        yield text.format(tiles), np.concatenate([part.reshape(-1)[elements] for part in parts])
 
 
 # ---- wrong indices
@@ -333,22 +324,30 @@ def indexing(operand: Operand) -> Iterator[Mistake]:
 
 
 def misloaded(operand: Operand) -> Iterator[Mistake]:
-    """Yield wrong loads: another register's elements, a wrong row or column, or a wrong factor of the lane."""
-    layout, (rows, cols) = operand.layout, operand.shape[-2:]
-    if layout.copies > 1 or layout.dims != ("row", "col") or not layout.is_bitwise or operand.role == "d":
-        return
-    places = np.argsort(fragment.elements(layout)).reshape(rows, cols)
-    for kind, text, is_wrong, (down, across) in _misloads(operand, places):
-        row, col = (index + by for index, by in zip(np.indices((rows, cols)), (down, across), strict=True))
+    """Yield wrong loads: another register's elements, a wrong row or column, or wrong numbers made from the lane."""
+    (rows, cols), by_column = operand.shape[-2:], operand.role == "b"
+    for kind, text, row, col in misloads(operand):
         is_inside = (row >= 0) & (row < rows) & (col >= 0) & (col < cols)
-        source = np.where(
-            is_wrong, np.where(is_inside, row * cols + col, BEYOND), np.arange(rows * cols).reshape(rows, cols)
-        )
-        yield Mistake(kind, operand.role, text, recoded(operand, partial(gathered, source=source)), rare=True)
+        source = np.where(is_inside, row * cols + col, BEYOND)
+        if kind == "lanes":  # an address after the end of a row is in the next one; B is column-major in most kernels
+            pitch = rows if by_column else cols
+            source = _apart(row, col, shape=(rows, cols), stride=pitch, shift=0, columns_first=by_column)
+        change = recoded(operand, partial(gathered, source=source))
+        yield Mistake(kind, operand.role, text, change, rare=text != EXCHANGED)
 
 
-def _misloads(operand: Operand, places: Indices) -> Iterator[tuple[Kind, str, NDArray[np.bool_], tuple[Any, Any]]]:
+def misloads(operand: Operand) -> Iterator[tuple[Kind, str, Indices, Indices]]:
+    """Yield wrong loads: the category, the text, and the row and column from which each element is loaded."""
+    layout = operand.layout
+    if layout.copies == 1 and layout.dims == ("row", "col") and layout.is_bitwise and operand.role != "d":
+        row, col = np.indices(operand.shape)
+        for kind, text, is_wrong, (down, across) in _misloads(operand):
+            yield kind, text, row + is_wrong * down, col + is_wrong * across
+
+
+def _misloads(operand: Operand) -> Iterator[tuple[Kind, str, NDArray[np.bool_], tuple[Any, Any]]]:
     """Yield the category, the text, the wrong elements, and the rows and columns by which their indices are off."""
+    places = np.argsort(fragment.elements(operand.layout)).reshape(operand.shape)
     start = dict.fromkeys(operand.layout.ins, 0)
     lane, reg = places // (operand.regs * operand.slots) % LANES, places // operand.slots % operand.regs
     corners = [operand.layout.at(**start | {"reg": number}) for number in range(operand.regs)]
@@ -363,9 +362,16 @@ def _misloads(operand: Operand, places: Indices) -> Iterator[tuple[Kind, str, ND
                 name = f"register{'s' * (len(chosen) > 1)} {numbers(chosen)}"
                 text = f"{name} loaded from {('row', 'column')[axis]} {'-' if step < 0 else '+'} {abs(step)}"
                 yield "registers", text, np.isin(reg, chosen), ((step, 0), (0, step))[axis]
-    for first, part, count in ((1, "lane % 4", lane % GROUP), (GROUP, "lane / 4", lane // GROUP)):
+    right = {"lane % 4": lane % GROUP, "lane / 4": lane // GROUP}
+    for first, (part, count) in zip((1, GROUP), right.items(), strict=True):
         for axis, factor in enumerate(operand.layout.at(**start | {"lane": first})):
             for wrong in (factor * 2, factor // 2, 0) if factor else ():
                 by = count * (wrong - factor)
                 text = f"{('row', 'column')[axis]} with ({part}) * {wrong} instead of * {factor}"
                 yield "index", text, np.ones(lane.shape, bool), ((by, 0), (0, by))[axis]
+    parts = right | {"lane % 8": lane % BLOCK, "lane / 8": lane // BLOCK, "lane": lane}
+    for names in [*permutations(parts, 2)][1:]:
+        thread, group = (parts[name] - number for name, number in zip(names, right.values(), strict=True))
+        steps = zip(*(operand.layout.at(**start | {"lane": first}) for first in (1, GROUP)), strict=True)
+        away = tuple(thread * by_thread + group * by_group for by_thread, by_group in steps)
+        yield "lanes", LANE_NUMBERS.format(*names), np.ones(lane.shape, bool), away

@@ -25,6 +25,7 @@ from warpfrag.diagnosis.arithmetic_mistakes import (
     ulps_of,
 )
 from warpfrag.diagnosis.findings import (
+    SAME_D,
     TOO_FEW_DIGITS,
     Codes,
     Diagnosis,
@@ -55,8 +56,8 @@ PIECE = 1 << 21  # bytes of registers with mistakes that are computed together
 NUMBERED = (7, 5)  # element numbers modulo these fill A and B, and are exact in every type
 MAX_GROWTH = 4  # largest factor by which a mistake increases |A||B|
 MAX_WORSE = 4  # a mistake that explains D is at most this factor farther from D than the best one
-ROUNDED = "D agrees up to rounding: its terms were added in another order, or by another GPU or library"
-OTHER_GPU = "; it agrees exactly with the arithmetic of {0}: pass --arch {1} (arch= in Python) if the kernel ran there"
+ROUNDED = "With this mistake, D matches except for rounding"
+OTHER_GPU = "; it matches exactly with the arithmetic of {0}: pass --arch {1} (arch= in Python) if the kernel ran there"
 COLUMNS = ("b", "scale_b")  # the operands that determine the columns of D; the others determine its rows
 
 
@@ -248,7 +249,7 @@ class Search:
                     f"{values[1]:.9g} for explanation {number}"
                 )
                 return
-        yield "these explanations give the same D for other inputs too: fix the one that is in your kernel"
+        yield SAME_D
 
     def _distance(self, first: Codes, second: Codes) -> NDArray[np.float64]:
         values = (as_doubles(from_codes(self.operand.format, codes)) for codes in (first, second))

@@ -99,7 +99,7 @@ class Observation:
         return as_doubles(from_codes(self.format, self.codes)) if self.printed is None else self.printed.values
 
     def widened(self, error: NDArray[np.float64] | float) -> Observation:
-        """Return the observation with a larger error."""
+        """Return the observation with a larger error; every value matches an element whose error is infinite."""
         digits = "" if self.printed is None else self.printed.digits
         return replace(self, printed=Printed(self.values, self.slack + error, digits))
 
@@ -127,7 +127,7 @@ class Observation:
             return same
         values = as_doubles(from_codes(self.format, codes))
         with np.errstate(invalid="ignore"):
-            near = np.abs(values - self.printed.values) <= self.printed.error
+            near = (np.abs(values - self.printed.values) <= self.printed.error) | np.isinf(self.printed.error)
         return np.asarray(same | near | (np.isnan(values) & np.isnan(self.printed.values)))
 
     def is_exact(self, codes: Codes) -> bool:
@@ -140,7 +140,7 @@ class Observation:
 
     def notes(self, right: Codes) -> tuple[str, ...]:
         """Return a note on the number of digits that are compared, or none if codes are compared exactly."""
-        if self.printed is None or not np.isfinite(self.printed.values).any():
+        if self.printed is None or not self.printed.digits or not np.isfinite(self.printed.values).any():
             return ()
         note = f"compared to the precision of the dump: {self.printed.digits}"
         if np.unique(self.printed.values).size * MIN_DISTINCT < np.unique(right).size:

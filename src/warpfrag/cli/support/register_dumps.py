@@ -198,17 +198,16 @@ def _rows(lines: list[DumpLine], dumped: DumpFormat, *, is_value: bool) -> tuple
             for line in mine:
                 rows[line.labels["lane"]] += line.words
         missing = [lane for lane, row in enumerate(rows) if not row]
+        twice = next((f"lane {lane} appears twice" for lane, row in enumerate(rows) if len(row) > count), "")
         if missing:
-            present = dumped.lanes - len(missing)
-            raise InvalidOperand(
-                f"lane {missing[0]} is missing: the dump has {present} of {dumped.lanes} lanes; print from every lane"
-            )
+            present = f"{dumped.lanes - len(missing)} of {dumped.lanes} lanes{twice and ', and '}{twice}"
+            raise InvalidOperand(f"lane {missing[0]} is missing: the dump has {present}; print from every lane")
         groups[group] = [_in_order(row, lane) for lane, row in enumerate(rows)]
         for lane, row in enumerate(groups[group]):
             found = sum(1 + (not is_value and _is_wide(word, dumped)) for word in row)
             if found != count:
                 noun = f"{'value' if is_value else 'word'}{'s' * (count > 1)}"
-                hint = ": print each lane once, and name the warp if there are several" if found > count else ""
+                hint = f": {twice}; print each lane once, and name the warp if there are several" if twice else ""
                 if found < count and any(word.has_prefix for word in row):
                     hint = " with 0x, and numbers without it do not count: print all in the same way"
                 raise InvalidOperand(f"expected {count} {noun} for lane {lane}, got {found}{hint}")
@@ -252,7 +251,8 @@ def _labels(line: str, number: int, dumped: DumpFormat) -> tuple[dict[str, int],
         digits = next(filter(None, match.groups()[1:]))
         limit = limits.get(kind, 10**NUMBER_DIGITS)
         if len(digits) > NUMBER_DIGITS or int(digits) >= limit:
-            raise InvalidOperand(f"line {number}: expected a {kind} from 0 to {limit - 1}, got {quote(digits)}")
+            hint = "; lanes start at 0" if kind == "lane" else ""
+            raise InvalidOperand(f"line {number}: expected a {kind} from 0 to {limit - 1}, got {quote(digits)}{hint}")
         labels[kind] = int(digits)
         start = match.end()
     thread = labels.pop("thread", None)
@@ -288,7 +288,7 @@ def _words(line: str, start: int, number: int) -> list[DumpWord]:
             index = None if index is None else index + 1
             unused = ""
         else:
-            raise InvalidOperand(f"line {number}: {quote(word)} is not a hex number")
+            raise InvalidOperand(f"line {number}: {quote(word)} is not a {'' if '.' in word else 'hex '}number")
     if unused:
         raise InvalidOperand(f"line {number}: no word follows {quote(unused)}")
     return words

@@ -69,9 +69,9 @@ def read_result(
     if arranged != "registers" and (labelled := _labelled(text, operand)) is not None:
         return labelled
     skipped = {} if skipped is None else skipped
-    lines = dump_lines_of(text, dump_of(operand), skipped)
-    usual = _usual_lines(lines)
     with _naming(source, skipped):
+        lines = dump_lines_of(text, dump_of(operand), skipped)
+        usual = _usual_lines(lines)
         try:
             return _from_lines(lines, operand, warp, arranged, source.name)
         except InvalidOperand:
