@@ -302,7 +302,7 @@ def _diagnose_kernel(
         given = "a kernel takes no result, because it is run; " if len(paths) > 2 else ""
         raise click.UsageError(f"{given}expected the intended A and B, or every argument; {_usage(file, kernel)}")
     matrices = {role: _whole_matrix(role, path) for role, path in zip("ab", paths, strict=False)}
-    notes = _turn_b(matrices, _usage(file, kernel))
+    notes = _turn_b(matrices, _usage(file, kernel)) if matrices else []
     arrays: Arrays = {}
     arguments: list[Any] = [read_argument(text, arrays) for text in launch.arg]
     if not arguments:
@@ -325,8 +325,8 @@ def _diagnose_kernel(
     unused = [role.upper() for role in intended if role.upper() not in held]
     uncompared = sum(bool(operand.uncompared) for mma in executed for operand in mma.operands[:2])
     c_compared = sum(not mma.operands[2].uncompared for mma in executed)
-    is_open = uncompared or stored.uncompared or (not intended and c_compared < len(executed))
-    is_wrong = bool(wrong or unused or not stored.is_correct)
+    is_open = bool(uncompared or unused or stored.uncompared or (not intended and c_compared < len(executed)))
+    is_wrong = bool(wrong) or not stored.is_correct
     counts = len(executed), comparison.is_complete, uncompared, c_compared
     is_correct = not is_wrong and not is_open
     facts = KernelDiagnosis(kernel.name, is_correct, *counts, [*shown.values()], unused, stored, notes)
@@ -336,8 +336,6 @@ def _diagnose_kernel(
 
 def _turn_b(matrices: dict[str, NDArray[Any]], usage: str) -> list[str]:
     """Replace a B of N x K, which is column-major, by its transposed view; return notes on column-major matrices."""
-    if not matrices:
-        return []
     a, b = (matrix.shape for matrix in matrices.values())
     if len(a) != 2 or len(b) != 2 or a[1] not in b:
         wanted = "A as M x K, and B as K x N or, if it is column-major, as N x K"

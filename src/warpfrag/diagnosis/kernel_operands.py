@@ -77,7 +77,7 @@ class MmaOperand:
         if self.unexplained:
             return f"{name}: {self.unexplained[0]}"
         if self.uncompared:
-            source = f"computed by the kernel from {self.matrix}: " if self.matrix else ""
+            source = self.matrix and f"computed by the kernel from {self.matrix}: "
             return f"{name}: {source}not compared: {self.uncompared}"
         tile = self.matrix if self.row < 0 else f"the tile of {self.matrix} at row {self.row}, column {self.col}"
         if self.findings:
@@ -217,12 +217,11 @@ class OperandComparison:
     def _with_results(self, executed: Sequence[ExecutedMma], name: str, array: NDArray[Any]) -> MmaOperand | None:
         """Compare the tiles of an argument with the results of the mma instructions."""
         operand = get(executed[-1].instruction).d
-        if array.ndim != 2 or array.size % math.prod(operand.shape):
+        tiles = _tiles(operand, array, array.dtype) if array.ndim == 2 else {}
+        if not tiles or len(tiles) * math.prod(operand.shape) != array.size:
             return None
-        tiles = _tiles(operand, array, array.dtype).values()
         computed = [each for earlier in self.results.values() for each in _candidates(operand.shape, earlier)]
-        equal = [any(np.array_equal(tile, each.values, equal_nan=True) for each in computed) for tile in tiles]
-        if all(same or _in_order(operand, tile, computed) for same, tile in zip(equal, tiles, strict=True)):
+        if all(_in_order(operand, tile, computed) for tile in tiles.values()):
             return MmaOperand("d", f"argument {name}")
         wanted = "does not have the results of the mma instructions; to compare it, pass the intended A and B"
         return MmaOperand("d", uncompared=f"argument {name} {wanted}")
@@ -435,8 +434,9 @@ def _no_order(held: NDArray[Any], candidates: list[Candidate]) -> str:
 
 
 def _in_order(operand: Operand, held: NDArray[Any], candidates: list[Candidate]) -> MmaOperand | None:
-    for values, rows, name in candidates if _has_order(held) else ():
-        if _keeps_order(held, values, rows):
+    for values, rows, name in candidates:
+        is_equal = np.array_equal(held, values, equal_nan=True)
+        if is_equal or (_has_order(held) and _keeps_order(held, values, rows)):
             return MmaOperand(operand.role, name)
     return None
 

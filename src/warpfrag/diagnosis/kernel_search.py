@@ -168,16 +168,16 @@ class KernelSearch:
         lengths = {*codes.shape, *self.a.shape, *self.b.shape, *self.tile}
         for extent in sorted(set(within)):
             for rule in misindexed(shape, role, lengths, extent):
-                mistake = Mistake(rule.kind, role, rule.text, _unchanged, rare=rule.rare)
+                mistake = Mistake(rule.kind, role, rule.text, np.copy, rare=rule.rare)
                 yield Suspicion(mistake, partial(_indexed, source=rule.source, columns=role == "b"))
         if shape[0] == shape[1]:
-            mistake = Mistake("transposed", role, "the whole matrix transposed", _unchanged)
+            mistake = Mistake("transposed", role, "the whole matrix transposed", np.copy)
             turned = partial(_transposed, shape=shape)
             yield Suspicion(mistake, partial(_indexed, source=turned, columns=role == "b"))
         if role == "d":
             grid = shape[0] // self.tile.m, shape[1] // self.tile.n
             if grid[0] == grid[1] > 1 and self.tile.m * grid[0] == shape[0] and self.tile.n * grid[1] == shape[1]:
-                mistake = Mistake("index", "d", "row and column of the block swapped (blockIdx.x and .y)", _unchanged)
+                mistake = Mistake("index", "d", "row and column of the block swapped (blockIdx.x and .y)", np.copy)
                 yield Suspicion(
                     mistake, partial(_indexed, source=partial(_blocks_swapped, shape=shape, tile=self.tile))
                 )
@@ -318,11 +318,6 @@ class KernelSearch:
             return []
         text = rounding(FORMATS[self.result], self.seen, self.right, self._magnitude(), self._bound())
         return [] if text is None else [Misreading("rounding", "d", text)]
-
-
-def _unchanged(words: Codes) -> Codes:
-    """Return the registers unchanged, because the mistake is in the indices of the whole matrix."""
-    return words
 
 
 def _indexed(
