@@ -6,6 +6,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 
 import click
+import numpy as np
 
 from warpfrag.cli.descriptor_verb import read_word
 from warpfrag.cli.ptx_verb import Extent, chosen_kernel, read_module
@@ -16,21 +17,23 @@ from warpfrag.cli.support.output import DONE, INCOMPLETE, NO, echo, wrapped
 from warpfrag.cli.support.register_dumps import read_registers
 from warpfrag.cli.support.result_files import Arrangement, read_input, read_result
 from warpfrag.cli.support.verbs import Answer, Param, facts_of, integer, verb
-from warpfrag.diagnosis.diagnose import Agreement, Diagnosis, Finding
-from warpfrag.diagnosis.kernel_operands import ExecutedMma, MmaOperand, is_mma
+from warpfrag.diagnosis.diagnose import Agreement, DiagnoseOptions, Diagnosis, Finding, left_words
+from warpfrag.diagnosis.diagnose import diagnose as find_mistakes
+from warpfrag.diagnosis.kernel_operands import ExecutedMma, MmaOperand, OperandComparison, is_mma
+from warpfrag.diagnosis.observation import Printed, observe, read_decimals
 from warpfrag.errors import InvalidOperand
-from warpfrag.formats.codes import natural_dtype
+from warpfrag.formats.arrays import as_doubles
+from warpfrag.formats.codes import from_codes, natural_dtype
 from warpfrag.formats.number_formats import Rounding
-from warpfrag.isa.immediates import SELECTED_BY
+from warpfrag.isa.immediates import SELECTED_BY, Immediates
 from warpfrag.tensorcore.arithmetic_plan import arithmetic_arch
 from warpfrag.tensorcore.instruction import Instruction
 from warpfrag.tensorcore.operand import Operand, OperandBase
-from warpfrag.tensorcore.registry import get
+from warpfrag.tensorcore.registry import get, instruction_of
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from warpfrag.diagnosis.observation import Printed
     from warpfrag.ptx import Kernel
 
 MAX_FINDINGS = 12  # number of findings printed as text; JSON has all
@@ -215,12 +218,6 @@ def diagnose(
         warpfrag diagnose wgmma.mma_async.m64n64k16.f32.f16.f16 --a A64.npy --b B64.npy --descriptor-b
             0xc000001000000000 D64.npy
     """
-    from warpfrag.diagnosis.diagnose import DiagnoseOptions
-    from warpfrag.diagnosis.diagnose import diagnose as find_mistakes
-    from warpfrag.formats.codes import from_codes
-    from warpfrag.isa.immediates import Immediates
-    from warpfrag.tensorcore.registry import instruction_of
-
     if instruction.endswith((".cu", ".ptx")):
         return _diagnose_kernel(instruction, files, inputs, launch, arch)
     if launch != DiagnosedLaunch():
@@ -292,10 +289,6 @@ def _diagnose_kernel(
     file: str, files: tuple[str, ...], inputs: Inputs, launch: DiagnosedLaunch, arch: str
 ) -> Answer[KernelDiagnosis]:
     """Run a kernel, and compare the operands of each mma with tiles of A and B, arguments, and earlier results."""
-    import numpy as np
-
-    from warpfrag.diagnosis.kernel_operands import OperandComparison
-
     paths = [path for path in (inputs.a, inputs.b) if path is not None] or list(files)
     kernel = chosen_kernel(read_module([file], arch, launch.entry), launch.entry)
     if len(paths) != (2 if paths or not launch.arg else 0) or (files and inputs.a is not None):
@@ -328,9 +321,8 @@ def _diagnose_kernel(
     is_open = bool(uncompared or unused or stored.uncompared or (not intended and c_compared < len(executed)))
     is_wrong = bool(wrong) or not stored.is_correct
     counts = len(executed), comparison.is_complete, uncompared, c_compared
-    is_correct = not is_wrong and not is_open
-    facts = KernelDiagnosis(kernel.name, is_correct, *counts, [*shown.values()], unused, stored, notes)
     status = NO if is_wrong else INCOMPLETE if is_open else DONE
+    facts = KernelDiagnosis(kernel.name, status == DONE, *counts, [*shown.values()], unused, stored, notes)
     return Answer(facts, lambda: _print_kernel(kernel.readable_name, facts), status)
 
 
@@ -371,10 +363,6 @@ def _as_operands(kernel: Kernel, matrices: dict[str, NDArray[Any]]) -> dict[str,
 
 def _as_argument(matrix: NDArray[Any], arrays: Arrays) -> NDArray[Any]:
     """Return the argument that a matrix from text was printed from, or else the matrix itself."""
-    import numpy as np
-
-    from warpfrag.diagnosis.observation import read_decimals
-
     if matrix.dtype != "float64":
         return matrix
     error = read_decimals([repr(value) for value in matrix.ravel().tolist()], matrix.shape).error
@@ -389,8 +377,9 @@ def _print_kernel(name: str, facts: KernelDiagnosis) -> None:
         compared = f"A and B: {2 * facts.executed - facts.not_compared} of {2 * facts.executed}"
         compared += f", C: {facts.c_compared} of {facts.executed}"
         judged = "was not compared" if facts.d.uncompared else "is correct" if facts.d.is_correct else "is wrong"
-        found = f"D {judged}; no mistake found in the operands of {count} (compared: {compared})"
-        echo(wrapped(f"{name}: {found}", indent=2))
+        echo(
+            wrapped(f"{name}: D {judged}; no mistake found in the operands of {count} (compared: {compared})", indent=2)
+        )
     if facts.not_compared:
         echo(f"  not compared: {facts.not_compared} A and B operands that the kernel computes")
     for matrix in facts.unused:
@@ -518,11 +507,6 @@ def _with_input_errors(
     instruction: Instruction, observed: NDArray[Any] | Printed, arrays: dict[str, Any], errors: dict[str, float]
 ) -> NDArray[Any] | Printed:
     """Return the observed D with the error that the printed digits of A, B and C permit."""
-    import numpy as np
-
-    from warpfrag.diagnosis.observation import Printed, observe
-    from warpfrag.formats.arrays import as_doubles
-
     a, b = (np.abs(as_doubles(np.asarray(arrays[role]))) for role in "ab")
     error_a, error_b = errors.get("a", 0.0), errors.get("b", 0.0)
     error = error_b * a.sum(axis=1).max() + error_a * b.sum(axis=0).max() + error_a * error_b * len(b)
@@ -537,9 +521,6 @@ def _with_input_errors(
 
 def _stage(instruction: Instruction, inputs: dict[str, Any], warpgroup: Warpgroup, selector: int) -> None:
     """Put operands that are read through a descriptor into shared memory."""
-    from warpfrag.diagnosis.diagnose import left_words
-    from warpfrag.isa.immediates import Immediates
-
     for operand in (instruction.a, instruction.b):
         role, is_turned = operand.role, operand.role in warpgroup.trans
         word = warpgroup.descriptor_a if role == "a" else warpgroup.descriptor_b

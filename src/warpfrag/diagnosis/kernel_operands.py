@@ -223,8 +223,7 @@ class OperandComparison:
         computed = [each for earlier in self.results.values() for each in _candidates(operand.shape, earlier)]
         if all(_in_order(operand, tile, computed) for tile in tiles.values()):
             return MmaOperand("d", f"argument {name}")
-        wanted = "does not have the results of the mma instructions; to compare it, pass the intended A and B"
-        return MmaOperand("d", uncompared=f"argument {name} {wanted}")
+        return MmaOperand("d", uncompared=f"argument {name} has other values than the mma results; pass A and B")
 
     def _producers(self, role: str) -> list[DecodedInstruction]:
         """Return the loads, and the earlier mma instructions, whose values reach an operand of the next mma.
@@ -283,8 +282,7 @@ class OperandComparison:
         mmas = dict.fromkeys(self._source(inst) for inst in producers if is_mma(inst))
         if role == "c" and not (mmas and earlier):
             lane = np.argwhere(operand.pack(held))[0][0]
-            reason = f"it is not 0 in lane {lane}, and not a tile of an argument or an earlier D"
-            return MmaOperand(role, uncompared=reason)
+            return MmaOperand(role, uncompared=f"not 0 in lane {lane}, nor a tile of an argument or an earlier D")
         if not mmas:
             unknown = "not explained: no tile gives these registers, with or without a known mistake"
             return MmaOperand(role, unexplained=(unknown, *_first_wrong(operand, held, own)))

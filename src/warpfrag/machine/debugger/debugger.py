@@ -41,8 +41,7 @@ from warpfrag.machine.debugger.stepping import (
 from warpfrag.machine.interpreter.device_memory import DeviceMemory, MemoryAccess
 from warpfrag.machine.interpreter.warp_state import LaunchConfig, LaunchPart, LaunchTally
 from warpfrag.machine.ir.actions import MatrixOp
-from warpfrag.machine.ir.program import DecodedInstruction, Program, Register, SourceLine, registers_of
-from warpfrag.machine.launch.run_builder import located
+from warpfrag.machine.ir.program import DecodedInstruction, Program, Register, SourceLine, located, registers_of
 from warpfrag.smem.shared_memory import is_whole
 
 Block = tuple[int, int, int]

@@ -12,7 +12,7 @@ import linecache
 import re
 import struct
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import IntFlag
 from functools import cached_property
@@ -21,6 +21,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from warpfrag.errors import PtxError, WarpfragError
 from warpfrag.machine.ir.actions import Action, Atomic, MemoryBarrier, MemoryLoad, NoOp, Unbound
 from warpfrag.machine.ir.attributes import Attributes
 from warpfrag.machine.ir.opcode import DecodedOpcode, OpcodeRow
@@ -90,6 +91,14 @@ def excerpt(*sources: SourceLine | None) -> str:
     """Return the text of each source line and of its call sites, one per line; lines without a text are omitted."""
     lines = dict.fromkeys(line._replace(inlined_at=None) for source in sources if source for line in source.calls)
     return "".join(f"\n    {line}: {line.text}" for line in lines if line.text)
+
+
+def located(error: WarpfragError, sources: Mapping[int, SourceLine]) -> WarpfragError:
+    """Return an error with the source line that its PTX line was compiled from."""
+    if isinstance(error, PtxError) and error.line in sources:
+        source = sources[error.line]
+        return PtxError(error.line, error.reason + excerpt(source), str(source), error.kind)
+    return error
 
 
 @dataclass(frozen=True, slots=True)

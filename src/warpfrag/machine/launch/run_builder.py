@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 
-from warpfrag.errors import PtxError, WarpfragError
+from warpfrag.errors import PtxError
 from warpfrag.machine.interpreter.kernel_findings import KINDS, Check, FindingCollector, KernelFinding
 from warpfrag.machine.interpreter.warp_state import LaunchTally
 from warpfrag.machine.ir.actions import MemoryLoad
-from warpfrag.machine.ir.program import REASONS, Program, SourceLine, excerpt
+from warpfrag.machine.ir.program import REASONS, Program, SourceLine, located
 from warpfrag.machine.jit.register_flow import dropped_special_registers
 from warpfrag.machine.launch.grid import Work
 from warpfrag.machine.launch.profile import LineProfile, Profile, tensor_operations
@@ -100,11 +100,3 @@ def leave_out_order(work: Work, collector: FindingCollector) -> None:
         is_fence = inst.attributes.opcode == "membar" and inst.name != "membar.cta"
         if count and (is_fence or (isinstance(inst.action, MemoryLoad) and inst.action.polls)):
             collector.leave_out(MEMORY_ORDER)
-
-
-def located(error: WarpfragError, sources: Mapping[int, SourceLine]) -> WarpfragError:
-    """Return an error with the source line that its PTX line was compiled from."""
-    if isinstance(error, PtxError) and error.line in sources:
-        source = sources[error.line]
-        return PtxError(error.line, error.reason + excerpt(source), str(source), error.kind)
-    return error
