@@ -46,9 +46,7 @@ class ThreadIndex(NamedTuple):
 
 LANE = ThreadIndex("lane", ('uint32_t lane; asm("mov.u32 %0, %laneid;" : "=r"(lane));',), ("mov.u32 %lane, %laneid",))
 WARPGROUP_THREAD = ThreadIndex(
-    "thread",
-    ("uint32_t thread = threadIdx.x % 128;",),
-    ("mov.u32 %thread, %tid.x", "and.b32 %thread, %thread, 127"),
+    "thread", ("uint32_t thread = threadIdx.x % 128;",), ("mov.u32 %thread, %tid.x", "and.b32 %thread, %thread, 127")
 )
 THREAD_INDICES = {32: LANE, 128: WARPGROUP_THREAD}
 """The thread index by number of threads: for a warp or a warpgroup."""

@@ -181,12 +181,7 @@ FREED:
 
 
 def tensor_kernel(
-    name: str,
-    tiles: dict[str, int],
-    images: dict[str, int],
-    by_thread: str = "",
-    by_warps: str = "",
-    blocks: int = 1,
+    name: str, tiles: dict[str, int], images: dict[str, int], by_thread: str = "", by_warps: str = "", blocks: int = 1
 ) -> str:
     """Return a kernel that runs statements on tiles in shared memory and an image of tensor memory.
 

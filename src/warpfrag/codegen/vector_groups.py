@@ -127,13 +127,7 @@ class VectorMaker:
         return self.codes(role, cases, "plain")
 
     def group(
-        self,
-        name: str,
-        catches: str,
-        codes: Codes,
-        choice: Immediates = DEFAULT_IMMEDIATES,
-        *,
-        staged: bool = True,
+        self, name: str, catches: str, codes: Codes, choice: Immediates = DEFAULT_IMMEDIATES, *, staged: bool = True
     ) -> VectorGroup:
         """Return a group with these matrices of codes; without metadata codes, a sparse A is the full matrix."""
         words, d, call = self.run(self.compressed(codes), choice, staged=staged)

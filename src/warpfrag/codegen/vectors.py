@@ -25,14 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from warpfrag.codegen.statement import SWIZZLE_PERIOD
-from warpfrag.codegen.vector_groups import (
-    Codes,
-    Operands,
-    VectorGroup,
-    VectorMaker,
-    Words,
-    common_groups,
-)
+from warpfrag.codegen.vector_groups import Codes, Operands, VectorGroup, VectorMaker, Words, common_groups
 from warpfrag.errors import InvalidOperand, quote
 from warpfrag.files import check_writable, write_atomically
 from warpfrag.isa.immediates import Immediates
@@ -128,11 +121,7 @@ class TensorVectorMaker(VectorMaker):
         return image
 
 
-MAKERS: dict[str, type[VectorMaker]] = {
-    "warp": VectorMaker,
-    "warpgroup": WgmmaVectorMaker,
-    "block": TensorVectorMaker,
-}
+MAKERS: dict[str, type[VectorMaker]] = {"warp": VectorMaker, "warpgroup": WgmmaVectorMaker, "block": TensorVectorMaker}
 
 
 SCHEMA = 2

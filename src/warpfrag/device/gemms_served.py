@@ -18,12 +18,7 @@ from numpy.typing import NDArray
 from warpfrag.blas.cublas.choice_table import GPU
 from warpfrag.blas.cublas.library_epilogue import KernelEpilogue, gelu
 from warpfrag.blas.cublas.predict import library_epilogue, library_gemm
-from warpfrag.blas.cublas.predict_order import (
-    RESULTS,
-    PredictedOrder,
-    find_product_order,
-    product_kind,
-)
+from warpfrag.blas.cublas.predict_order import RESULTS, PredictedOrder, find_product_order, product_kind
 from warpfrag.device.auxiliary_epilogue import (
     AUX_ELEMENTS,
     MASK_BITS,

@@ -104,10 +104,7 @@ def _codes_of_bits(number_format: Format, numbers: NDArray[Any], label: str) -> 
 def _codes_of_values(number_format: Format, numbers: NDArray[Any], rounding: Rounding, label: str) -> NDArray[Any]:
     if numbers.dtype.kind in "iu" and numbers.dtype.itemsize > 4 and number_format.is_float:
         _refuse_first(
-            abs(numbers.astype(object)) > MAX_EXACT_INTEGER,
-            numbers,
-            label,
-            "only integers up to 2**53 are converted",
+            abs(numbers.astype(object)) > MAX_EXACT_INTEGER, numbers, label, "only integers up to 2**53 are converted"
         )
     values = numbers if numbers.dtype.kind in "iub" else as_doubles(numbers)
     if numbers.dtype.kind == "f" and numbers.dtype.itemsize > values.dtype.itemsize:

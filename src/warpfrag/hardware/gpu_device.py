@@ -66,11 +66,7 @@ class Gpu:
         return ObjectCode.from_cubin(cubin)
 
     def run(
-        self,
-        module: LoadedModule,
-        entry: str,
-        operands: Mapping[str, NDArray[np.uint32]],
-        words: int,
+        self, module: LoadedModule, entry: str, operands: Mapping[str, NDArray[np.uint32]], words: int
     ) -> NDArray[np.uint32]:
         """Return D's registers, uint32[cases, 32, words], after a raw kernel; unwritten words are poison."""
         cases = len(operands["a"])

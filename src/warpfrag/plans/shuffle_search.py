@@ -147,8 +147,7 @@ def find_shuffles(lanes: list[int], cells: list[int], slots: int, preferred: lis
     wanted = [packet(combined(combined(number, outer), cells)) ^ published(flips[number]) for number in rounds]
     identity = [column >> LANE for column in columns] == [1 << bit for bit in range(len(columns))]
     shuffle = Shuffle(
-        tuple(column >> LANE for column in columns),
-        tuple(None if identity and not flip else flip for flip in flips),
+        tuple(column >> LANE for column in columns), tuple(None if identity and not flip else flip for flip in flips)
     )
     publish = _exchanges([published(1 << bit) for bit in range(len(columns))], len(source_basis))
     receive = _exchanges(starts, len(outer))

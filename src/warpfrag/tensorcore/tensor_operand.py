@@ -108,10 +108,7 @@ def composed(places: Layout, loaded: Layout) -> Layout:
     if places.slots > 1:
         steps["slot"] = [(basis.radix, tuple(basis.moves)) for basis in places.steps("slot")]
     origin = places.at(
-        **({"block": 0} if "block" in places.ins else {}),
-        tlane=loaded.start.tlane,
-        column=loaded.start.column,
-        slot=0,
+        **({"block": 0} if "block" in places.ins else {}), tlane=loaded.start.tlane, column=loaded.start.column, slot=0
     )
     layout = partial_layout(places.outs, steps, origin)
     if any(size & (size - 1) for size in places.outs.values()) and not _agrees(layout, places, loaded):

@@ -183,13 +183,7 @@ class FusedDevice(DeviceKernel):
         return DeviceScales(powers_of_two(codes), strides)
 
     def prepare(
-        self,
-        codes: DeviceArray,
-        order: DeviceArray,
-        scales: DeviceScales,
-        special: DeviceArray | None,
-        *,
-        is_b: bool,
+        self, codes: DeviceArray, order: DeviceArray, scales: DeviceScales, special: DeviceArray | None, *, is_b: bool
     ) -> PreparedSide:
         """Decode one operand, in the order of addition."""
         cp = cupy()

@@ -174,9 +174,7 @@ class Factors(NamedTuple):
     def part(self, rows: slice, columns: slice) -> Factors:
         """Return the factors for some rows and columns of D."""
         return Factors(
-            self.a.at((slice(None), rows)),
-            self.b.at((..., columns)),
-            None if self.met is None else self.met[:, rows],
+            self.a.at((slice(None), rows)), self.b.at((..., columns)), None if self.met is None else self.met[:, rows]
         )
 
 

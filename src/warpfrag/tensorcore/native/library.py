@@ -101,9 +101,7 @@ def library() -> NativeLibrary | None:
 def warn_unusable(reason: str) -> None:
     """Warn that compiled code is not used."""
     warnings.warn(
-        f"the compiled kernels cannot be used: {reason}. Results are the same, but slower",
-        SlowArithmetic,
-        stacklevel=2,
+        f"the compiled kernels cannot be used: {reason}. Results are the same, but slower", SlowArithmetic, stacklevel=2
     )
 
 
