@@ -11,6 +11,7 @@ import warpfrag as wf
 from oracle import toolkit
 from warpfrag.errors import CompilationFailed, InvalidOperand, PtxError, WarpfragError
 from warpfrag.ptx import ptx_module
+from warpfrag.sass import ptxas
 
 pytestmark = pytest.mark.one_engine
 HEAD = ".version 8.0\n.target {target}\n.address_size 64\n"
@@ -159,8 +160,8 @@ def test_machine_code_that_fails_is_replaced_by_ptx_from_the_same_memory(monkeyp
 def test_a_module_is_assembled_once_and_its_cubin_is_kept(monkeypatch, tmp_path):
     monkeypatch.setenv("WARPFRAG_CACHE_DIR", str(tmp_path))
     calls = []
-    assemble = ptx_module._assemble
-    monkeypatch.setattr(ptx_module, "_assemble", lambda *args: calls.append(1) or assemble(*args))
+    run_ptxas = ptxas.run_ptxas
+    monkeypatch.setattr(ptxas, "run_ptxas", lambda *args: calls.append(1) or run_ptxas(*args))
     body = "mov.u32 %r1, 48213;"
     loaded = module(body)
     for _ in range(2):

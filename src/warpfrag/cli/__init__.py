@@ -170,8 +170,6 @@ def commands(context: click.Context) -> None:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line and return the exit status."""
     words = [*(sys.argv[1:] if arguments is None else arguments)]
-    if COMPLETE in os.environ:
-        import_module("warpfrag.cli.support.bash_completion")
     try:
         return _status(words, as_json="--json" in words)
     except (output.OutputClosed, BrokenPipeError):

@@ -41,11 +41,6 @@ LANE_NUMBERS = "loaded with groupID = {1} and threadID_in_group = {0}"
 EXCHANGED = LANE_NUMBERS.format("lane / 4", "lane % 4")
 
 
-def read_in_other_order(operand: Operand) -> Mistake:
-    """Return the mistake of reading a column-major matrix as row-major."""
-    return next(rearranged(operand))
-
-
 def other_order(shape: tuple[int, ...]) -> NDArray[np.intp]:
     """Return the element at each position if a column-major matrix is read as row-major."""
     return np.arange(math.prod(shape)).reshape(shape).swapaxes(-1, -2).reshape(-1)

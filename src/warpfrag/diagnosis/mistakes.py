@@ -32,7 +32,7 @@ def mistakes(instruction: Instruction) -> Iterator[Mistake]:
     for operand in (instruction.a, instruction.b, instruction.c, instruction.d):
         yield from register_mistakes.simple(operand)
     for operand in (instruction.a, instruction.b):
-        yield matrix_mistakes.read_in_other_order(operand)
+        yield next(matrix_mistakes.rearranged(operand))  # column-major, read as row-major
     for role in ("metadata", "scale_a", "scale_b"):
         if role in instruction.operands:
             yield from register_mistakes.simple_word_mistakes(instruction.operands[role])

@@ -164,11 +164,6 @@ class TensorLaunch:
         return {name: array for name, array in self.arrays.items() if name != self.result}
 
 
-def is_verified_by_default(instruction: Instruction) -> bool:
-    """Return True if `verify` runs this instruction when none is named; tcgen05 runs at one width."""
-    return instruction.form.operation.scope != "block" or instruction.shape.n == WIDTH
-
-
 def tensor_launches(t: TensorMma, cases: int, seed: int, target: str) -> Iterator[tuple[str, TensorLaunch]]:
     """Yield the operand class and each launch: `cases` in total, at least one for each class."""
     text, entry = module([t], target), f"{identifier(t)}_kernel"

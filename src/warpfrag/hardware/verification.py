@@ -105,17 +105,15 @@ def _jobs(named: list[Instruction] | None, only: str, target: str) -> list[tuple
     """Return every kernel to run: each instruction with each selector or, for wgmma, with some of its variants."""
     if named is None:
         multiplying = [entry for entry in find(arch=target) if entry.form.operation.does == "multiply"]
-        chosen = [entry for entry in multiplying if only or launches.is_verified_by_default(entry)]
+        chosen = [
+            one for one in multiplying if only or one.form.operation.scope != "block" or one.shape.n == launches.WIDTH
+        ]
     else:
         chosen = [get(instruction.name, arch=target) for instruction in named]
     chosen = [instruction for instruction in chosen if only in instruction.name]
     if not chosen:
         raise InvalidOperand(f"no instruction that {target} can run contains {quote(only)}")
-    return [(instruction, variant) for instruction in chosen for variant in _variants(instruction)]
-
-
-def _variants(instruction: Instruction) -> Iterable[Immediates | Variant]:
-    return VARIANTS[instruction.form.operation.scope](instruction)
+    return [(entry, variant) for entry in chosen for variant in VARIANTS[entry.form.operation.scope](entry)]
 
 
 def _compare(

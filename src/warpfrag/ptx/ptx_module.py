@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-import hashlib
 import re
-import subprocess
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from os import PathLike
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
-from warpfrag.cuda_tools import CudaTool, check_machine_code_allowed, find_tool
-from warpfrag.disk_cache import DiskCache
-from warpfrag.errors import CompilationFailed, FileError, InvalidOperand, PtxError, WarpfragError, quote
+from warpfrag.cuda_tools import check_machine_code_allowed, find_tool
+from warpfrag.errors import FileError, InvalidOperand, PtxError, WarpfragError, quote
 from warpfrag.files import read_bytes
 from warpfrag.machine.ir.actions import SYSTEM_FUNCTIONS
 from warpfrag.machine.ir.program import ModuleVariable, Program, SourceLine, file_name
@@ -32,12 +28,10 @@ from warpfrag.ptx.reader.syntax import ModuleSyntax
 from warpfrag.sass.cubin import Cubin
 from warpfrag.sass.elf_file import ELF_MAGIC
 from warpfrag.sass.fatbin import FATBIN_MAGIC
+from warpfrag.sass.ptxas import assemble
 from warpfrag.sass.sass_module import SassModule
 
-CUBINS = DiskCache("cubin", ".cubin", 1 << 27)
-SECONDS = 600
 MAX_TEXT = 1 << 28  # maximum size of a module in bytes
-MAX_MESSAGE = 4000  # maximum number of characters of ptxas's output
 MODULE_START = re.compile(r"(?:\s|/\*(?:[^*]|\*(?!/))*+\*/)*+\.version\s")
 
 
@@ -98,25 +92,6 @@ def link(modules: Sequence[Module | str | Path], *, keep_state: bool = False) ->
     return Module(linked, tuple(inputs), keep_state=keep_state, sources=partial(dict, sources))
 
 
-def _assemble(text: str, target: str, tool: CudaTool) -> bytes:
-    """Assemble PTX source with ptxas and return the cubin."""
-    with TemporaryDirectory() as folder:
-        source, cubin = Path(folder) / "module.ptx", Path(folder) / "module.cubin"
-        source.write_text(text, encoding="utf-8")
-        command = [str(tool.path), f"-arch={target}", str(source), "-o", str(cubin)]
-        try:
-            done = subprocess.run(  # noqa: S603 (ptxas)
-                command, capture_output=True, encoding="utf-8", errors="replace", check=False, timeout=SECONDS,
-            )  # fmt: skip
-        except subprocess.TimeoutExpired:
-            said = f"ptxas did not finish within {SECONDS} s"
-            raise CompilationFailed(f"the module for {target}", said, f"ptxas {tool.version}") from None
-        if done.returncode or not cubin.is_file():
-            said = done.stderr.strip() or f"ptxas ended with status {done.returncode}, without a message"
-            raise CompilationFailed(f"the module for {target}", said[:MAX_MESSAGE], f"ptxas {tool.version}")
-        return cubin.read_bytes()
-
-
 class Module(KernelModule):
     """A PTX module: a mapping from the names of its entries to kernels.
 
@@ -173,13 +148,7 @@ class Module(KernelModule):
         tool, target = find_tool("ptxas", ptxas), launch_arch(self.target, arch)
         if self.target.startswith(target) and self.target.endswith("a"):
             target = self.target  # architecture-specific instructions need the suffix
-        text = self.inputs[0].text
-        key = hashlib.sha256(f"{tool.version} {target} {text}".encode()).hexdigest() + CUBINS.suffix
-        data = CUBINS.find(key)
-        if data is None:
-            data = _assemble(text, target, tool)
-            CUBINS.keep(key, data)
-        return SassModule(Cubin(data), keep_state=self.keep_state)
+        return SassModule(assemble(self.inputs[0].text, target, tool), keep_state=self.keep_state)
 
     def use_cubin(self, data: bytes) -> Cubin:
         """Use a cubin that was compiled from the same PTX instead of assembling it, for the cubin's architecture."""

@@ -147,7 +147,7 @@ class HostTensors(TorchFunctionMode):
         place: Place = "cuda" if "cuda" in found else "" if "" in found else "host"
         result = func(*map(_on_host, args), **kwargs)
         is_moved = wanted and func in COPIES and MARKS.is_cuda(args[0]) != (wanted == CUDA)
-        if is_moved and _shares_storage(result, args[0]):
+        if is_moved and _storage_address(result) == _storage_address(args[0]) != 0:
             result = result.clone()
         for tensor in _tensors(result):
             MARKS.mark(tensor, place)
@@ -196,10 +196,6 @@ def _requested(value: object, *, numbers: bool) -> torch.device | None:
 def _on_host(value: object) -> object:
     """Replace a CUDA device with the host."""
     return HOST if _requested(value, numbers=False) == CUDA else value
-
-
-def _shares_storage(result: torch.Tensor, source: torch.Tensor) -> bool:
-    return _storage_address(result) == _storage_address(source) != 0
 
 
 def _tensors(value: object) -> Iterator[torch.Tensor]:

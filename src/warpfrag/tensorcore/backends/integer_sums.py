@@ -71,11 +71,6 @@ def with_zeros(stored: NDArray[Any], columns: Codes, depth: int) -> NDArray[Any]
     return full
 
 
-def largest_magnitude(integers: NDArray[Any]) -> int:
-    """Return the largest magnitude in an array of integers."""
-    return max(int(integers.max(initial=0)), -int(integers.min(initial=0)))
-
-
 def integer_sums(rule: IntegerSum, operands: ProductOperands) -> Codes:
     """Return the codes of D for these tiles."""
     kind, formats = exact_floats_of_blas(), (FORMATS[rule.a], FORMATS[rule.b])
@@ -90,7 +85,7 @@ def integer_sums(rule: IntegerSum, operands: ProductOperands) -> Codes:
     decode_into(b, formats[1], operands.b)
     total = operands.c.astype(np.uint32).view(np.int32)
     largest = largest_of(formats[0]) * largest_of(formats[1])
-    clamps = rule.clamps and largest_magnitude(total) + depth * largest > INT32_MAX
+    clamps = rule.clamps and int(np.abs(total.astype(np.int64)).max(initial=0)) + depth * largest > INT32_MAX
     at_once = rule.k if clamps else (1 << EXACT_BITS[kind]) // largest
     for first_row in range(0, height, ROWS_AT_ONCE):
         rows = slice(first_row, first_row + ROWS_AT_ONCE)
