@@ -249,7 +249,7 @@ def test_a_pattern_may_start_late():
         (lambda: wf.Descriptor.decode(1 << 64), "a descriptor of 64 bits"),
         (lambda: wf.Descriptor.decode("x"), "a descriptor of 64 bits"),
         (lambda: S8.b.addresses(0, True), "only 16-bit types can be MN-major"),
-        (lambda: F16.b.addresses("x"), "expected a Descriptor or a word of 64 bits, got 'x'"),
+        (lambda: F16.b.addresses("x"), "expected a Descriptor or a 64-bit word, got 'x'"),
         (lambda: F16.d.addresses(0), "only A and B of wgmma can be in shared memory"),
         (lambda: wf.get("mma.m16n8k16.f32.f16.f16.f32").a.store(np.zeros((16, 16))), "only A and B of wgmma"),
         (lambda: F16.b.store(np.zeros((64, 16))), r"expected an array of shape \(..., 16, 64\)"),

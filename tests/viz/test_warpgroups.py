@@ -106,7 +106,7 @@ def test_warps_stand_beside_their_rows():
         ({"view": "memory"}, "not all operands of"),
         ({"operand": "a", "view": "matrix", "descriptor": 0}, "in the memory view, not the matrix view"),
         ({"operand": "a", "trans": True}, "trans applies only to an operand in shared memory"),
-        ({"operand": "b", "descriptor": -1}, "expected a Descriptor or a word of 64 bits, got -1"),
+        ({"operand": "b", "descriptor": -1}, "expected a Descriptor or a 64-bit word, got -1"),
     ],
 )
 def test_what_has_no_meaning_is_refused(options, message):

@@ -76,7 +76,7 @@ def error_report(
     }
     first = next(iter(taken.values()))
     if len(first.shape) != 2 or 0 in first.shape:
-        raise InvalidOperand(f"A and B: expected matrices with at least one output, got a D of shape {first.shape}")
+        raise InvalidOperand(f"A and B: expected matrices with a non-empty product, got a D of shape {first.shape}")
     if isinstance(first.rule, Popcount):
         raise InvalidOperand(f"{first.resolved.name} counts bits, so it has no rounding errors")
     a, b = (_values(first, "a"), _values(first, "b")) if against is None else _unquantised(against, first)

@@ -392,7 +392,7 @@ def find_order(
 ) -> Answer[FoundOrder]:
     """Find the order of additions that reproduces every bit of D: k ascending, split-K, promotion, residue first.
 
-    A, B and D may be some rows and columns of a GEMM, with the whole K. If no order reproduces D, every other modelled
+    A, B and D may cover some rows and columns, with the whole K. If no order reproduces D, every other modelled
     GPU and float32 sums without tensor cores are tried. The exit status is 1 if none does.
 
     Options:
@@ -474,7 +474,7 @@ def explain(
 ) -> Answer[Explanation]:
     """Explain why two results of one GEMM differ: show the order and architecture of each, and where they diverge.
 
-    A, B and the results may be some rows and columns of a GEMM, with the whole K. The exit status is 1 if no modelled
+    A, B and the results may cover some rows and columns, with the whole K. The exit status is 1 if no modelled
     order reproduces one of the results.
 
     Options:

@@ -145,7 +145,7 @@ def loads(
     """Show every plan to load an operand from shared memory, cheapest first: addresses, passes, bank conflicts.
 
     OPERAND is a, b, c or d; b:col=2 is two tiles side by side, b:row=2 two tiles one above the other. Without --pitch
-    the matrix has no gaps. All sizes are in bytes. The cost is the number of instructions and shared-memory passes.
+    the matrix has no gaps. All sizes are in bytes. The cost is the number of instructions plus shared-memory passes.
 
     Options:
         packed: Each group of 16 elements of 4 or 6 bits starts at a multiple of 16 bytes.
@@ -173,7 +173,7 @@ def stores(
     """Show every plan to store an operand to shared memory, cheapest first: addresses, passes, bank conflicts.
 
     OPERAND is a, b, c or d; b:col=2 is two tiles side by side, b:row=2 two tiles one above the other. Without --pitch
-    the matrix has no gaps. All sizes are in bytes. The cost is the number of instructions and shared-memory passes.
+    the matrix has no gaps. All sizes are in bytes. The cost is the number of instructions plus shared-memory passes.
 
     For example:
         warpfrag stores mma.m16n8k16.f16.f16.f16.f16 d --order row --pitch 32 --swizzle 32

@@ -156,7 +156,7 @@ def new_log() -> Path:
         log = Path(tempfile.mkdtemp(prefix="warpfrag-gpu-")) / "launches.jsonl"
         log.write_bytes(COMPLETE)
     except OSError as error:
-        raise FileError(f"cannot write the log of launches in {tempfile.gettempdir()}: {error.strerror}") from None
+        raise FileError(f"cannot write the launch log in {tempfile.gettempdir()}: {error.strerror}") from None
     return log
 
 

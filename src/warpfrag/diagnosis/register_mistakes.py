@@ -232,7 +232,7 @@ def _kind(operand: AnyOperand, usual: Kind) -> Kind:
 
 
 def other_choices(operand: AnyOperand, choice: Immediates) -> Iterator[Mistake]:
-    """Yield a wrong selector, byte id or thread id, as a change of the words."""
+    """Yield a mistake for each wrong selector, byte id or thread id, as a change to the register words."""
     if isinstance(operand, Metadata | Scale):
         right = part_of(choice, operand.role)
         for text, wrong in _wrong_immediates(operand, right):

@@ -266,7 +266,7 @@ CANONICAL_NANS: dict[str, int] = {
 
 
 class FormatAlias(NamedTuple):
-    """Another name of formats, such as half, fp8 or nvfp4: its formats, and the qualifiers that it requires."""
+    """An alias for formats, such as half, fp8 or nvfp4: the formats, and the qualifiers that it requires."""
 
     name: str
     types: tuple[str, ...]

@@ -70,7 +70,7 @@ def immediates_after(immediates: Immediates, role: str) -> tuple[int, ...]:
 def check_ids(immediates: Immediates, layouts: Mapping[str, Layout], name: Callable[[], str]) -> None:
     """Raise InvalidOperand for a selector or id that an instruction does not take."""
     if (immediates.trans, immediates.negate, immediates.scale_d) != ((False, False), (False, False), True):
-        raise InvalidOperand(f"{name()} takes no trans, negate or scale_d: only wgmma does")
+        raise InvalidOperand(f"{name()} does not take trans, negate or scale_d; only wgmma does")
     if immediates.selector and "metadata" not in layouts:
         raise InvalidOperand(f"{name()} is dense: it takes no selector, got {quote(immediates.selector)}")
     for field, pair in (("byte_id", immediates.byte_id), ("thread_id", immediates.thread_id)):

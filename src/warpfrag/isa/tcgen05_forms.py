@@ -306,7 +306,7 @@ TYPES = ("f16", "f32", "s32", "bf16", "tf32", "e4m3", "e5m2", "e2m3", "e3m2", "e
 
 
 def read_form(text: str, **wanted: Any) -> TensorForm:  # noqa: ANN401 (m, n, k, types)
-    """Return the form of a text: PTX with or without operands, or a name with shape and types.
+    """Parse a form: PTX, with or without operands, or a name with a shape and types.
 
     Raises ParseError if a qualifier is wrong, and IllegalInstruction if qualifiers, shape and types cannot be combined.
     """

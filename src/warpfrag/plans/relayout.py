@@ -235,7 +235,7 @@ def _check(source: Operand, target: Operand) -> None:
             for operand in (source, target)
         )
         raise InvalidOperand(
-            f"a relayout keeps the matrix: the source has {mine}, the target {its}{_advice(source, target)}"
+            f"both must have one matrix and the same threads: source {mine}, target {its}{_advice(source, target)}"
         )
     conversion(source.format.name, target.format.name)  # raises if there is no conversion
 

@@ -273,7 +273,7 @@ class ZeroColumnMask:
         is_four = all(isinstance(entry, tuple) and len(entry) == 4 for entry in (self.starts, self.zero_first))
         if not is_four or not all(is_whole(start) and 0 <= start < 256 for start in self.starts):
             raise InvalidOperand(
-                f"expected four starts in 0..255 and four flags in zero_first; got {quote(self.starts)}"
+                f"expected four starts in 0..255 and four flags, got {quote(self.starts)} and {quote(self.zero_first)}"
             )
 
     @property

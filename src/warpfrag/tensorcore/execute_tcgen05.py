@@ -132,7 +132,7 @@ class TensorProduct:
 
     @property
     def counted(self) -> TensorForm:
-        """The form; it saturates integers if the descriptor has that flag."""
+        """The form, with satfinite taken from the descriptor for integer products."""
         return replace(self.form, satfinite=self.word.saturate) if self.form.kind == "i8" else self.form
 
     @cached_property

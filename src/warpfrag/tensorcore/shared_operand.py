@@ -153,5 +153,5 @@ def as_descriptor(desc: object, kind: str = "wgmma") -> Descriptor:
     except TypeError:  # an array with several elements
         word = -1
     if not 0 <= word < 1 << 64:
-        raise InvalidOperand(f"expected a Descriptor or a word of 64 bits, got {quote(desc)}")
+        raise InvalidOperand(f"expected a Descriptor or a 64-bit word, got {quote(desc)}")
     return Descriptor.decode(word, kind=kind)

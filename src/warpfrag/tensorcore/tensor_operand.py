@@ -78,7 +78,7 @@ class _InTensorMemory(OperandBase):
         loaded = load_layout(load, column, base_lane, self.columns)
         if loaded.slots > 1 and self.slots > 1:
             raise InvalidOperand(
-                f"{self.description} has {self.slots} elements in a column, which a load that packs halves would split"
+                f"{self.description} has {self.slots} elements per column; a load that packs halves would split them up"
             )
         if loaded.slots > 1 and self.format.bits > HALF:
             raise InvalidOperand(

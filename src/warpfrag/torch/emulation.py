@@ -388,7 +388,7 @@ class Emulation(TorchDispatchMode):
                 c = c.detach().resolve_neg().broadcast_to(shape)
             except RuntimeError:
                 shapes = f"{tuple(c.shape)}, and the product is {shape}"
-                raise InvalidOperand(f"{operation.name}: C does not broadcast to the product: C is {shapes}") from None
+                raise InvalidOperand(f"{operation.name}: cannot broadcast C to the product: C is {shapes}") from None
         if c is not None and order.in_place:  # the kernel adds its parts to C, one by one
             own = Epilogue(operation.alpha, operation.beta)
             given = A, B, c.to(A.device)

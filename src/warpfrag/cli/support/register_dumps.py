@@ -321,7 +321,7 @@ def are_values(lines: list[DumpLine], dumped: DumpFormat) -> bool:
             written = f"0x{word.text}" if word.has_prefix else word.text
             raise InvalidOperand(
                 f"line {word.line} has the hex number {quote(written)}, line {value.line} the decimal "
-                f"{quote(value.text)}: print all numbers in the same way"
+                f"{quote(value.text)}: print all numbers in the same format"
             )
     return True
 

@@ -283,7 +283,7 @@ class DeviceMemory:
     def reach_space(
         self, space: str, addresses: Addresses, size: int, owners: Owners, *, writes: bool
     ) -> list[tuple[NDArray[Any], Bytes, NDArray[np.int64]]]:
-        """Return the buffers that an access to one state space touches, without counting."""
+        """Return the buffers that an access to one state space touches, without counting the access."""
         self.check_alignment(addresses, size)
         return self.find(space, addresses, size, owners, writes=writes)
 

@@ -121,7 +121,7 @@ class WarpCode:
     # --- operands
 
     def register(self, register: Register) -> Value:
-        """Return a register's current value in the group of lanes, loading it at the first read."""
+        """Return a register's current value in the group of lanes, loading it on first read."""
         if register.bits not in WIDTHS:
             raise UnsupportedInstruction
         lanes = self.lanes

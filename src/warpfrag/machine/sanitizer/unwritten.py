@@ -97,7 +97,7 @@ class UnwrittenCheck(InstructionObserver):
         self.idle = np.zeros((0, LANES), np.bool_)  # lanes that read the register of an idle lane in this shuffle
 
     def marks_of(self, buffer: Bytes) -> Bytes | None:
-        """Return the marks of a buffer, or None if all of it is written."""
+        """Return the marks of a buffer, or None if all of it has been written."""
         memory = self.state.memory
         if buffer is memory.shared:
             return self.shared

@@ -82,7 +82,7 @@ def literal(text: str, line: int) -> ConstantSyntax:
 
 
 def f64(number: float) -> FloatLiteral:
-    """Return the constant for a float."""
+    """Return a float as an f64 constant."""
     return FloatLiteral(int.from_bytes(struct.pack("<d", number), "little"), 64)
 
 
