@@ -85,7 +85,7 @@ class PredictedOrder(TextCard):
     cut_tiles: CutTiles | None = None
     """The tiles of D that `order` applies to, if k ascends in the others."""
     epilogue: str = ""
-    """Whether the epilogue was compared with an H200 for this family of kernels; empty without an epilogue."""
+    """A note if the epilogue was compared with an H200 for these kernels, or was not; empty without an epilogue."""
 
     @property
     def text(self) -> str:
