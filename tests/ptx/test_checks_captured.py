@@ -27,6 +27,7 @@ EVERYTHING = bool(os.environ.get("WARPFRAG_CHECK_EVERYTHING"))
 PLAIN_LOAD = "a plain load before the loop of atom.cas"
 NARROW_SCOPE = "atomics of scope cta at one address, from two blocks"
 NO_BARRIER = "cp.async writes what the last turn of the loop reads, with no barrier between"
+RETURNED = "a shuffle reads lanes that have returned, which the manual leaves undefined"
 KNOWN = {
     "atomics": {
         ("race", 1526): PLAIN_LOAD, ("race", 1533): PLAIN_LOAD, ("race", 1556): PLAIN_LOAD, ("race", 1565): PLAIN_LOAD,
@@ -39,6 +40,7 @@ KNOWN = {
         ("lockstep", 1177): PLAIN_LOAD, ("lockstep", 1186): PLAIN_LOAD,
     },
     "staged": {("race", 1496): NO_BARRIER},
+    "divergence": {("uninitialised", 2034): RETURNED},
 }  # fmt: skip
 SORT, PRODUCT, LONG = "a sort of many steps", "a product of many tiles", "a long program"
 TURNS = "thousands of turns of atom.cas"
