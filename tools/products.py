@@ -201,8 +201,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     counted = list(compare_rules(arguments.only))
     wrong = [f"* {name}: {differing} of {outputs} outputs differ" for name, outputs, differing in counted if differing]
     say(
-        f"* {len(counted)} rules, {sum(outputs for _, outputs, _ in counted)} outputs against the CPU: "
-        f"{sum(differing for *_, differing in counted)} codes differ"
+        f"* {sum(differing for *_, differing in counted)} of {sum(outputs for _, outputs, _ in counted)} codes "
+        f"differ from the CPU's, for {len(counted)} rules"
     )
     for line in wrong:
         say(line)

@@ -19,7 +19,7 @@ CASES = {case.name: case for case in suite_cases()}
 NOT_EXACT = {
     "atomic_refs", "atomics", "caches", "calls", "floats", "functions", "groups", "halves", "last_block_sum",
     "lookback_scan", "named_barriers", "pipeline", "stack", "staged", "t_att_90", "t_att_causal_80",
-    "t_atomics_80", "t_attention_backward_90", "t_checked_80", "t_odd_corners_80", "votes", "warp_sort",
+    "t_atomics_80", "t_attention_backward_90", "t_checked_80", "t_odd_corners_80", "t_scans_80", "votes", "warp_sort",
     "wgmma_f16_registers", "wgmma_narrow",
 }  # fmt: skip
 """Stored kernels with an open order or with spellings that were not compared."""

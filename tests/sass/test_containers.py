@@ -242,6 +242,16 @@ def test_damaged_lz4_is_an_error(data):
     assert decompress(b"\x1fa\x01\x00\x05\x10b", "lz4", 26, "the image") == b"a" * 25 + b"b"
 
 
+def test_a_symbol_outside_its_section_is_named():
+    module = wf.sass.load(HOPPER)
+    name, symbol = next(
+        (name, symbol) for name, symbol in module.cubin.symbols.items() if symbol.section == ".nv.global"
+    )
+    module.cubin.symbols[name] = symbol._replace(size=1 << 40)
+    with pytest.raises(FileError, match=f"symbol '{name}' .* is outside section .nv.global"):
+        module.variables()
+
+
 def read_everything(data):
     for image in read_images(data):
         contents = image.read()

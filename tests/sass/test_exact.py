@@ -34,7 +34,21 @@ def launch(body, grid=2, block=64, **options):
     return kernel.launch(grid, block, [out], **options), out
 
 
+FLAG = "setp.ne.u32 %p0, %r0, 0; setp.ne.u32 %p1, %r1, 0; mov.u32 %r7, 1; mov.u32 %r9, 0; @%p0 bra DONE;"
+WAITED = "ld.volatile.global.u32 %r8, [%d0+2048]; setp.lt.u32 %p2, %r8,"
+PARTS = f"""setp.ne.u32 %p1, %r1, 0; and.b32 %r7, %r0, 31; setp.ne.u32 %p0, %r7, 0; @%p0 bra DONE; @%p1 bra WAIT;
+    st.global.u32 [%d2], %r3; membar.gl; red.global.add.u32 [%d0+2048], 1; bra DONE;
+    WAIT: {WAITED} COUNT; @%p2 bra WAIT; membar.gl; ld.global.u32 %r9, [%d0+128]; st.global.u32 [%d2], %r9; DONE:"""
+REDUCED = """st.shared.u32 [%r6], %r3; fence.proxy.async; bar.sync 0; setp.ne.u32 %p0, %r0, 0; setp.ne.u32 %p1, %r1, 0;
+    @%p0 bra DONE; COPY cp.async.bulk.commit_group; cp.async.bulk.wait_group 0; DONE:"""
+COPY = "cp.reduce.async.bulk.global.shared::cta.bulk_group"
 EXACT = {
+    "a shuffle from lanes that have exited": """setp.ge.u32 %p0, %r0, 48; @%p0 ret;
+        shfl.sync.down.b32 %r8, %r3, 8, 31, 0xffffffff; st.global.u32 [%d2], %r8;""",
+    "a wait for two warps": PARTS.replace("COUNT", "2"),
+    "integer sums of copies": REDUCED.replace(
+        "COPY", f"{COPY}.add.u32 [%d0], [%r4], 128; {COPY}.add.u32 [%d0], [%r4], 64;"
+    ),
     "stores": "st.global.u32 [%d2], %r3;",
     "a reduction through shared memory": """st.shared.u32 [%r6], %r3; bar.sync 0; xor.b32 %r7, %r5, 4;
         add.u32 %r7, %r7, %r4; ld.shared.u32 %r8, [%r7]; st.global.u32 [%d2], %r8;""",
@@ -70,6 +84,32 @@ EXACT = {
         shl.b32 %r8, %r7, 16; st.global.u32 [%d2], %r8;""",
 }
 INEXACT = {
+    "a shuffle from lanes that have branched away": ("never written", """setp.ge.u32 %p0, %r0, 16; mov.u32 %r8, %r3;
+        @%p0 bra DONE; shfl.sync.down.b32 %r8, %r3, 16, 31, 0xffff; LOOP: add.u32 %r7, %r8, %r0;
+        st.volatile.global.u32 [%d2], %r7; add.u32 %r8, %r8, 1; setp.lt.u32 %p1, %r8, 5; @%p1 bra LOOP;
+        DONE: st.global.u32 [%d2+1024], %r8;"""),
+    "a wait for one warp of two": ("nothing orders them", PARTS.replace("COUNT", "1")),
+    "a wait for a count that was reached before": ("nothing orders them", PARTS.replace("COUNT", "0")),
+    "a flag that is set twice": ("nothing orders them", f"""{FLAG} @%p1 bra WAIT;
+        st.volatile.global.u32 [%d0+2048], %r7;
+        membar.gl; st.global.u32 [%d2], %r3; membar.gl; mov.u32 %r7, 2; st.volatile.global.u32 [%d0+2048], %r7;
+        bra DONE; WAIT: {WAITED} 1; @%p2 bra WAIT; membar.gl; ld.global.u32 %r9, [%d0]; st.global.u32 [%d2], %r9;
+        DONE:"""),
+    "rounds of a wait for a flag": ("depends on timing", f"""{FLAG} @%p1 bra WAIT;
+        st.volatile.global.u32 [%d0+2048], %r7; bra DONE;
+        WAIT: add.u32 %r9, %r9, 1; {WAITED} 1; @%p2 bra WAIT; st.global.u32 [%d2], %r9; DONE:"""),
+    "a wait that gives up": ("depends on timing", f"""{FLAG} @%p1 bra WAIT;
+        st.volatile.global.u32 [%d0+2048], %r7; bra DONE;
+        WAIT: {WAITED} 1; @!%p2 bra MET; add.u32 %r9, %r9, 1; setp.lt.u32 %p2, %r9, 9; @%p2 bra WAIT;
+        st.global.u32 [%d2], %r3; bra DONE; MET: st.global.u32 [%d2], %r1; DONE:"""),
+    "the value that a wait found": ("depends on timing", f"""{FLAG} @%p1 bra WAIT;
+        st.volatile.global.u32 [%d0+2048], %r7; membar.gl; mov.u32 %r7, 2; st.volatile.global.u32 [%d0+2048], %r7;
+        bra DONE; WAIT: {WAITED} 1; @%p2 bra WAIT; st.global.u32 [%d2], %r8; DONE:"""),
+    "float sums of copies": ("several warps or blocks", REDUCED.replace("COPY", f"{COPY}.add.f32 [%d0], [%r4], 128;")),
+    "float sums of copies of one thread": ("several warps or blocks", REDUCED.replace("COPY",
+        f"@!%p1 {COPY}.add.f32 [%d0], [%r4], 128; @!%p1 {COPY}.add.f32 [%d0], [%r4+128], 128;")),
+    "sums and maxima of copies": ("several warps or blocks", REDUCED.replace("COPY",
+        f"@%p1 {COPY}.add.u32 [%d0], [%r4], 128; @!%p1 {COPY}.max.u32 [%d0], [%r4], 128;")),
     "a race between warps": ("nothing orders them", """st.shared.u32 [%r6], %r3; xor.b32 %r7, %r5, 128;
         add.u32 %r7, %r7, %r4; ld.shared.u32 %r8, [%r7]; st.global.u32 [%d2], %r8;"""),
     "a race between blocks": ("nothing orders them", """setp.eq.u32 %p0, %r1, 0; @%p0 st.global.u32 [%d0+2048], %r2;

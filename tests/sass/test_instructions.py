@@ -90,6 +90,21 @@ def test_a_branch_depends_on_the_lanes_that_are_here(tmp_path, engine, modifier,
 
 
 @pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize(
+    ("modifier", "first", "is_taken"), [("U", 0, True), ("U", 16, False), ("U.ANY", 16, True), ("U.ANY", 32, False)]
+)
+def test_all_lanes_take_a_uniform_branch_or_none_does(tmp_path, engine, modifier, first, is_taken):
+    text = f"""
+        S2R R0, SR_LANEID
+        MOV R4, RZ
+        ISETP.GE.U32.AND P3, PT, R0, {first:#x}, PT
+        @P3 BRA.{modifier} 0x50
+        MOV R4, 0x1
+        NOP"""
+    assert run_text(text, tmp_path, engine).tolist() == [1 - is_taken] * 32
+
+
+@pytest.mark.parametrize("engine", ENGINES)
 def test_lanes_meet_at_two_instructions_of_one_convergence_barrier(tmp_path, engine):
     text = """
         S2R R0, SR_LANEID

@@ -2,6 +2,7 @@
 
     python -m tools.fuzz run FIRST COUNT --out FOLDER     on a machine with a GPU: compare, trace and shrink, report
     python -m tools.fuzz record FIRST COUNT --out FOLDER  on a machine with a GPU: what it leaves, to compare later
+    python -m tools.fuzz execute FIRST COUNT --out FOLDER on a machine with a GPU: execute the cubins here and there
     python -m tools.fuzz report FOLDER                    the report of a run that was ended before it wrote one
     python -m tools.fuzz probe --out FOLDER               the same for every spelling alone, in several contexts
     python -m tools.fuzz check FIRST COUNT [--coverage]   without a GPU: does ptxas take them, which rows are used
@@ -99,6 +100,24 @@ def record(arguments: Namespace) -> int:
     return 0
 
 
+def execute(arguments: Namespace) -> int:
+    """Execute the machine code of many kernels here and on the GPU, and count those called exact."""
+    seeds = range(arguments.first, arguments.first + arguments.count)
+    jobs = [{"do": "execute", "seed": seed, "size": arguments.size} for seed in seeds]
+    states: Counter[str] = Counter()
+    exact: Counter[str] = Counter()
+    arguments.out.mkdir(parents=True, exist_ok=True)
+    with (arguments.out / "executed.jsonl").open("w", encoding="utf-8") as lines:
+        for answer in work(jobs, arguments.workers, seconds_each=120, seconds=arguments.seconds):
+            lines.write(json.dumps(answer) + "\n")
+            states[answer["state"]] += 1
+            exact[answer["state"]] += answer.get("exact", False)
+            if answer["state"] != "equal" or not answer["exact"]:
+                print(json.dumps(answer)[:600], flush=True)
+    print(f"{dict(states)}; called exact: {dict(+exact)}")
+    return int(bool(exact["differs"]))
+
+
 def report(arguments: Namespace) -> int:
     """Write the report for the stored answers of a run."""
     tally = read_answers(arguments.folder)
@@ -186,11 +205,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         made.add_argument("--workers", type=int, default=os.cpu_count(), help="processes")
         return made
 
-    for name, function in (("run", run), ("record", record), ("check", check)):
+    for name, function in (("run", run), ("record", record), ("execute", execute), ("check", check)):
         seeded = command(name, function)
         seeded.add_argument("first", type=int, help="the first seed")
         seeded.add_argument("count", type=int, help="number of seeds")
-    timed = [commands.choices["run"], command("probe", probe), commands.choices["record"]]
+    timed = [commands.choices["run"], command("probe", probe), commands.choices["record"], commands.choices["execute"]]
     for made in timed:
         made.add_argument("--out", type=Path, default=Path("out"), help="the folder of the report")
         made.add_argument("--seconds", type=float, default=600, help="start no new work after this time, in seconds")

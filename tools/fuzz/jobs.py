@@ -1,4 +1,4 @@
-"""The jobs of a worker process: compare a kernel, trace one, reduce one, run probes.
+"""The jobs of a worker process: compare a kernel as PTX or as machine code, trace one, reduce one, run probes.
 
 A job is a JSON object with the key `do`; its answer is one too. Each worker has the GPU for itself in its own context,
 and a fault ends the process: `pool` starts another one.
@@ -25,7 +25,9 @@ from tools.fuzz.matrix_probe import compare_matrix_probes
 from tools.fuzz.probe import compare_probes
 from tools.fuzz.record import record
 from tools.fuzz.reduce import first_difference, shrink
+from tools.sass import captures
 from warpfrag.errors import WarpfragError
+from warpfrag.machine.launch.options import LaunchOptions
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -93,6 +95,31 @@ def compare(seed: int, size: int, *, on_gpu: bool = True, keeps: bool = False) -
     return answer
 
 
+def execute(seed: int, size: int) -> Answer:
+    """Execute a kernel's cubin here, then twice on the GPU, and compare every byte."""
+    began = time.process_time()
+    kernel = generate(seed, size)
+    text, data = kernel.text(), data_of(kernel)
+    try:
+        module = captures.assemble(text, captures.arch_of(text))
+    except RuntimeError as error:
+        return {"seed": seed, "state": "refused by ptxas", "why": str(error)[:300]}
+    here = [data.given.copy(), data.before.copy()]
+    options = LaunchOptions(limit=captures.LIMIT, threads=1)
+    answer: Answer = {"seed": seed}
+    try:
+        run = module["k"].launch(kernel.grid, kernel.block, [*here, data.blob], options=options)
+        answer |= {"exact": run.exact, "reasons": [str(reason) for reason in run.inexact]}
+    except WarpfragError as error:
+        answer |= {"exact": False, "reasons": [f"{type(error).__name__}: {error}"[:300]], "failed": True}
+    answer["seconds_here"] = time.process_time() - began
+    arguments: list[NDArray[np.uint8] | bytes] = [data.given, data.before, data.blob]
+    first, again = (device().run(module.cubin.data, kernel.grid, kernel.block, arguments) for _ in range(2))
+    same, repeats = (all(map(np.array_equal, first, other)) for other in (here, again))
+    state = "does not repeat" if not repeats else "fails here" if "failed" in answer else "equal" if same else "differs"
+    return answer | {"state": state}
+
+
 def engines(seed: int, size: int) -> Answer:
     """Run a kernel in both engines of the machine."""
     kernel = generate(seed, size)
@@ -127,7 +154,7 @@ def make_small(seed: int, size: int, seconds: float) -> Answer:
 
 JOBS: dict[str, Callable[..., Answer]] = {
     "compare": compare, "engines": engines, "trace": trace, "shrink": make_small, "record": record,
-    "probe": compare_probes, "matrix probe": compare_matrix_probes,
+    "execute": execute, "probe": compare_probes, "matrix probe": compare_matrix_probes,
 }  # fmt: skip
 
 

@@ -117,7 +117,7 @@ def _write_report(path: Path, machine: dict[str, str], results: list[Result]) ->
         f"{len(explained)} of {len(results)} products are explained ({share:.1f} %): an order of additions reproduces",
         f"every code of up to {ROWS} x {COLUMNS} outputs of each.",
         "",
-        "It is the simplest such order that fits the kernel's name. A 16-bit result hides most of the last bits of",
+        "The order is the simplest one that fits the kernel's name. A 16-bit result hides most of the last bits of",
         "the sums, so another order may give the same codes. Integer sums do not depend on the order.",
         "",
         "Operands are a hash of their indices (`tools.libraries`), so anyone can recompute them.",

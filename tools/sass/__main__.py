@@ -36,7 +36,7 @@ from warpfrag.sass.compared_spellings import compared_rows, read_compared
 ROOT = Path(__file__).parents[2]
 TABLE = ROOT / "src/warpfrag/sass/compared_sm_90.txt.xz"
 PAGE_PATH = ROOT / "docs/evidence/h200_sass.md"
-SAVED_EVERY = 20
+SAVED_EVERY = 4
 """The number of cases between writes of the counts."""
 
 
@@ -122,7 +122,10 @@ def write_spellings(arguments: Namespace) -> int:
     examples = found.uncompared()
     if arguments.variants:
         near = variants_of(
-            {name: list(codes) for name, codes in found.examples.items()}, arguments.variants, arguments.workers
+            {name: list(codes) for name, codes in found.examples.items()},
+            found.compared,
+            arguments.variants,
+            arguments.workers,
         )
         examples |= {name: codes for name, codes in near.items() if not found.is_compared(name)}
     write_examples(examples, arguments.out)

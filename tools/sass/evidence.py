@@ -202,10 +202,10 @@ class CopyCounter(Observer):
         self.batch = batch
 
     def copy_write(
-        self, buffer: Bytes, offsets: Numbers, size: int, thread: int, cell: int | None, *, reduces: bool = False
+        self, buffer: Bytes, offsets: Numbers, size: int, thread: int, cell: int | None, *, reduction: str = ""
     ) -> None:
         """Count the units of a copy, except one that was counted as an execution."""
-        del buffer, thread, cell, reduces
+        del buffer, thread, cell, reduction
         inst = self.batch.program.instructions[self.batch.memory.inst]
         watched = self.batch.collector.by_address.get(inst.line)
         if watched is not None:

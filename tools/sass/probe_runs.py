@@ -157,7 +157,7 @@ def find_spellings(seeds: Sequence[int], size: int, folders: Sequence[Path], wor
 
 def write_examples(examples: dict[str, list[int]], path: Path) -> None:
     """Write encodings of spellings."""
-    rows = {spelling: [f"{code:x}" for code in codes] for spelling, codes in sorted(examples.items())}
+    rows = {spelling: [f"{code:x}" for code in codes] for spelling, codes in examples.items()}
     path.write_text(json.dumps(rows, indent=0), encoding="utf-8")
 
 

@@ -1,7 +1,8 @@
 """Find the spellings near those that ptxas wrote, so that a probe covers them before a kernel contains them.
 
-A variant is an encoding that differs in a bit or two. It is kept if ptxas wrote each of its modifiers, and each form of
-an operand at this index, with the same opcode in some other spelling.
+A variant is an encoding that differs in the operand forms or in a bit, or in two of these. It is kept if ptxas wrote
+the opcode with the same modifiers in some other spelling, and each form of an operand at this index with the same
+opcode. With other modifiers, most variants are illegal on the GPU.
 """
 
 from __future__ import annotations
@@ -15,37 +16,37 @@ from tools.sass import probes
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-BITS = (*range(9, 12), *range(16, 105))
-"""The bits of an encoding that variants change: the operand forms in the opcode field, operands and modifiers."""
+CHANGES = (*(forms << 9 for forms in range(1, 8)), *(1 << bit for bit in range(16, 105)))
+"""The changes of an encoding: the three bits for operand forms in the opcode field together, any other bit alone."""
 BATCH = 10_000
 
 
 class SeenParts:
-    """The modifiers of each opcode, and the forms of its operands, that ptxas wrote."""
+    """The opcodes that ptxas wrote, with their modifiers, and the forms of their operands."""
 
     def __init__(self, spellings: Iterable[str]) -> None:
         """Collect the parts of spellings."""
-        self.modifiers: dict[str, set[str]] = defaultdict(set)
+        self.names: set[str] = set()
         self.forms: dict[tuple[str, int, int], set[str]] = defaultdict(set)
         for spelling in spellings:
-            opcode, modifiers, forms = parts_of(spelling)
-            self.modifiers[opcode].update(modifiers)
+            name, forms = parts_of(spelling)
+            self.names.add(name)
             for index, form in enumerate(forms):
-                self.forms[opcode, len(forms), index].add(form)
+                self.forms[name.partition(".")[0], len(forms), index].add(form)
 
     def has(self, spelling: str) -> bool:
         """Return True if all parts of a spelling were seen."""
-        opcode, modifiers, forms = parts_of(spelling)
-        return self.modifiers.get(opcode, set()).issuperset(modifiers) and all(
+        name, forms = parts_of(spelling)
+        opcode = name.partition(".")[0]
+        return name in self.names and all(
             form in self.forms.get((opcode, len(forms), index), ()) for index, form in enumerate(forms)
         )
 
 
-def parts_of(spelling: str) -> tuple[str, list[str], list[str]]:
-    """Return the opcode, the modifiers and the operand forms of a spelling."""
-    head, _, operands = spelling.partition(" ")
-    opcode, *modifiers = head.split(".")
-    return opcode, modifiers, operands.split(",")
+def parts_of(spelling: str) -> tuple[str, list[str]]:
+    """Return the opcode with its modifiers, and the operand forms of a spelling."""
+    name, _, operands = spelling.partition(" ")
+    return name, operands.split(",")
 
 
 def kept_variants(encodings: Sequence[int], seen: SeenParts) -> dict[str, int]:
@@ -54,14 +55,16 @@ def kept_variants(encodings: Sequence[int], seen: SeenParts) -> dict[str, int]:
     return {inst.spelling: inst.encoding for inst in decoded if seen.has(inst.spelling)}
 
 
-def variants_of(examples: dict[str, list[int]], levels: int, workers: int) -> dict[str, list[int]]:
-    """Return the spellings that differ from examples in up to `levels` bits and have seen parts only."""
-    seen = SeenParts(examples)
+def variants_of(
+    examples: dict[str, list[int]], compared: Iterable[str], levels: int, workers: int
+) -> dict[str, list[int]]:
+    """Return the spellings that differ from examples in up to `levels` changes and have parts seen in either."""
+    seen = SeenParts([*examples, *compared])
     found: dict[str, list[int]] = {}
     near = examples
     with ProcessPoolExecutor(workers) as pool:
         for _ in range(levels):
-            changed = list(dict.fromkeys(codes[0] ^ 1 << bit for codes in near.values() for bit in BITS))
+            changed = list(dict.fromkeys(codes[0] ^ change for codes in near.values() for change in CHANGES))
             parts = [changed[start : start + BATCH] for start in range(0, len(changed), BATCH)]
             near = {}
             for part in pool.map(kept_variants, parts, [seen] * len(parts)):

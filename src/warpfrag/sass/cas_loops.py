@@ -4,9 +4,10 @@
            new = f(old)                                             if x >= old: leave
            if cas [a], old, new fails: again                        if cas [a], old, x fails: again
 
-The order of such loops does not change memory if f is a sum, a bitwise operation, a minimum or a maximum. This
-is proved from the instructions: values are followed symbolically, the operations of sums are matched, and bitwise
-functions and comparisons are evaluated for all distinct cases. The registers after a loop depend on the order.
+The order in which threads run such loops does not change memory if f is a sum, a bitwise operation, a minimum or a
+maximum. This is proved from the instructions: the loop is executed symbolically, sums are matched operation by
+operation, and bitwise functions and comparisons are evaluated for all distinct cases. The registers after a loop do
+depend on the order.
 """
 
 from __future__ import annotations
@@ -41,29 +42,29 @@ MAX_LEAVES = 4
 SWAP_SOURCES = 3
 PAIR_BITS = 64
 ENDS = (0, 1, 0x7FFFFFFF, 0x80000000, 0xFFFFFFFF)
-"""Words that occur in every relative order, signed and unsigned."""
+"""Words that take every relative order, compared as signed or unsigned integers."""
 ORDERS = {"min": np.greater, "max": np.less}
 
 
 class Node(NamedTuple):
-    """A value in a loop; `name` is "constant", "register", "old", "swapped" or "done" for a leaf, else ""."""
+    """A value in a loop; a leaf is named "constant", "register", "old", "swapped" or "done", other values ""."""
 
     name: str
-    number: Any  # the immediate, the register, or the result number of an operation
+    number: Any  # the constant, the register, or the number of the operation's result
     inst: DecodedInstruction | None = None
-    sources: tuple[Any, ...] = ()  # nodes, and tuples of nodes for pairs
+    sources: tuple[Any, ...] = ()  # nodes, or tuples of nodes for register pairs
 
     @property
     def leaves(self) -> set[Node]:
-        """The leaves that the value depends on, except constants."""
+        """The leaves that the value depends on, without constants."""
         return {node for node in self.operations() if node.name not in {"", "constant"}}
 
     def depends_on_memory(self) -> bool:
-        """Return True if the value depends on a loaded or swapped value."""
+        """Return True if the value depends on a loaded value or on the result of the swap."""
         return any(leaf.name in {"old", "swapped"} for leaf in self.leaves)
 
     def operations(self) -> Iterator[Node]:
-        """Yield the value and all values from which it is computed."""
+        """Yield this value and all values from which it is computed."""
         yield self
         for source in self.sources:
             for node in (source,) if isinstance(source, Node) else source:
@@ -71,7 +72,7 @@ class Node(NamedTuple):
 
 
 def cas_loops(program: Program) -> dict[int, CasLoop]:
-    """Return the proven loops by their loads, compare-and-swaps and branches."""
+    """Return the proven loops, keyed by the indices of their loads, compare-and-swaps and branches."""
     found: dict[int, CasLoop] = {}
     for at, inst in enumerate(program.instructions):
         if isinstance(inst.action, actions.Atomic) and inst.action.name == "cas":
@@ -103,14 +104,14 @@ class CasLoop:
     """A loop around a compare-and-swap, after one symbolic execution."""
 
     def __init__(self, program: Program, loop: range) -> None:
-        """Execute the loop symbolically."""
+        """Execute the loop symbolically, once."""
         self.loop = loop
         self.body = [program.instructions[number] for number in loop]
         self.values: dict[int, Node] = {}
         self.written = {index for inst in self.body for index in indices_of(inst.results)}
-        self.guards: list[tuple[DecodedInstruction, Node]] = []  # the conditions of branches
-        self.first: dict[int, Node] = {}  # the values at the first branch
-        self.swap: tuple[Any, Any, Any] | None = None  # the address, the expected and the new value
+        self.guards: list[tuple[DecodedInstruction, Node]] = []  # the branches and their conditions
+        self.first: dict[int, Node] = {}  # the register values at the first branch
+        self.swap: tuple[Any, Any, Any] | None = None  # the address, the expected value and the new value
         self.load: tuple[Any, ...] | None = None
         self.is_plain = True
         for inst in self.body:
@@ -149,7 +150,7 @@ class CasLoop:
             self.is_plain = False
 
     def node(self, operand: PtxOperand) -> Any:  # noqa: ANN401 (a node or a tuple of nodes)
-        """Return the value of an operand."""
+        """Return the symbolic value of an operand."""
         if isinstance(operand, VectorOperand):
             items = tuple(self.node(element) for element in operand.items)
             return items if len(items) > 1 else items[0]
@@ -159,13 +160,13 @@ class CasLoop:
         return Node("", "not", None, (own,)) if operand.negated else own
 
     def address(self, operand: PtxOperand) -> tuple[Any, ...]:
-        """Return an address: its base and its offset."""
+        """Return a symbolic address, as base and offset."""
         if not isinstance(operand, MemoryOperand) or operand.base is None:
             return Node("register", operand), 0
         return self.node(operand.base), operand.offset
 
     def put(self, operand: PtxOperand, nodes: list[Node]) -> None:
-        """Set the value of a result; the words of a pair are distinguished."""
+        """Set the symbolic value of a result; a register pair gets a node for each word."""
         registers = list(registers_of(operand))
         self.is_plain &= len(registers) <= len(nodes)
         for number, (register, node) in enumerate(zip(registers, nodes, strict=False)):
@@ -173,7 +174,7 @@ class CasLoop:
             self.values[register.index] = node._replace(number=(node.number, number)) if is_part else node
 
     def matched(self) -> str:
-        """Return the commuting operation that the loop provably computes, or ""."""
+        """Return the commuting operation that the loop provably computes, or an empty string."""
         if not self.is_plain or self.swap is None or self.load is None or self.load != self.swap[0]:
             return ""
         _, expected, new = self.swap
@@ -195,7 +196,7 @@ class CasLoop:
         return "" if self.written & {leaf.number for leaf in guard.leaves if leaf.name == "register"} else name
 
     def holds(self, registers: RegisterFile, threads: NDArray[np.int64]) -> bool:
-        """Return True if the pairs in `equal_words` are equal in the given threads."""
+        """Return True if the pairs of values in `equal_words` are equal in the given threads."""
         for pair in self.equal_words:
             if any(node.name == "register" and not isinstance(node.number, int) for node in pair):
                 return False
@@ -208,7 +209,7 @@ class CasLoop:
         return True
 
     def repeats(self, last: DecodedInstruction, guard: Node) -> bool:
-        """Return True if the loop is repeated if and only if the swap fails."""
+        """Return True if the loop repeats exactly when the swap fails."""
         if guard.leaves != {Node("done", 0)}:
             return False
         taken = evaluate(guard, {Node("done", 0): np.array([False, True])})
@@ -217,14 +218,14 @@ class CasLoop:
     def uncertain_registers(self) -> list[set[int]]:
         """Return, for each branch, the registers that depend on the order of threads when it leaves the loop."""
         exits = [{index for index, node in self.values.items() if node.depends_on_memory()}]
-        for _, guard in self.guards[:-1]:  # registers written after this branch depend on the number of iterations
+        for _, guard in self.guards[:-1]:  # registers written after this branch depend on how often the loop repeats
             own = {index for index, node in self.first.items() if node != guard and node.depends_on_memory()}
             exits.insert(0, own | (self.written - self.first.keys()))
         return exits
 
 
 def evaluate(node: Any, leaves: Mapping[Node, Codes], kind: Type = B32) -> Codes:  # noqa: ANN401
-    """Return the values of a node, or of a pair of words, given the values of its leaves."""
+    """Evaluate a node, or a pair of nodes, given the values of its leaves."""
     if not isinstance(node, Node):
         low, high = (evaluate(part, leaves).astype(np.uint64) for part in node)
         return low | high << np.uint64(32)
@@ -251,7 +252,7 @@ def evaluate(node: Any, leaves: Mapping[Node, Codes], kind: Type = B32) -> Codes
 
 
 def bitwise(new: tuple[Node, ...]) -> str:
-    """Return "and", "or" or "xor" if each new bit is this function of the old bit for all other operands."""
+    """Return "and", "or" or "xor" if each new bit is this function of the old bit, whatever the other operands are."""
     effects = set()
     for word, node in enumerate(new):
         if any(part.inst is not None and part.inst.attributes.opcode not in BITWISE for part in node.operations()):
@@ -283,7 +284,7 @@ def is_sum(new: tuple[Node, ...]) -> bool:
 
 
 def same_word(node: Node) -> Node:
-    """Return the other factor of a product with 1; return any other value unchanged."""
+    """Return the other factor if a value is a product with 1, else the value itself."""
     is_product = node.inst is not None and node.inst.name.startswith("mul.lo")
     factors = [source for source in node.sources if not is_number(source, 1)] if is_product else []
     return factors[0] if len(factors) == 1 else node
@@ -295,9 +296,9 @@ def is_number(node: Node, number: int) -> bool:
 
 
 def extreme(leaving: DecodedInstruction, guard: Node, new: tuple[Node, ...]) -> tuple[str, list[tuple[Node, Node]]]:
-    """Return "min" or "max" if a loop computes it, which exits early if the new value would not replace the old.
+    """Return "min" or "max" if the loop computes it and leaves early when the new value would not replace the old one.
 
-    The values are compared word by word, so it is enough to evaluate words in all orders. This is valid only if the
+    The values are compared word by word, so evaluating words in all orders is enough. This is valid only if the
     compared words are the stored words, so the pairs that must be equal are returned too.
     """
     failed = "", list[tuple[Node, Node]]()

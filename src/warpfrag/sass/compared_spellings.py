@@ -1,4 +1,4 @@
-"""The spellings of machine code that were compared with a GPU; `python -m tools.sass evidence` writes the table."""
+"""The machine-code spellings that were compared with a GPU; `python -m tools.sass evidence` writes the table."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ TABLE = "compared_{}.txt.xz"
 
 
 class ComparedSpelling(NamedTuple):
-    """A compared spelling, with the number of matching kernels, operand sets and distinct operand sets."""
+    """A compared spelling, with the numbers of matching kernels, operand sets and distinct operand sets."""
 
     spelling: str
     kernels: int
@@ -22,7 +22,7 @@ class ComparedSpelling(NamedTuple):
 
 @cache
 def compared_rows(arch: str) -> tuple[ComparedSpelling, ...]:
-    """Return the rows of an architecture's table; empty if nothing was compared."""
+    """Return the rows of an architecture's table, which is empty if nothing was compared."""
     path = Path(__file__).parent / TABLE.format(arch)
     if not path.is_file():
         return ()
@@ -40,16 +40,16 @@ def read_compared(arch: str) -> frozenset[str]:
 
 
 def is_compared(spelling: str, compared: frozenset[str]) -> bool:
-    """Return True if a spelling was compared, or one that differs from it only in fields that name nothing.
+    """Return True if a spelling was compared, or an equivalent that differs only in fields that name no register.
 
-    Such a field is encoded as the number of a register: R instead of RZ, [R+UR] instead of [UR]. The accumulator
-    predicate and the scoreboard of wgmma are such fields too: `HGMMA R,gdesc[UR],R` has UPT and no scoreboard.
+    Such fields are encoded like a register number: the equivalents have R for RZ, and [R+UR] for [UR]. The accumulator
+    predicate and the scoreboard of wgmma are treated in the same way: `HGMMA R,gdesc[UR],R` has UPT and no scoreboard.
     """
     return spelling in compared or not compared.isdisjoint(equivalents(spelling))
 
 
 def equivalents(spelling: str) -> tuple[str, ...]:
-    """Return the spellings whose encodings name registers or a scoreboard where this one names none."""
+    """Return the equivalent spellings that name a register or scoreboard where the given one names none."""
     name, _, forms = spelling.partition(" ")
     forms = forms.replace("RZ", "R")
     named = forms.replace("[UR]", "[R+UR]")

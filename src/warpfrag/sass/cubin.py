@@ -1,7 +1,7 @@
 """Read cubins: the functions of a GPU program with their code, parameters, constants, sizes and source lines.
 
-Nothing has an address yet. Words that depend on addresses are listed as relocations, and `CubinSection.relocated`
-fills them in when the caller has placed the symbols.
+Addresses are not assigned yet. Words that depend on addresses are listed as relocations, and `CubinSection.relocated`
+fills them in once the caller has assigned an address to each symbol.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from warpfrag.sass.elf_file import CUDA_MACHINE, RELOCATABLE, SHT_NOBITS, ElfFil
 from warpfrag.sass.line_table import LineTable, read_line_tables
 
 STT_FUNCTION = 2
-STO_ENTRY = 0x10  # bit of a symbol's `other` field
+STO_ENTRY = 0x10  # a flag in a symbol's `other` field
 NEW_ABI = 8
-OLD_ACCELERATED, NEW_ACCELERATED = 0x800, 0x8  # e_flags of targets such as sm_90a
-COMPAT_ACCELERATED = 9  # an attribute in .nv.compat, since CUDA 13
-# Attributes of .nv.info and .nv.info.KERNEL
+OLD_ACCELERATED, NEW_ACCELERATED = 0x800, 0x8  # flags in e_flags that mark targets with a suffix, such as sm_90a
+COMPAT_ACCELERATED = 9  # an attribute in .nv.compat, used since CUDA 13
+# Attributes in .nv.info and .nv.info.KERNEL.
 PARAM_CBANK, KPARAM_INFO, KPARAM_INFO_V2 = 0x0A, 0x17, 0x45
 MAX_THREADS, REQNTID, CTA_PER_CLUSTER = 0x05, 0x10, 0x3D
 FRAME_SIZE, MIN_STACK_SIZE, REGCOUNT = 0x11, 0x12, 0x2F
@@ -34,7 +34,7 @@ PRODUCER = re.compile(rb"V([0-9]+(?:\.[0-9]+)+)\0")
 
 
 class CubinSymbol(NamedTuple):
-    """A symbol: its section, offset and size; `section` is "" if it is defined elsewhere."""
+    """A symbol: its section, offset and size; `section` is "" if another file defines the symbol."""
 
     name: str
     section: str
@@ -44,9 +44,9 @@ class CubinSymbol(NamedTuple):
 
 
 class Relocation(NamedTuple):
-    """A word that depends on the address of a symbol: `symbol` + `addend`, encoded at byte `offset`.
+    """A word that depends on a symbol's address: `symbol` + `addend`, stored at byte `offset` of the section.
 
-    `addend` is None if it is stored in the word.
+    `addend` is None if it is stored in the word itself.
     """
 
     offset: int
@@ -56,7 +56,7 @@ class Relocation(NamedTuple):
 
 
 class BitField(NamedTuple):
-    """`width` bits of a value from bit `low` on, written at bit `position` of the relocated word."""
+    """A field of a relocated word: `width` bits of the value, starting at bit `low`, are written at bit `position`."""
 
     low: int
     position: int
@@ -74,13 +74,14 @@ FIELDS: dict[int, tuple[BitField, ...]] = {
     0x3A: (BitField(2, 34, 47),),  # R_CUDA_ABS47_34
     0x4B: (BitField(2, 16, 8), BitField(10, 34, 47)),  # R_CUDA_ABS55_16_34
 }
-"""The bits that each relocation type writes; words are little-endian."""
+"""The bit fields that each relocation type writes; words are little-endian."""
 DATA_TYPES = frozenset({0x01, 0x02, 0x03, 0x04})
+MAX_SECTION_BYTES = 1 << 32
 
 
 @dataclass(frozen=True)
 class CubinSection:
-    """The bytes and relocations of a section; `data` is empty if the section only reserves `size` zero bytes."""
+    """The bytes and relocations of a section; `data` is empty for a section that reserves `size` zero bytes."""
 
     name: str
     data: bytes
@@ -89,7 +90,7 @@ class CubinSection:
     relocations: tuple[Relocation, ...] = ()
 
     def relocated(self, address_of: Callable[[CubinSymbol], int]) -> bytes:
-        """Return the bytes with every relocation applied; `address_of` returns the address of a symbol."""
+        """Return the section's bytes with all relocations applied; `address_of` returns the address of a symbol."""
         data = bytearray(self.data or bytes(self.size))
         for each in self.relocations:
             fields = FIELDS.get(each.type)
@@ -120,10 +121,10 @@ class CubinParameter(NamedTuple):
 class SassFunction:
     """A kernel, or a function that kernels call, with its properties from the cubin.
 
-    `constants` has the constant banks by number: bank 0 starts with the launch's words, followed by the parameters at
-    `parameter_base`; banks of the whole module are included. `shared_bytes` includes the bytes that the architecture
-    reserves (1 KiB on sm_90). `stack_bytes` is the local memory of a thread, or None if recursion makes it unknown.
-    `lines` has the lines of the source, and `ptx_lines` those of the PTX.
+    `constants` maps bank numbers to constant banks, including those of the whole module; bank 0 starts with words that
+    the driver writes, followed by the parameters at `parameter_base`. `shared_bytes` includes the bytes that the
+    architecture reserves (1 KiB on sm_90). `stack_bytes` is the local memory of a thread, or None if recursion makes it
+    unknown. `lines` gives the source lines, and `ptx_lines` the PTX lines.
     """
 
     name: str
@@ -146,9 +147,9 @@ class SassFunction:
 
 
 class Cubin:
-    """A GPU program for one architecture; `cubin["name"]` is one of its functions.
+    """A GPU program for one architecture; `cubin["name"]` returns one of its functions.
 
-    `arch` is for example sm_90a, `producer` the version of the ptxas that wrote it, or "".
+    `arch` is for example sm_90a. `producer` is the version of the ptxas that wrote the cubin, or "".
     """
 
     def __init__(self, data: bytes | mmap, name: str = "the cubin") -> None:
@@ -188,7 +189,7 @@ class Cubin:
 
     @cached_property
     def kernels(self) -> tuple[str, ...]:
-        """The names of the kernels."""
+        """The names of all kernels."""
         return tuple(name for name in self._code if name in self._entries)
 
     @property
@@ -202,21 +203,25 @@ class Cubin:
 
     @cached_property
     def symbols(self) -> dict[str, CubinSymbol]:
-        """All named symbols: global variables, constants, functions, and sections as a whole."""
+        """All named symbols: global variables, constants, functions and sections."""
         return {each.name: self._symbol(each) for each in self._elf.symbols if each.name}
 
     @cached_property
     def global_sections(self) -> tuple[CubinSection, ...]:
-        """The sections of global variables; `symbols` has each variable's offset."""
+        """The sections that contain global variables; `symbols` gives each variable's offset."""
         return tuple(self._section(each) for each in self._elf.sections if each.name.startswith(".nv.global"))
 
     def section(self, name: str) -> CubinSection | None:
-        """Return a section by name, or None."""
+        """Return the section with this name, or None."""
         found = self._elf.by_name.get(name)
         return self._section(found) if found is not None else None
 
     def _section(self, section: ElfSection) -> CubinSection:
         data = self._elf.contents(section)
+        if section.size > MAX_SECTION_BYTES:
+            raise self._elf.error(
+                f"section {quote(section.name)} has {section.size} bytes, at most {MAX_SECTION_BYTES} are possible"
+            )
         relocations = tuple(
             Relocation(each.offset, each.type, self._symbol(each.symbol), each.addend)
             for each in self._elf.relocations(section)
@@ -224,7 +229,7 @@ class Cubin:
         return CubinSection(section.name, data, section.size, section.alignment or 1, relocations)
 
     def _attributes(self, section: ElfSection | None) -> list[tuple[int, bytes]]:
-        """Return the attributes of an information section with their values."""
+        """Return the attributes of an information section as (attribute, value) pairs."""
         if section is None:
             return []
         data, attributes, offset = self._elf.contents(section), [], 0
@@ -243,7 +248,7 @@ class Cubin:
 
     @cached_property
     def _module_attributes(self) -> dict[tuple[int, str], int]:
-        """The per-function numbers in .nv.info, by attribute and function name."""
+        """Numbers that .nv.info records per function, by attribute and function name."""
         found = {}
         for attribute, value in self._attributes(self._elf.by_name.get(".nv.info")):
             if attribute in {REGCOUNT, FRAME_SIZE, MIN_STACK_SIZE} and len(value) == 8:
@@ -269,7 +274,7 @@ class Cubin:
         return read_line_tables(self._elf, section) if section else {}
 
     def __getitem__(self, name: str) -> SassFunction:
-        """Return a function by name; raise InvalidOperand if there is none."""
+        """Return the function with this name; raise InvalidOperand if there is none."""
         if name not in self._code:
             known = ", ".join(self.kernels[:5]) + (", ..." if len(self.kernels) > 5 else "")
             raise InvalidOperand(f"{self._elf.name} has no function {quote(name)}; its kernels are: {known or 'none'}")
@@ -296,7 +301,7 @@ class Cubin:
         )  # fmt: skip
 
     def _constants(self, name: str) -> dict[int, CubinSection]:
-        """Return the constant banks of a function, including those of the whole module."""
+        """Return a function's constant banks, including the banks of the whole module."""
         sections = self._elf.by_name
         found = {}
         for bank in range(32):
@@ -307,6 +312,6 @@ class Cubin:
 
 
 def _parameter(attribute: int, value: bytes) -> CubinParameter:
-    """Return a parameter; version 2 of the attribute has a separate field for sizes of 4 KiB and more."""
+    """Decode a parameter attribute; version 2 has a separate field for sizes of 4 KiB and more."""
     _, ordinal, offset, flags = struct.unpack("<IHHI", value)
     return CubinParameter(ordinal, offset, flags & 0xFFFF if attribute == KPARAM_INFO_V2 else flags >> 18)

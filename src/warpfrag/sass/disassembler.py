@@ -1,4 +1,4 @@
-"""Decode machine code with nvdisasm; its text is cached by content.
+"""Decode machine code with nvdisasm, whose text is cached by the contents of the code.
 
 One nvdisasm process decodes all functions as one raw binary, because most of its time is start-up. The text of a
 function does not depend on the functions before it, because code addresses are relative to its own start.
@@ -23,7 +23,7 @@ from warpfrag.sass.sass_instruction import INSTRUCTION_BYTES, SassInstruction
 
 CACHE = DiskCache("sass", ".sass", 1 << 27)
 TEXT_VERSION = "1"
-"""The cache version: change it when the stored text changes."""
+"""The version of the cached text, to be changed whenever the format of that text changes."""
 SECONDS = 600
 ARCHITECTURE = re.compile(r"sm_([0-9]{2,3})([af]?)")
 OLDEST = 75
@@ -55,7 +55,7 @@ def _parse(code: bytes, text: str) -> tuple[SassInstruction, ...]:
 
 
 def _texts(codes: Sequence[bytes], arch: str, tool: CudaTool) -> list[str]:
-    """Return one line of text per instruction of each function, from the cache or from nvdisasm."""
+    """Return each function's text, one line per instruction, from the cache or from nvdisasm."""
     name = _nvdisasm_name(arch)
     keys = []
     for code in codes:
@@ -86,7 +86,7 @@ def _nvdisasm_name(arch: str) -> str:
 
 
 def _run_nvdisasm(codes: list[bytes], name: str, tool: CudaTool) -> list[str]:
-    """Return the text of functions from one nvdisasm process; raise an error if one cannot be decoded."""
+    """Decode functions with one nvdisasm process and return their text; raise an error if that fails."""
     if not any(codes):
         return [""] * len(codes)
     with tempfile.TemporaryDirectory() as folder:
@@ -108,25 +108,25 @@ def _run_nvdisasm(codes: list[bytes], name: str, tool: CudaTool) -> list[str]:
         raise _decoding_error(done.stderr, starts, name, tool)
     if not lines or not lines.keys() <= set(range(0, starts[-1], INSTRUCTION_BYTES)):
         raise SassError(-1, f"nvdisasm {tool.version} printed {len(lines)} instructions in an unknown format")
-    return [  # nvdisasm omits a few instructions, such as LDSM with 6-bit elements on sm_100
+    return [  # nvdisasm skips a few instructions, such as LDSM with 6-bit elements on sm_100
         "\n".join(_rebase(lines.get(address, ""), start) for address in range(start, end, INSTRUCTION_BYTES))
         for start, end in pairwise(starts)
     ]
 
 
 def _rebase(text: str, start: int) -> str:
-    """Return an instruction's text with code addresses relative to the start of the function."""
+    """Return an instruction's text with code addresses made relative to the start of its function."""
     match = BRANCH.fullmatch(text) if start else None
     if not match or not has_target(match[1], match[2]) or match[1] in OFFSET_BRANCHES:
         return text
     if match[1].startswith("JM") or ".ABS" in match[2]:
         return text
-    # a target before the function wraps around, as it does if nvdisasm reads only this function
+    # a target before the function wraps around, as in the text of nvdisasm when it reads only this function
     return f"{text[: match.start(3)]}{(int(match[3], 16) - start) % (1 << 64):#x}"
 
 
 def _decoding_error(message: str, starts: list[int], name: str, tool: CudaTool) -> SassError:
-    """Return an error with the function-relative address in nvdisasm's message."""
+    """Return an error for nvdisasm's message, with the address relative to the start of the function."""
     errors = ERROR.findall(message) or [message.strip() or "no message"]
     for error in errors:
         if match := ERROR_ADDRESS.match(error):

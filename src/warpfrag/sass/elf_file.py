@@ -15,7 +15,7 @@ from warpfrag.errors import FileError, quote
 
 ELF_MAGIC = b"\x7fELF"
 CUDA_MACHINE = 190
-RELOCATABLE = 1  # e_type
+RELOCATABLE = 1  # a value of e_type
 HEADER = struct.Struct("<16sHHIQQQIHHHHHH")
 SECTION = struct.Struct("<IIQQQQIIQQ")
 SYMBOL = struct.Struct("<IBBHQQ")
@@ -26,11 +26,11 @@ STT_SECTION = 3
 DT_SONAME = 14
 EXTENDED_INDEX = 0xFFFF
 MAX_NOBITS = 1 << 40
-"""The maximum size of a section without contents: more than any GPU memory."""
+"""The largest size that a section without contents may declare: more than any GPU memory."""
 
 
 class ElfSection(NamedTuple):
-    """A row of the section table, with its number and its name."""
+    """An entry of the section table, with its number and name."""
 
     number: int
     name: str
@@ -54,7 +54,7 @@ class ElfSymbol(NamedTuple):
 
 
 class ElfRelocation(NamedTuple):
-    """A relocation at `offset` of a section; `addend` is None if the addend is stored in the section."""
+    """A relocation at byte `offset` of a section; `addend` is None if the section's bytes contain it."""
 
     offset: int
     type: int
@@ -63,7 +63,7 @@ class ElfRelocation(NamedTuple):
 
 
 class ElfFile:
-    """An ELF file in memory; `name` identifies it in messages."""
+    """An ELF file in memory; messages call it `name`."""
 
     def __init__(self, data: bytes | mmap, name: str) -> None:
         """Read the header and the section table."""
@@ -79,13 +79,13 @@ class ElfFile:
         self._table, entry_size, count, names = fields[6], *fields[11:14]
         if self._table and entry_size != SECTION.size:
             raise self.error(f"an entry of the section table has {entry_size} bytes, expected {SECTION.size}")
-        if self._table and (not count or names == EXTENDED_INDEX):  # more than 65,280 sections
+        if self._table and (not count or names == EXTENDED_INDEX):  # the file has more than 65,280 sections
             first = SECTION.unpack(self._bytes(self._table, SECTION.size, "the section table"))
             count, names = count or first[5], first[6] if names == EXTENDED_INDEX else names
         self.sections = self._read_sections(count if self._table else 0, names)
 
     def error(self, reason: str) -> FileError:
-        """Return the error for a file that cannot be read."""
+        """Return the error to raise for a file that cannot be read."""
         return FileError(f"cannot read {self.name}: {reason}")
 
     def _bytes(self, offset: int, size: int, place: str) -> bytes:
@@ -114,15 +114,15 @@ class ElfFile:
 
     @cached_property
     def by_name(self) -> dict[str, ElfSection]:
-        """The sections by name; the first if several have the same name."""
+        """Sections by name; if several have the same name, the first one."""
         return {section.name: section for section in reversed(self.sections)}
 
     def extent(self, section: ElfSection) -> tuple[int, int]:
-        """Return the start and end of a section in the file."""
+        """Return the start and end offsets of a section in the file."""
         return section.offset, section.offset + len(self.contents(section))
 
     def contents(self, section: ElfSection) -> bytes:
-        """Return the bytes of a section, which are empty for a section without contents."""
+        """Return a section's bytes, or no bytes for a section without contents."""
         if section.type == SHT_NOBITS:
             if section.size > MAX_NOBITS:
                 raise self.error(f"section {quote(section.name)} reserves {section.size} bytes, which is too many")
@@ -138,7 +138,7 @@ class ElfFile:
         return record.iter_unpack(data)
 
     def linked(self, section: ElfSection) -> ElfSection:
-        """Return the section that `section` links to."""
+        """Return the section that another section's `link` field refers to."""
         if section.link >= len(self.sections):
             raise self.error(f"section {quote(section.name)} links to section {section.link}, which does not exist")
         return self.sections[section.link]
@@ -181,7 +181,7 @@ class ElfFile:
 
     @cached_property
     def soname(self) -> str:
-        """The DT_SONAME of a shared library, or ""."""
+        """The DT_SONAME of a shared library, or an empty string."""
         for section in self.sections:
             if section.type == SHT_DYNAMIC:
                 for tag, value in self._records(section, DYNAMIC):

@@ -1,10 +1,10 @@
 """Emit the machine instructions for one SASS instruction: operands, temporaries, guards.
 
-All machine instructions of a SASS instruction have its address as their line. The next SASS instruction reuses the
-temporaries. An expansion writes the architectural registers last, after it has read them.
+All machine instructions that implement a SASS instruction have its address as their line. The next SASS instruction
+reuses the temporaries. An expansion writes architectural registers last, after it has read them.
 
-A uniform register has a copy in every lane. Lanes that run an instruction together have the same value, because they
-compute it from uniform operands or copy it from the first lane.
+A uniform register has a copy in every lane. Lanes that execute an instruction together have the same value, because
+they compute it from uniform operands or copy it from the first lane.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ from warpfrag.sass import sass_instruction as asm
 ZERO, ONE = Immediate(0), Immediate(1)
 WORD = 0xFFFFFFFF
 TEMPORARY = "%t"
-"""The start of the names of registers that belong to one machine instruction."""
+"""The prefix of temporary registers, which belong to one SASS instruction."""
 
 
 class DriverWords(NamedTuple):
-    """The offsets of the driver's words in constant bank 0, before the parameters; None if unknown."""
+    """The offsets of words that the driver writes to constant bank 0, before the parameters; None if unknown."""
 
     block: int
     grid: int
@@ -48,18 +48,18 @@ class DriverWords(NamedTuple):
     constants: int | None
     parameters: int | None
     workspace: int | None
-    """The address of a cooperative grid's workspace, upper half first."""
+    """The offset of the address of a cooperative grid's workspace, upper half first."""
     hints: tuple[int, ...]
-    """Words whose value does not affect results: memory descriptors, the scope of fences."""
+    """Offsets of words whose values do not affect results: memory descriptors, the scope of fences."""
     shared_start: int
-    """The first address of shared memory."""
+    """The offset of the word with the first address of shared memory."""
     cluster: int | None = None
-    """1 if the launch names a cluster; then the cluster's extents, their reciprocals as f32, the grid's in clusters."""
+    """The offset of a word that is 1 for cluster launches, followed by the words that describe the cluster."""
     cluster_size: int | None = None
 
     @property
     def known(self) -> set[int]:
-        """The offsets of all words that are known."""
+        """The offsets of all words whose values are known."""
         wide = [
             start for start in (self.local_window, self.constants, self.parameters, self.workspace) if start is not None
         ]
@@ -76,13 +76,13 @@ DRIVER_WORDS = {
     ),
     0x380: DriverWords(0x360, 0x370, 0x37C, None, None, None, None, (0x358, 0x35C), 1024),
 }
-"""Layouts by the offset of the first parameter: sm_75 to sm_89, sm_90, sm_100 and sm_120."""
+"""The driver's words by the offset of the first parameter: for sm_75 to sm_89, sm_90, sm_100 and sm_120."""
 FILES = {"R": 32, "UR": 32, "P": 1, "UP": 1, "B": 32}
 SASS_ROW = OpcodeRow("", (), {}, lambda _: Refused("bound by its own row"), "the table of machine opcodes")
 
 
 class Unsupported(Exception):
-    """Raised for an opcode, modifier or operand form that is not modelled; the instruction becomes `Refused`."""
+    """Raised for an opcode, modifier or operand that is not modelled; the instruction then becomes `Refused`."""
 
 
 class Emitter:
@@ -97,18 +97,19 @@ class Emitter:
         *,
         has_groups: bool,
     ) -> None:
-        """Create an emitter, given the bank offsets, the space of shared addresses and the offset of the parameters.
+        """Create an emitter, given the bank offsets, the space of shared addresses and the start of the parameters.
 
-        `driver_functions` has the addresses that represent driver functions. With `has_groups`, lanes may run the same
-        instruction in several groups (WARPSYNC.EXCLUSIVE).
+        `driver_functions` gives the addresses that stand for driver functions. With `has_groups`, lanes may execute the
+        same instruction in several groups (WARPSYNC.EXCLUSIVE).
         """
         self.banks, self.shared, self.parameters, self.has_groups = banks, shared, parameters, has_groups
         self.driver_words, self.driver_functions = DRIVER_WORDS[parameters], driver_functions
         self.instructions: list[DecodedInstruction] = []
         self.bits: list[int] = []  # the width of each register in bits
-        self.targets: list[tuple[DecodedInstruction, int]] = []  # branches with their target addresses
+        # branches that still need an instruction index, with their target addresses
+        self.targets: list[tuple[DecodedInstruction, int]] = []
         self.guard: Register | None = None
-        self.is_dead = False  # True if the guard is !PT
+        self.is_dead = False  # True if the guard is !PT, so the instruction never runs
         self.sass: asm.SassInstruction
         self._registers: dict[tuple[str, int], Register] = {}
         self._temporaries: dict[int, list[Register]] = {}
@@ -119,7 +120,7 @@ class Emitter:
     # --- instructions
 
     def begin(self, sass: asm.SassInstruction) -> None:
-        """Start a SASS instruction: set its guard and free all temporaries."""
+        """Start a SASS instruction: set its guard and release all temporaries."""
         self.sass, self._first = sass, len(self.instructions)
         self._used = {}
         self.guard, self.is_dead = None, False
@@ -130,7 +131,7 @@ class Emitter:
         self._own_guard = self.guard
 
     def end(self) -> None:
-        """Finish a SASS instruction; the guard is copied first if the instruction overwrites it early."""
+        """Finish a SASS instruction; if the instruction overwrites its guard early, the guard is copied first."""
         own, guard = self.instructions[self._first :], self._own_guard
         if not own:
             self.emit("pmevent", (), ())
@@ -145,7 +146,7 @@ class Emitter:
                 inst.guard = copy
 
     def refuse(self, reason: str) -> None:
-        """Replace the emitted instructions with an error that is raised if the instruction runs."""
+        """Replace the instructions emitted for this SASS instruction with an error that is raised if it runs."""
         del self.instructions[self._first :]
         attributes = Attributes(self.sass.opcode, self.sass.opcode)
         self.append(DecodedOpcode(None, attributes, reason), Refused(reason), (), ())
@@ -160,7 +161,7 @@ class Emitter:
         return inst
 
     def emit(self, name: str, results: Sequence[PtxOperand], sources: Sequence[PtxOperand]) -> DecodedInstruction:
-        """Append an operation by its PTX spelling."""
+        """Append an operation, given by its PTX spelling."""
         opcode = table.find(name, len(results) + len(sources))
         try:
             action = opcode.action
@@ -173,7 +174,7 @@ class Emitter:
         return self.append(opcode, action, results, sources)
 
     def compute(self, name: str, *sources: PtxOperand, bits: int = 32) -> Register:
-        """Append an operation that writes a temporary, and return the temporary."""
+        """Append an operation that writes to a temporary, and return that temporary."""
         result = self.temporary(bits)
         self.emit(name, (result,), sources)
         return result
@@ -181,7 +182,7 @@ class Emitter:
     def act(
         self, attributes: Attributes, action: Action, results: Sequence[PtxOperand], sources: Sequence[PtxOperand]
     ) -> DecodedInstruction:
-        """Append an action that has no PTX spelling."""
+        """Append an action that no PTX spelling expresses."""
         return self.append(DecodedOpcode(SASS_ROW, attributes), action, results, sources)
 
     def call(
@@ -192,14 +193,14 @@ class Emitter:
         results: Sequence[PtxOperand],
         sources: Sequence[PtxOperand],
     ) -> None:
-        """Append a per-lane function of codes with the given result and source types."""
+        """Append a per-lane function on codes, with the given result and source types."""
         action = LaneOp(tuple(types[0]), tuple(types[1]), function, extends=True)
         self.act(Attributes(name, name, tuple(types[0]), len(results) + len(sources)), action, results, sources)
 
     # --- registers
 
     def temporary(self, bits: int = 32) -> Register:
-        """Return a temporary register that is unused in this instruction."""
+        """Return a temporary register that the current instruction does not use yet."""
         pool, used = self._temporaries.setdefault(bits, []), self._used.get(bits, 0)
         self._used[bits] = used + 1
         if used == len(pool):
@@ -214,7 +215,7 @@ class Emitter:
         return replace(self._registers[key], negated=True) if negated else self._registers[key]
 
     def hidden(self, name: str, bits: int) -> Register:
-        """Return a register that instructions share but the architecture does not expose."""
+        """Return a register that instructions share although the architecture does not expose it."""
         key = name, 0
         if key not in self._registers:
             self._registers[key] = self._new(bits, f"%{name}")
@@ -227,13 +228,13 @@ class Emitter:
     # --- sources
 
     def word(self, operand: asm.Operand, step: int = 0) -> PtxOperand:
-        """Return the 32 bits of an operand without modifiers, or of the register `step` places after it."""
+        """Return the 32 bits of an operand that has no modifiers, or of the register `step` registers after it."""
         if any(getattr(operand, name, False) for name in ("negate", "absolute", "invert")):
             raise Unsupported(f"the sign or inversion of an operand in {self.sass.text}")
         return self.unselected(operand, step)
 
     def unselected(self, operand: asm.Operand, step: int = 0) -> PtxOperand:
-        """Return the 32 bits of an operand without a selector, ignoring its sign."""
+        """Return the 32 bits of an operand that has no selector; its sign modifiers are ignored."""
         if getattr(operand, "selector", "") not in {"", "64"}:
             raise Unsupported(f"the selector .{operand.selector}")  # type: ignore[union-attr] # it has one
         return self.bits_of(operand, step)
@@ -246,7 +247,7 @@ class Emitter:
         return self.compute("shr.u32", value, Immediate(16)) if getattr(operand, "selector", "") == "H1" else value
 
     def bits_of(self, operand: asm.Operand, step: int = 0) -> PtxOperand:
-        """Return the 32 bits of an operand, ignoring modifiers, or of the register `step` places after it."""
+        """Return the 32 bits of an operand, or of the register `step` registers after it; modifiers are ignored."""
         if isinstance(operand, asm.RegisterOperand) and operand.file in {"R", "UR"}:
             return ZERO if operand.is_constant else self.register(operand.file, operand.index + step)
         if isinstance(operand, asm.ImmediateOperand):
@@ -264,13 +265,14 @@ class Emitter:
         is_driver_word = operand.bank == 0 and operand.offset < self.parameters and not is_indexed
         if is_driver_word and operand.offset + more not in self.driver_words.known:
             raise Unsupported(f"c[0x0][{operand.offset:#x}], an unknown driver word")
-        if operand.base is not None and is_indexed:  # of an array parameter: compilers also subtract from its start
+        # the index of an array parameter; compilers may also subtract from its start
+        if operand.base is not None and is_indexed:
             base = self.register(operand.base.file, operand.base.index)
             return self.compute(f"ld.param.{kind}", MemoryOperand(base, offset))
         return BankOperand(offset) if kind == "b32" else self.compute(f"ld.param.{kind}", MemoryOperand(None, offset))
 
     def pair(self, operand: asm.Operand) -> PtxOperand:
-        """Return the 64 bits of a register pair or constant without modifiers."""
+        """Return the 64 bits of a register pair or constant that has no modifiers."""
         if isinstance(operand, asm.RegisterOperand) and operand.is_constant:
             return ZERO
         if isinstance(operand, asm.ConstantOperand) and operand.base is None:
@@ -278,11 +280,11 @@ class Emitter:
         return VectorOperand((self.unselected(operand), self.unselected(operand, 1)))
 
     def words(self, operand: asm.Operand, count: int) -> PtxOperand:
-        """Return several consecutive registers."""
+        """Return `count` consecutive registers as one operand."""
         return VectorOperand(tuple(self.word(operand, step) for step in range(count)))
 
     def integer(self, operand: asm.Operand) -> PtxOperand:
-        """Return a 32-bit operand after negation or inversion."""
+        """Return a 32-bit operand with negation or inversion applied."""
         value = self.unselected(operand)
         if getattr(operand, "absolute", False):
             value = self.compute("abs.s32", value)
@@ -291,7 +293,7 @@ class Emitter:
         return self.compute("not.b32", value) if getattr(operand, "invert", False) else value
 
     def long(self, operand: asm.Operand) -> PtxOperand:
-        """Return a 64-bit operand after negation or inversion; an immediate is sign-extended."""
+        """Return a 64-bit operand with negation or inversion applied; an immediate is sign-extended."""
         if isinstance(operand, asm.ImmediateOperand):
             return Immediate(operand.value - (1 << 32) if operand.value >> 31 == 1 else operand.value)
         value = self.pair(operand)
@@ -300,11 +302,11 @@ class Emitter:
         return self.compute("not.b64", value, bits=64) if getattr(operand, "invert", False) else value
 
     def single(self, operand: asm.Operand) -> PtxOperand:
-        """Return an f32 operand with its sign modifiers applied, even to a NaN."""
+        """Return an f32 operand with its sign modifiers applied, also to a NaN."""
         return self._signed(operand, self.unselected(operand), 0x80000000)
 
     def double(self, operand: asm.Operand) -> PtxOperand:
-        """Return an f64 operand with its sign modifiers applied, except to a NaN; an immediate is the upper half."""
+        """Return an f64 operand with its sign modifiers applied, except to a NaN; an immediate gives the upper half."""
         if isinstance(operand, asm.ImmediateOperand):
             return Immediate((operand.value & WORD) << 32)
         value = self.pair(operand)
@@ -313,13 +315,13 @@ class Emitter:
         return self.compute("neg.f64", value, bits=64) if getattr(operand, "negate", False) else value
 
     def halves(self, operand: asm.Operand) -> PtxOperand:
-        """Return a pair of 16-bit floats with half selection and sign modifiers applied."""
+        """Return a packed pair of 16-bit floats with half selection and sign modifiers applied."""
         value = self.bits_of(operand)
         selector = getattr(operand, "selector", "")
         if selector not in {"", "H1_H0", "H0_H0", "H1_H1", "H0", "H1", "H0_NH1"}:
             raise Unsupported(f"the selector .{selector}")
         if selector == "H0_NH1":
-            value = self.compute("prmt.b32", value, ZERO, Immediate(0x1032))  # upper half: H0, lower half: -H1
+            value = self.compute("prmt.b32", value, ZERO, Immediate(0x1032))  # the upper half is H0, the lower half -H1
             value = self.compute("xor.b32", value, Immediate(0x8000))
         elif selector.startswith("H0"):
             value = self.compute("prmt.b32", value, ZERO, Immediate(0x1010))
@@ -364,7 +366,7 @@ class Emitter:
         return Discard() if operand.is_constant else self.register(operand.file, operand.index + step)
 
     def results(self, operand: asm.Operand, count: int) -> PtxOperand:
-        """Return consecutive result registers as a vector or as one wider integer."""
+        """Return consecutive result registers, as a vector or as one wider integer."""
         return VectorOperand(tuple(self.result(operand, step) for step in range(count)))
 
     # --- addresses
@@ -386,12 +388,12 @@ class Emitter:
         return MemoryOperand(base, operand.offset)
 
     def shared_address(self, operand: asm.Operand) -> MemoryOperand:
-        """Return an address in shared memory, which starts at `SHARED_START` in the machine."""
+        """Return an address in shared memory; in the machine, shared memory starts at `SHARED_START`."""
         address = self.address(operand, wide=False)
         return replace(address, offset=address.offset + SHARED_START - self.driver_words.shared_start)
 
     def _term(self, register: asm.RegisterOperand, *, wide: bool, is_alone: bool) -> PtxOperand:
-        """Return an address register: a 64-bit pair, or a zero-extended word."""
+        """Return one register of an address: a 64-bit pair, or a zero-extended word."""
         selector = register.selector
         if selector not in {"", "64", "U32", "X4", "X8", "X16"} or register.negate:
             raise Unsupported(f"the address register {register}")

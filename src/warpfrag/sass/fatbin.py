@@ -1,4 +1,4 @@
-"""Read fatbins and the files that contain them: find the images for each architecture and decompress them.
+"""Read fatbins and the files that contain them: find the image for each architecture and decompress it.
 
 An image is a cubin or PTX text. NVIDIA's closed libraries are rejected, because their licence forbids disassembly.
 """
@@ -21,11 +21,12 @@ from warpfrag.sass.cubin import Cubin
 from warpfrag.sass.elf_file import CUDA_MACHINE, ELF_MAGIC, ElfFile
 
 FATBIN_MAGIC = b"\x50\xed\x55\xba"
-HEADER = struct.Struct("<IHHQ")  # magic, version, header size, size of the entries
-ENTRY = struct.Struct("<HHIQIIIIIIQQQ")  # see _read_entry; for one of several cubins, the header size is its offset
-MEMBERS = struct.Struct("<II")  # an entry with several cubins: their number and the size of the table
+HEADER = struct.Struct("<IHHQ")  # magic, version, header size, and size of the entries
+# see _read_entry; in an entry with several cubins, the header size is the offset of their table
+ENTRY = struct.Struct("<HHIQIIIIIIQQQ")
+MEMBERS = struct.Struct("<II")  # the head of an entry with several cubins: their number and the size of their table
 PTX, ELF, SEVERAL_ELF = 1, 2, 0x100
-LZ4, ZSTD = 0x2000, 0x8000  # entry flags
+LZ4, ZSTD = 0x2000, 0x8000  # entry flags for compression
 SECTIONS = (".nv_fatbin", "__nv_relfatbin")
 MAX_IMAGE = 1 << 31
 CLOSED_LIBRARY = re.compile(
@@ -36,7 +37,7 @@ CLOSED_LIBRARY = re.compile(
 
 
 class FileRange(NamedTuple):
-    """Bytes `start` to `end` of a file, and the name that messages use for them."""
+    """Bytes `start` to `end` of a file, with a name for messages."""
 
     data: bytes | mmap
     start: int
@@ -48,14 +49,14 @@ class FileRange(NamedTuple):
         return self.data[self.start : self.end]
 
     def error(self, reason: str) -> FileError:
-        """Return the error for bytes that cannot be read."""
+        """Return the error to raise if the bytes cannot be read."""
         return FileError(f"cannot read {self.name}: {reason}")
 
 
 class CodeImage(NamedTuple):
-    """An image in a file: `category` is cubin or ptx, `arch` its architecture without a suffix, such as sm_90.
+    """An image in a file: `category` is cubin or ptx, and `arch` an architecture without suffix, such as sm_90.
 
-    The image is bytes `start` to `start + size` of the decompressed range `stored`.
+    The image is bytes `start` to `start + size` of the range `stored`, after decompression.
     """
 
     category: str
@@ -75,13 +76,13 @@ class CodeImage(NamedTuple):
 def read_cubins(source: str | PathLike[str] | bytes) -> list[Cubin]:
     """Return all cubins in a cubin, a fatbin, or a binary with embedded fatbins, given as a path or bytes.
 
-    Raise FileError for a damaged file, with the section or byte, and for NVIDIA's closed libraries.
+    Raise FileError for a damaged file, naming the section or byte, and for NVIDIA's closed libraries.
     """
     return [Cubin(image.read(), image.stored.name) for image in read_images(source) if image.category == "cubin"]
 
 
 def read_images(source: str | PathLike[str] | bytes) -> list[CodeImage]:
-    """Return the images in a file or bytes, including PTX, without decompressing them."""
+    """Return all images in a file or in bytes, including PTX, without decompressing them."""
     data, name = _open(source)
     if data[:4] == FATBIN_MAGIC:
         return list(_read_fatbins(FileRange(data, 0, len(data), name)))
@@ -105,7 +106,7 @@ def read_images(source: str | PathLike[str] | bytes) -> list[CodeImage]:
 
 
 def check_licence(elf: ElfFile, source: str | PathLike[str] | bytes) -> None:
-    """Raise FileError for NVIDIA's closed libraries, by soname or file name."""
+    """Raise FileError for an NVIDIA closed library, recognised by its soname or file name."""
     names = [elf.soname] if isinstance(source, bytes) else [elf.soname, PurePath(source).name]
     for name in names:
         if CLOSED_LIBRARY.fullmatch(name):
@@ -125,13 +126,13 @@ def _open(source: str | PathLike[str] | bytes) -> tuple[bytes | mmap, str]:
     try:
         with open(source, "rb") as file:  # noqa: PTH123 (as in warpfrag.files)
             return mmap(file.fileno(), 0, access=ACCESS_READ), name
-    except (OSError, ValueError) as error:  # ValueError: an empty file, a NUL in the path
+    except (OSError, ValueError) as error:  # ValueError: an empty file, or a NUL in the path
         reason = error.strerror if isinstance(error, OSError) and error.strerror else error
         raise FileError(f"cannot read {name}: {reason}") from None
 
 
 def _read_fatbins(place: FileRange) -> Iterator[CodeImage]:
-    """Yield the images of all fatbins in a range, skipping padding."""
+    """Yield the images in all fatbins of a range, skipping padding."""
     data, start, end, _ = place
     while (start := data.find(FATBIN_MAGIC, start, end)) >= 0:
         if end - start < HEADER.size:
@@ -146,7 +147,7 @@ def _read_fatbins(place: FileRange) -> Iterator[CodeImage]:
 
 
 def _read_entry(place: FileRange) -> Generator[CodeImage, None, int]:
-    """Yield the images of the entry at the start of a range; return the end of the entry."""
+    """Yield the images of the entry at the start of a range; the generator returns the entry's end."""
     data, start, end, name = place
     place = place._replace(name=f"{name}, the fatbin entry at byte {start:#x}")
     if end - start < ENTRY.size:

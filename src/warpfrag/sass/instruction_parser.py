@@ -39,15 +39,15 @@ BRACKETS = re.compile(
     r"(?P<close>\|?)(?P<suffixes>(?:\.\w+)*)"
 )
 SPECIAL = re.compile(r"SR(?:Z|[0-9]+|_\w+(?:\.\w+)*)")
-# Shapes of textures, the sources of BMOV, the signs of FSWZADD, and the scoreboards of DEPBAR.
+# Texture shapes, sources of BMOV, signs of FSWZADD, and scoreboards of DEPBAR.
 KEYWORD = re.compile(
     r"(?:ARRAY_|A)?[123]D|(?:ARRAY_|A)?CUBE|MACTIVE|MEXITED|MKILL|MATEXIT|OPT_STACK|API_CALL_DEPTH|"
     r"(?:THREAD_STATE_ENUM|TRAP_RETURN_PC|TRAP_RETURN_MASK|ATEXIT_PC)(?:\.\w+)*|[NPZ]{8}|\{[0-9](?:,[0-9])*\}"
 )
-SEPARATOR = re.compile(r",(?![^{]*\})")  # commas outside {3,2,1}
+SEPARATOR = re.compile(r",(?![^{]*\})")  # commas, except those in braces, such as {3,2,1}
 INDIRECT = re.compile(r"(\S+)\s+(-?0x[0-9a-f]+)")
 BRANCHES = frozenset({"BRA", "BRX", "BRXU", "BSSY", "CALL", "JMP", "JMX", "JMXU", "LEPC", "RET"})
-OFFSET_BRANCHES = frozenset({"BRX", "BRXU"})  # the text gives the distance from the next instruction
+OFFSET_BRANCHES = frozenset({"BRX", "BRXU"})  # opcodes whose text gives the distance from the next instruction
 BRACKET_COUNTS = {"c": (2,), "cx": (2,), "desc": (1, 2)}
 ZERO_NAMES = {"R": "Z", "UR": "Z", "P": "T", "UP": "T"}
 
@@ -58,7 +58,7 @@ def has_target(opcode: str, modifiers: str) -> bool:
 
 
 def parse_instruction(text: str, address: int, encoding: int) -> SassInstruction:
-    """Parse the instruction at an address; raise SassError if the text has an unknown form."""
+    """Parse the instruction at an address; raise SassError if the text does not follow the grammar."""
     match = LINE.fullmatch(text)
     if not match:
         shown = quote(text) if text else f"{encoding:#034x}, for which the disassembler prints no text"
@@ -77,13 +77,13 @@ def parse_instruction(text: str, address: int, encoding: int) -> SassInstruction
 
 @lru_cache(1 << 16)
 def _parse_operands(text: str, word: int) -> tuple[Operand, ...]:
-    """Parse the operands of an instruction; `word` is the encoding's 32-bit immediate field."""
+    """Parse the operands of an instruction; `word` is the 32-bit immediate field of its encoding."""
     operands: list[Operand] = []
     floats: list[str] = []
     for part in map(str.strip, SEPARATOR.split(text)):
         if FLOAT.fullmatch(part):
             if not floats:
-                operands.append(ImmediateOperand(word, is_float=True))  # two halves form one immediate
+                operands.append(ImmediateOperand(word, is_float=True))  # two 16-bit halves form one immediate
             floats.append(part)
         else:
             operands.append(_operand(part))
@@ -94,7 +94,7 @@ def _parse_operands(text: str, word: int) -> tuple[Operand, ...]:
 
 @lru_cache(1 << 14)
 def _operand(text: str) -> Operand:
-    """Parse one operand that is not a floating-point immediate."""
+    """Parse one operand, unless it is a floating-point immediate."""
     if REGISTER.fullmatch(text):
         return _register(text)
     if number := HEX.fullmatch(text):
@@ -133,13 +133,13 @@ def _selector(text: str) -> str:
 
 
 def _integer(number: re.Match[str]) -> int:
-    """Return the two's complement code of a signed hexadecimal number, in 32 bits or, if necessary, 64."""
+    """Return the two's complement code of a signed hexadecimal number, with 32 bits or, if necessary, 64."""
     magnitude = int(number[2], 16)
     return (-magnitude if number[1] else magnitude) & (0xFFFFFFFF if magnitude >> 32 == 0 else (1 << 64) - 1)
 
 
 def _bracketed(text: str) -> ConstantOperand | AddressOperand:
-    """Parse a constant or an address."""
+    """Parse an operand in brackets, which is a constant or an address."""
     match = BRACKETS.fullmatch(text)
     if not match or bool(match["open"]) != bool(match["close"]):
         raise ValueError(f"{quote(text)} is not a constant or an address")
@@ -167,7 +167,7 @@ def _bracketed(text: str) -> ConstantOperand | AddressOperand:
 
 
 def _address_terms(text: str) -> tuple[RegisterOperand | None, RegisterOperand | None, int]:
-    """Parse a sum into its vector register, uniform register and offset."""
+    """Parse a sum of address terms into vector register, uniform register and offset."""
     base = uniform = offset = None
     for term in map(str.strip, text.split("+")):
         if HEX.fullmatch(term):
@@ -186,7 +186,7 @@ def _address_terms(text: str) -> tuple[RegisterOperand | None, RegisterOperand |
 
 
 def _target(opcode: str, operand: Operand, address: int) -> Operand:
-    """Return a branch's last operand as a code address; a register is unchanged."""
+    """Return the last operand of a branch as a code address; a register is returned unchanged."""
     relative = address + INSTRUCTION_BYTES if opcode in OFFSET_BRANCHES else 0
     if isinstance(operand, ImmediateOperand):
         return CodeTarget(operand.value + relative)
@@ -198,7 +198,7 @@ def _target(opcode: str, operand: Operand, address: int) -> Operand:
 def _matches(texts: list[str], word: int) -> bool:
     """Return True if the printed floats match the encoded word.
 
-    The word is one f32, the upper word of an f64, or one or two f16 or bf16 values.
+    The word contains one f32, the upper word of an f64, or one or two f16 or bf16 values.
     """
     shown = [float(text.replace("QNAN", "nan").replace("SNAN", "nan")) for text in texts]
     halves = (word >> 16, word & 0xFFFF) if len(shown) == 2 else (word & 0xFFFF,)

@@ -1,9 +1,9 @@
 """Decide whether a machine-code result is exact: compared spellings, fixed order, written values.
 
 A short launch runs once, in the interpreter with the judge (`order_judge`). A longer one runs in compiled code that may
-prove the order (`order_screen`); a proof that no loaded value can affect is kept for launches with the same arguments.
-If the proof fails, the interpreter may judge for a few seconds more, once for the same launch. Otherwise the order was
-not judged.
+prove that the order does not matter (`order_screen`); if no loaded value can affect the proof, it is reused for
+launches with the same arguments. If the proof fails, the interpreter may judge for a few seconds, once for the same
+launch. If that is not enough, the run says that the order was not judged.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ from warpfrag.sass.sass_instruction import AddressOperand, RegisterOperand, Sass
 from warpfrag.sass.unassigned_registers import unassigned_registers
 from warpfrag.sass.uncertain_values import values_of
 
-MAX_MARKS = 32  # maximum number of registers that may be read unassigned; tracking more takes too long
+MAX_MARKS = 32  # the most registers that may be read unassigned; tracking more takes too long
 FEW_STEPS = 3000
-"""The number of instructions per batch after which compiled code is tried, which decides less but is fast."""
+"""The number of instructions per batch after which faster but less powerful compiled code is tried."""
 MAX_STEPS = 30_000
-"""The number of instructions per batch after which the judge gives up."""
+"""The number of instructions per batch after which the interpreter stops judging."""
 MAX_SECONDS = 10.0
-"""The processor time after which the judge gives up on a launch that compiled code could not prove."""
-MAX_PROOFS = 256  # proofs that are kept for a program
+"""The processor time after which the interpreter stops judging a launch that compiled code could not prove."""
+MAX_PROOFS = 256  # the most proofs that are kept for a program
 NOT_JUDGED = "the launch is too long to judge the order of its accesses; try a smaller grid"
 
 
@@ -52,7 +52,7 @@ def judge(
     sources: Mapping[int, SourceLine],
     progress: Progress | None,
 ) -> Judgement:
-    """Run a launch under the judge; if the judge gives up, restore the initial memory."""
+    """Run a launch under the judge; if the judge gives up, restore the initial memory contents."""
     if program in SCREENS and launch_key(config, memory) in SCREENS[program].proofs:
         return Judgement()
     if launch_key(config, memory) in GIVEN_UP.get(program, ()):
@@ -71,10 +71,10 @@ def judge(
         memory.tags.forget()
 
     def run(limit: int, deadline: float, uncertain: frozenset[CasLoop] = frozenset()) -> tuple[LaunchJudge, Work]:
-        checks = LaunchJudge(sources, loops, values.decisive, uncertain)
+        checks = LaunchJudge(sources, loops, values, uncertain)
         checks.stops = lambda steps: steps > limit or thread_time() > deadline or not checks.contended <= uncertain
         work = Work(program, config, memory.fork(), None, checks).run_waves(few.again(), 1, progress)
-        is_new = not checks.contended <= uncertain  # the order of more loops matters: start again
+        is_new = not checks.contended <= uncertain  # the order of more loops matters than was assumed: start again
         if work.failure is None and (checks.is_stopped or is_new):
             restore()
         return run(limit, deadline, uncertain | checks.contended) if is_new and work.failure is None else (checks, work)
@@ -84,7 +84,7 @@ def judge(
         return address_text(address, sources.get(address))
 
     values, loops = values_of(program), cas_loops(program)
-    steps = -(-waves.total // blocks) * len(program.instructions)  # without loops
+    steps = -(-waves.total // blocks) * len(program.instructions)  # the number of instructions if nothing loops
     is_short = steps <= FEW_STEPS and program not in SCREENS
     checks, work = run(FEW_STEPS, inf) if is_short else (None, None)
     if checks is None or work is None or (checks.is_stopped and work.failure is None):
@@ -99,7 +99,7 @@ def judge(
     if checks.is_stopped and work.failure is None:
         GIVEN_UP.setdefault(program, set()).add(launch_key(config, memory))
         return Judgement(None, (NOT_JUDGED,))
-    work.checks = None  # the judge's findings are reasons, not findings of a check
+    work.checks = None  # the judge's findings become reasons, not findings of a check
     uncertain = [
         f"{where(at)}: {text}"
         for at, text in values.uncertain.items()
@@ -115,13 +115,13 @@ def judge(
 
 SCREENS: WeakKeyDictionary[Program, MachineScreen] = WeakKeyDictionary()
 GIVEN_UP: WeakKeyDictionary[Program, set[Hashable]] = WeakKeyDictionary()
-"""Launches that took the judge too long."""
+"""Launches that the judge gave up on because they took too long."""
 
 
 def screened(
     program: Program, config: LaunchConfig, memory: DeviceMemory, waves: Waves, progress: Progress | None
 ) -> Judgement | None:
-    """Run a launch in compiled code that may prove that its order does not matter; None if it cannot."""
+    """Run a launch in compiled code that may prove that its order does not matter; return None if this fails."""
     if not native_loops.is_available() or values_of(program).uncertain:
         return None
     if program not in SCREENS:
@@ -136,7 +136,7 @@ def screened(
     launch = MachineLaunchScreen(screen, memory, JUDGED)
     work = Work(compiled.program, config, memory.fork(), compiled, screen=launch)
     work.run_waves(waves.again(), 1, progress)
-    if work.failure is not None and config.is_late:  # its error names the line
+    if work.failure is not None and config.is_late:  # the error names the line that was running
         return Judgement(work, ())
     if work.failure or work.divergent or launch.is_uncertain:
         return None
@@ -146,29 +146,32 @@ def screened(
 
 
 def launch_key(config: LaunchConfig, memory: DeviceMemory) -> Hashable:
-    """Return everything that affects the accesses of a launch whose accesses are fixed."""
-    allocations = tuple((item.start, item.end, item.writable, item.is_unwritten) for item in memory.allocations)
+    """Return a key that determines the accesses of a launch if they do not depend on values read from memory."""
+    allocations = tuple(
+        (item.start, item.end, item.writable, None if item.unwritten is None else item.unwritten.tobytes())
+        for item in memory.allocations
+    )
     return replace(config, deadline=inf), memory.parameters.tobytes(), allocations
 
 
 def is_mbarrier(program: Program, at: int) -> bool:
-    """Return True for an mbarrier instruction: the judge knows if its result depends on the order of threads."""
+    """Return True for an mbarrier instruction; for these, the judge knows if the thread order affects the result."""
     return isinstance(program.instructions[at].action, MemoryBarrier)
 
 
 GLOBAL = {"LDG", "STG", "LD", "ST", "ATOM", "ATOMG", "RED", "REDG"}
 JUMPS = {"BRA", "BRX", "CALL", "RET", "EXIT", "BSYNC", "JMP"}
 READ_BARRIER, NO_BARRIER, WAITS = 113, 7, 116
-"""The first bit of the scoreboard that is released when the operands have been read; none; the mask of awaited ones."""
+"""Bit positions of the scoreboard released when operands have been read and of the awaited mask; the value for none."""
 
 
 def late_addresses(instructions: Collection[SassInstruction]) -> dict[int, str]:
-    """Return the global accesses, by address, whose uniform register is overwritten before they must have read it.
+    """Return global accesses, by address, whose uniform register may be overwritten before they have read it.
 
-    No instruction between them awaits the scoreboard of the access. An H200 used the new value in such a case.
+    No instruction in between waits for the scoreboard of the access. An H200 used the new value in such a case.
     """
     found: dict[int, str] = {}
-    pending: list[tuple[int, SassInstruction, set[int]]] = []  # the scoreboard, the access and its uniform registers
+    pending: list[tuple[int, SassInstruction, set[int]]] = []  # the scoreboard, the access, and its uniform registers
     for inst in instructions:
         pending = [item for item in pending if not inst.encoding >> WAITS + item[0] & 1]
         first = inst.operands[0] if inst.operands else None
@@ -176,7 +179,7 @@ def late_addresses(instructions: Collection[SassInstruction]) -> dict[int, str]:
             written = {first.index, first.index + bool({"64", "WIDE"}.intersection(inst.modifiers))}
             for _, access, registers in pending:
                 if registers & written:
-                    text = f"{access.text}: {inst.text} at {inst.address:#x} overwrites its address, and nothing waits"
+                    text = f"{access.text}: {inst.text} at {inst.address:#x} overwrites its address without a wait"
                     found.setdefault(access.address, text)
         barrier = inst.encoding >> READ_BARRIER & NO_BARRIER
         for operand in inst.operands if barrier != NO_BARRIER and inst.opcode in GLOBAL else ():

@@ -10,7 +10,7 @@ from warpfrag.sass.elf_file import ElfFile, ElfSection
 
 VERSIONS = range(2, 6)
 PATH, DIRECTORY = 1, 2  # content types of a version 5 entry
-STRING, LINE_STRING, UDATA, BLOCK = 0x08, 0x1F, 0x0F, 0x09  # their forms
+STRING, LINE_STRING, UDATA, BLOCK = 0x08, 0x1F, 0x0F, 0x09  # DWARF forms of these entries
 SIZES = {0x0B: 1, 0x05: 2, 0x06: 4, 0x07: 8, 0x1E: 16}
 SET_ADDRESS, END_SEQUENCE, DEFINE_FILE, INLINED_CALL = 2, 1, 3, 0x90  # extended opcodes; the last is NVIDIA's
 COPY, ADVANCE_PC, ADVANCE_LINE, SET_FILE, CONST_ADD_PC, FIXED_ADVANCE_PC = 1, 2, 3, 4, 8, 9
@@ -22,8 +22,8 @@ class LineTable:
     """The source lines of one function by code address."""
 
     def __init__(self, rows: list[Row]) -> None:
-        """Create a table from (address, line) rows; a line of None ends a sequence."""
-        self._rows = sorted(rows, key=lambda row: row[0])  # the sort is stable, so the last row at an address is used
+        """Create a table from (address, line) rows; a row whose line is None ends a sequence."""
+        self._rows = sorted(rows, key=lambda row: row[0])  # a stable sort, so that the last row of an address is used
 
     def at(self, address: int) -> SourceLine | None:
         """Return the source line of the instruction at an address, or None."""
@@ -72,7 +72,7 @@ class _Reader:
         return text
 
     def form(self, form: int) -> str | int:
-        """Read one value of a directory or file entry of a version 5 line table; `form` is its DWARF form."""
+        """Read one value, encoded in a DWARF form, of a version 5 directory or file entry."""
         if form == STRING:
             return self.text()
         if form == LINE_STRING:
@@ -87,7 +87,7 @@ class _Reader:
         return self.leb128()
 
     def entries(self) -> list[tuple[str, int]]:
-        """Read a version 5 table: the path and folder number of each entry."""
+        """Read a version 5 entry table; return the path and folder number of each entry."""
         forms = [(self.leb128(), self.leb128()) for _ in range(self.integer(1))]
         found = []
         for _ in range(self.leb128()):
@@ -100,17 +100,17 @@ class _Reader:
 
 
 class _LineProgram:
-    """The state machine of one line program, and its rows for each code section."""
+    """The state machine that runs one line program, and the rows that it produced for each code section."""
 
     def __init__(self, reader: _Reader, starts: dict[int, tuple[str, int]], rows: dict[str, list[Row]]) -> None:
-        """Read the header; `starts` has the function at each address operand of the section."""
+        """Read the header; `starts` maps each address operand of the section to the function that it refers to."""
         self.reader, self.starts, self.rows = reader, starts, rows
         self.table: list[Row] = []
         self.address, self.file, self.line = 0, 1, 1
         self.caller: SourceLine | None = None
         version = reader.integer(2)
         if version not in VERSIONS:
-            reader.position = reader.end  # rows by code section
+            reader.position = reader.end  # the rows by code section
             return
         if version >= 5:
             reader.take(2)  # skip the address and segment sizes
@@ -120,7 +120,7 @@ class _LineProgram:
         base, self.span, self.first_special = reader.take(3)
         self.base = base - 256 * (base > 127)
         self.operand_counts = [0, *reader.take(max(self.first_special - 1, 0))]
-        folders, self.files = [""], [""]  # file 0 has no name
+        folders, self.files = [""], [""]  # file number 0 has no name
         if version >= 5:
             folders = [path for path, _ in reader.entries()]
             self.files = [_joined(path, folder, folders) for path, folder in reader.entries()]
@@ -134,12 +134,12 @@ class _LineProgram:
             raise reader.error("the line range of a line program is 0")
 
     def add_file(self, text: str, folders: list[str]) -> None:
-        """Read the rest of a file entry, after its name."""
+        """Read the rest of a file entry, which follows its name."""
         folder, _time, _length = (self.reader.leb128() for _ in range(3))
         self.files.append(_joined(text, folder, folders))
 
     def add_row(self) -> None:
-        """Append a row for the current line."""
+        """Append a row for the current address and line."""
         file = self.files[self.file] if self.file < len(self.files) else ""
         self.table.append((self.address, SourceLine(file, self.line, self.caller)))
 
@@ -158,7 +158,7 @@ class _LineProgram:
                 self.run_standard(opcode)
 
     def run_extended(self) -> None:
-        """Run an extended opcode; unknown ones are skipped."""
+        """Run an extended opcode; unknown opcodes are skipped."""
         reader = self.reader
         size = reader.leb128()
         following = reader.position + size
@@ -170,7 +170,7 @@ class _LineProgram:
             self.table.append((self.address, None))
             self.address, self.file, self.line, self.caller = 0, 1, 1, None
         elif opcode == INLINED_CALL:
-            row = reader.leb128()  # the number of the caller's row, or 0
+            row = reader.leb128()  # the row number of the call site, or 0
             self.caller = self.table[row - 1][1] if 0 < row <= len(self.table) else None
         elif opcode == DEFINE_FILE:
             self.add_file(reader.text(), [""])
@@ -197,7 +197,7 @@ class _LineProgram:
 
 
 def _joined(path: str, folder: int, folders: list[str]) -> str:
-    """Return a file name with its folder."""
+    """Return a file path, joined with its folder."""
     is_plain = path.startswith("/") or folder >= len(folders) or not folders[folder]
     return path if is_plain else f"{folders[folder]}/{path}"
 
@@ -208,7 +208,7 @@ def read_line_tables(elf: ElfFile, section: ElfSection) -> dict[str, LineTable]:
     def error(reason: str) -> Exception:
         return elf.error(f"section {section.name}: {reason}")
 
-    # Functions have no addresses yet: a relocation names the function at each address operand of the program.
+    # Functions have no addresses yet, so a relocation names the function at each address operand of the program.
     starts = {
         each.offset: (elf.sections[each.symbol.section].name, each.symbol.value + (each.addend or 0))
         for each in elf.relocations(section)

@@ -1,6 +1,6 @@
 """Lower a machine-code function to a program that the machine runs.
 
-The constant banks are one buffer, bank 0 first, which is also visible in the parameter window.
+The constant banks form one buffer, starting with bank 0; the parameter window shows this buffer too.
 """
 
 from __future__ import annotations
@@ -22,25 +22,25 @@ from warpfrag.sass.sass_instruction import INSTRUCTION_BYTES, CodeTarget, SassIn
 
 PARAMETERS = 0x210  # the offset of the first parameter in bank 0 on sm_90
 BANK_ALIGN = 64
-CONSTANT_BANK = 3  # the module's constant variables
+CONSTANT_BANK = 3  # the bank that contains the module's constant variables
 DEFAULT_STACK = 1024
-RECURSIVE_STACK = 1 << 14  # the stack size if recursion makes it unknown
+RECURSIVE_STACK = 1 << 14  # the stack size that is used if recursion makes it unknown
 
 
 ENDS = {"RET", "EXIT", "BRA", "NOP"}
-"""The opcodes that may end a function."""
+"""Opcodes that may be the last instruction of a function."""
 
 
 @dataclass(eq=False)
 class SassProgram(Program):
-    """A program lowered from machine code, with the constant banks that a launch fills in."""
+    """A program lowered from machine code, whose constant banks are filled in at launch."""
 
     banks: dict[int, bytes] = field(default_factory=dict)
     bank_starts: dict[int, int] = field(default_factory=dict)
     parameter_base: int = PARAMETERS
 
     def constant_banks(self, config: LaunchConfig, parameters: bytes) -> bytes:
-        """Return the constant buffer; bank 0 has the launch's extents, the windows and the parameters."""
+        """Return the constant buffer; bank 0 contains the launch's extents, the address windows and the parameters."""
         grid, block, cluster = config.grid, config.block, config.cluster
         size = max(self.bank_starts[bank] + len(data) for bank, data in self.banks.items())
         buffer = bytearray(size)
@@ -62,7 +62,7 @@ class SassProgram(Program):
             words.local_window: WINDOWS["local"],
             words.parameters: WINDOWS["param"] + start + self.parameter_base,
         }
-        if config.is_cooperative:  # the upper half comes first
+        if config.is_cooperative:  # the upper half of the address comes first
             addresses[words.workspace] = GRID_WORKSPACE >> 32 | (GRID_WORKSPACE & 0xFFFFFFFF) << 32
         if CONSTANT_BANK in self.bank_starts:
             addresses[words.constants] = WINDOWS["param"] + self.bank_starts[CONSTANT_BANK]
@@ -83,9 +83,9 @@ def lower(
     *,
     in_cluster: bool = False,
 ) -> SassProgram:
-    """Lower a kernel; an instruction that is not modelled is an error only if it runs.
+    """Lower a kernel; an instruction that is not modelled raises an error only if it runs.
 
-    With `in_cluster`, or if the kernel requires clusters, addresses of shared memory contain the rank of a block.
+    With `in_cluster`, or if the kernel requires clusters, shared-memory addresses contain a block's rank.
     """
     base = _parameter_base(function)
     banks = {bank: section.relocated(address_of) for bank, section in function.constants.items()}
@@ -123,7 +123,7 @@ def lower(
 
 
 def _parameter_base(function: SassFunction) -> int:
-    """Return the offset of the first parameter in bank 0; for kernels without parameters, it follows from the arch."""
+    """Return the offset of the first parameter in bank 0; without parameters, the architecture determines it."""
     number = int(function.arch.removeprefix("sm_").rstrip("af"))
     base = function.parameter_base or (0x160 if number < 90 else PARAMETERS if number < 100 else 0x380)
     if base not in DRIVER_WORDS:
@@ -132,7 +132,7 @@ def _parameter_base(function: SassFunction) -> int:
 
 
 def _parameters(function: SassFunction) -> list[Parameter]:
-    """Return the parameters with untyped sizes, because a cubin contains no types."""
+    """Return the parameters, which have sizes but no types, because a cubin does not record types."""
     return [
         Parameter(
             f"param {parameter.ordinal}", f"b{8 * parameter.size}", parameter.size,
@@ -154,7 +154,7 @@ def _alignment(offset: int, size: int) -> int:
 def _connect(
     emitter: Emitter, code: Sequence[SassInstruction], firsts: dict[int, int], banks: dict[int, bytes]
 ) -> set[int]:
-    """Resolve branch targets, and return the starts of basic blocks."""
+    """Resolve branch targets, and return the indices at which basic blocks start."""
     instructions = emitter.instructions
     for inst, address in emitter.targets:
         if address not in firsts:
@@ -186,7 +186,7 @@ def _connect(
 
 
 def _table_targets(inst: SassInstruction, firsts: dict[int, int], banks: dict[int, bytes]) -> dict[int, int]:
-    """Return the possible targets of an indexed branch, from offsets in the constant banks if possible."""
+    """Return the possible targets of an indexed branch, which are read from offset tables in the constant banks."""
     target = inst.operands[-1]
     base = target.address if isinstance(target, CodeTarget) else 0
     found = {}

@@ -1,22 +1,22 @@
 """Decide whether an unspecified order or never-written values can change the memory that machine code leaves.
 
 The race check compares accesses (`races`). Machine code has fewer synchronisation instructions than PTX, because lanes
-that run together need none. So lanes of a warp are ordered as long as they have taken the same branches since they last
-reconverged (BSYNC, WARPSYNC). Atomics on one address are judged too: unordered atomics must commute, and their old
-values must not be used.
+that run together need none. So lanes of a warp count as ordered as long as they have taken the same branches since they
+last reconverged (BSYNC, WARPSYNC). Atomics on one address are judged too: unordered atomics must commute, and the
+values that they return must not be used.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Collection, Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from warpfrag.layout.coordinates import LANES
-from warpfrag.machine.interpreter.kernel_findings import Check, FindingCollector
+from warpfrag.machine.interpreter.kernel_findings import Check
 from warpfrag.machine.interpreter.lane_group import LaneGroup, items_of
 from warpfrag.machine.interpreter.warp_batch import WarpBatch
 from warpfrag.machine.interpreter.warp_state import LaunchPart
@@ -25,21 +25,21 @@ from warpfrag.machine.ir.program import (
     DecodedInstruction,
     Discard,
     MemoryOperand,
-    PtxOperand,
     Register,
     SourceLine,
     indices_of,
-    registers_of,
 )
-from warpfrag.machine.ir.scalar_types import B32, B64, PRED, Codes
+from warpfrag.machine.ir.scalar_types import B32, B64, PRED, TYPES
 from warpfrag.machine.sanitizer.checked_batch import CheckedWarpBatch, LaunchChecks
 from warpfrag.machine.sanitizer.instruction_observer import InstructionObserver
 from warpfrag.machine.sanitizer.ordering import GPU
 from warpfrag.machine.sanitizer.races import RaceCheck
 from warpfrag.machine.sanitizer.sync_tracking import NO_INIT_FENCE, Strength
-from warpfrag.machine.sanitizer.unwritten import UnwrittenCheck
 from warpfrag.sass.cas_loops import CasLoop
+from warpfrag.sass.early_waits import OPEN_ORDER, WaitedWords
+from warpfrag.sass.judged_values import JudgedValues
 from warpfrag.sass.sass_instruction import address_text
+from warpfrag.sass.uncertain_values import ProgramValues, is_polling
 
 Bytes = NDArray[np.uint8]
 Numbers = NDArray[np.int64]
@@ -48,29 +48,26 @@ ORDERED_BY_WARP = (
     actions.MemoryLoad | actions.MemoryStore | actions.Atomic | actions.AsyncCopy | actions.BulkCopy
     | actions.TensorCopy | actions.AsyncStore | actions.MemoryBarrier | actions.MatrixOp | actions.ClusterBarrier
 )  # fmt: skip
-FOLLOWED = (
-    actions.LaneOp | actions.Move | actions.WarpCollective | actions.MemoryLoad | actions.MemoryStore | actions.Atomic
-    | actions.MatrixOp | actions.DirectCall | actions.NoOp
-)  # fmt: skip
-"""Actions whose never-written operands are tracked or, if they are addresses, reported."""
 COMMUTING = {"add", "min", "max", "and", "or", "xor"}
-BITWISE = {"lop3", "plop3", "p2r"}
-"""Bitwise operations: each result bit depends on one bit of each operand."""
-MAX_VARIANTS = 1 << 6
 MAX_LAYERS = 16  # maximum number of atomic layers per word
 EXTREMES = {"min", "max"}
-MAX_ANSWERS = 256  # of an mbarrier: results of tests and arrivals
+MAX_ANSWERS = 256  # the most recorded results of tests and arrivals per mbarrier
 ASYNCHRONOUS, BY_COPIES = -1, -2
 """Pseudo-threads for changes that may happen at any time: copied bytes, and arrivals that wait for cp.async."""
 
 
 class JudgedOrder(RaceCheck):
-    """The race check for machine code, in which lanes that have not diverged run in lockstep."""
+    """The race check for machine code, where lanes that have not diverged run in lockstep."""
 
     def __init__(self, state: WarpBatch, numbers: list[int], judge: LaunchJudge) -> None:
-        """Create the check with all lanes of a warp in one class."""
+        """Create the check; all lanes of a warp start in one class."""
         super().__init__(state, judge.order, judge.shadows, numbers, judge.collector)
-        self.decisive, self.uncertain_answers, self.contended = judge.decisive, judge.uncertain_answers, judge.contended
+        self.uncertain_answers, self.contended = judge.uncertain_answers, judge.contended
+        self.decisive, code = judge.values.decisive, self.state.program.instructions
+        polling = {at for at, inst in enumerate(code) if is_polling(inst)}
+        self.waits = {at for at in polling - judge.values.loads if is_word_load(code[at])}
+        self.value_loads, self.waited = polling - self.waits, judge.waited
+        self.early: dict[int, int] = {}  # threads whose load has an overwritten value
         self.classes = np.zeros((self.state.warps, LANES), np.int64)
         self.next_class = 1
         self.atomics, self.shared_atomics = judge.atomics, AtomicLayers()
@@ -84,19 +81,19 @@ class JudgedOrder(RaceCheck):
         copied = {index for inst in instructions if is_first_value(inst) for index in indices_of(inst.results)}
         self.uniform_lanes = {
             index: np.full(self.state.warps, -1) for index in copied
-        }  # the lane whose value each warp has
+        }  # the lane whose value each warp's uniform register holds
         self.uniform_writes = {
             at: own for at, inst in enumerate(instructions) if (own := copied.intersection(indices_of(inst.results)))
         }
         self.loops = judge.loops
         sensitive = {at for at, inst in enumerate(instructions) if is_order_sensitive(inst)}
         self.sensitive = sensitive - self.loops.keys()
-        self.changes: dict[int, dict[int, int]] = defaultdict(dict)  # of an mbarrier, by thread: the last time
-        self.completed: dict[int, int] = {}  # the end of the last phase, by mbarrier
+        self.changes: dict[int, dict[int, int]] = defaultdict(dict)  # the last change of each mbarrier by each thread
+        self.completed: dict[int, int] = {}  # the end of each mbarrier's last phase
         self.answers: dict[int, list[MbarrierAnswer]] = defaultdict(list)  # by mbarrier
 
     def arrive(self, at: int, group: LaneGroup) -> None:
-        """Update the classes before an instruction: lanes join after BSYNC and split at branches."""
+        """Update the lane classes before an instruction: lanes join after BSYNC and split at branches."""
         inst = self.state.program.instructions[at]
         met = self.meetings.get(at)
         if met is not None:
@@ -112,7 +109,7 @@ class JudgedOrder(RaceCheck):
             self.follow_copy(at, group)
 
     def follow_copy(self, at: int, group: LaneGroup) -> None:
-        """Record the lane whose value R2UR copies to a uniform register; other instructions have no such lane."""
+        """Record the lane whose value R2UR copies to a uniform register; after any other instruction, there is none."""
         inst = self.state.program.instructions[at]
         lanes: Numbers = np.full(len(group.mask), -1)
         rows: NDArray[np.bool_] = np.ones(len(group.mask), np.bool_)
@@ -123,10 +120,10 @@ class JudgedOrder(RaceCheck):
             self.uniform_lanes[index][group.warp_rows[rows]] = lanes[rows]
 
     def thread_of(self, thread: int) -> int:
-        """Return the thread whose address an instruction of the uniform datapath uses, if R2UR copied it.
+        """Return the thread whose address a uniform-datapath instruction uses, if R2UR copied that address.
 
-        ptxas repeats such an instruction for the value of each active lane. Lanes that ran apart would repeat it for
-        their own values only, so each access counts as an access of the lane that has the address.
+        ptxas repeats such an instruction for the value of each active lane. Lanes that ran apart would repeat it only
+        for their own values, so each access is attributed to the lane that supplied the address.
         """
         address = self.inst.sources[0] if self.inst.sources else None
         base = address.base if isinstance(address, MemoryOperand) else None
@@ -139,7 +136,7 @@ class JudgedOrder(RaceCheck):
         return thread if lane < 0 else warp * LANES + lane
 
     def renumber(self, group: LaneGroup, values: Numbers, *, joins: bool = False) -> None:
-        """Split classes by value; if `joins` is set, lanes with equal values get the same class."""
+        """Split lane classes by value; if `joins` is set, lanes with equal values join one class."""
         mask, old = group.mask, group.of(self.classes)
         first = np.where(mask, values, values[np.arange(len(mask)), mask.argmax(axis=1)][:, None])
         if not joins and (first == first[:, :1]).all():
@@ -153,7 +150,7 @@ class JudgedOrder(RaceCheck):
         group.put(self.classes, new)
 
     def order_lanes(self, group: LaneGroup) -> None:
-        """Order the lanes of a group that are in one class, because they have run the same instructions."""
+        """Order the lanes of a group that are in the same class, because they have run the same instructions."""
         classes, mask = group.of(self.classes), group.mask
         whole = mask.all(axis=1) & (classes == classes[:, :1]).all(axis=1)
         if whole.any():
@@ -165,18 +162,21 @@ class JudgedOrder(RaceCheck):
                     self.ordering.sync_lanes(int(group.warp_rows[row]) * LANES + lanes)
 
     def after(self, inst: DecodedInstruction, group: LaneGroup) -> None:
-        """Join the lanes of a WARPSYNC."""
+        """Join the classes of lanes that meet at a WARPSYNC."""
         super().after(inst, group)
         if isinstance(inst.action, actions.WarpWait):
             self.renumber(group, group.read(inst.sources[-1], B32).astype(np.int64), joins=True)
 
     def strength(self) -> Strength:
-        """Return the strength of this instruction's accesses; the load of a compare-and-swap loop is strong too."""
+        """Return the strength of the instruction's accesses; loads in compare-and-swap loops count as strong."""
         found = super().strength()
         return found._replace(is_strong=True, level=GPU) if self.state.memory.inst in self.loops else found
 
     def read(self, buffer: Bytes, offsets: Numbers, size: int, threads: Numbers) -> None:
         """Compare loads with stores, and record loads of an mbarrier, whose value depends on the order of arrivals."""
+        self.early = {}
+        if self.state.memory.inst in self.waits and self.shadow_of(buffer) is not None:
+            self.wait(buffer, offsets, size, threads)
         super().read(buffer, offsets, size, threads)
         if self.state.memory.inst in self.loops:
             self.follow_atomics(buffer, offsets, threads)
@@ -185,6 +185,41 @@ class JudgedOrder(RaceCheck):
                 for cell in range(offset // 8, (offset + size - 1) // 8 + 1):
                     if cell in self.changes:
                         self.answer(cell, thread)
+
+    # --- loops that wait for a word
+
+    def wait(self, buffer: Bytes, offsets: Numbers, size: int, threads: Numbers) -> None:
+        """Find the overwritten values that a load of a waiting loop may still see."""
+        held = buffer[offsets[:, None] + np.arange(size)].view(f"u{size}")[:, 0]
+        for offset, code, thread in zip(offsets.tolist(), held.tolist(), threads.tolist(), strict=True):
+            value, is_fixed = self.waited.load((id(buffer), offset), code, thread, self.ordering)
+            if value != code:
+                self.early[thread] = value
+            if not is_fixed:
+                self.collector.leave_out(OPEN_ORDER)
+
+    def receive(self, buffer: Bytes, offsets: Numbers, threads: Numbers, strength: Strength) -> None:
+        """Order threads after releases, except those whose load has an overwritten value."""
+        is_last = ~np.isin(threads, list(self.early))
+        super().receive(buffer, offsets[is_last], threads[is_last], strength)
+
+    def write(self, buffer: Bytes, offsets: Numbers, codes: NDArray[Any], threads: Numbers) -> None:
+        """Record the values that strong stores replace."""
+        if self.waits and self.strength().is_strong:
+            self.replace(buffer, offsets, buffer[offsets[:, None] + np.arange(codes.nbytes // len(codes))], threads)
+        super().write(buffer, offsets, codes, threads)
+
+    def updated(self, buffer: Bytes, offsets: Numbers, old: NDArray[Any], threads: Numbers) -> None:
+        """Record the values that atomics replace."""
+        super().updated(buffer, offsets, old, threads)
+        if self.waits:
+            self.replace(buffer, offsets, np.ascontiguousarray(old).view(np.uint8), threads)
+
+    def replace(self, buffer: Bytes, offsets: Numbers, old: Bytes, threads: Numbers) -> None:
+        """Record replaced values."""
+        entities, now = self.ordering.entities(threads).tolist(), self.ordering.now
+        for offset, data, entity in zip(offsets.tolist(), old, entities, strict=True):
+            self.waited.replace((id(buffer), offset), int.from_bytes(data.tobytes(), "little"), entity, now)
 
     # --- mbarriers: an answer is certain if all changes are ordered before or after it
 
@@ -200,7 +235,7 @@ class JudgedOrder(RaceCheck):
         self.change(cell, thread)
 
     def mbarrier_arrived(self, cell: int, thread: int) -> None:
-        """Record an arrival as a change of the mbarrier; if the arrival returns the state, also record that answer."""
+        """Record an arrival as a change of its mbarrier; if it returns the state, also record that answer."""
         super().mbarrier_arrived(cell, thread)
         action = self.inst.action
         is_copy = isinstance(action, actions.MemoryBarrier) and action.name == "copies"
@@ -209,10 +244,21 @@ class JudgedOrder(RaceCheck):
         self.change(cell, thread, BY_COPIES if is_copy else None)
 
     def copy_write(
-        self, buffer: Bytes, offsets: Numbers, size: int, thread: int, cell: int | None, *, reduces: bool = False
+        self, buffer: Bytes, offsets: Numbers, size: int, thread: int, cell: int | None, *, reduction: str = ""
     ) -> None:
-        """Record that a copy may change its mbarrier at any time."""
-        super().copy_write(buffer, offsets, size, thread, cell, reduces=reduces)
+        """Follow the atomics of a copy, and record that the copy may change its mbarrier at any time."""
+        super().copy_write(buffer, offsets, size, thread, cell, reduction=reduction)
+        if reduction and self.shadow_of(buffer) is not None:
+            words = reduction.split(".")
+            operation = next((word for word in words if word in COMMUTING), words[0])
+            kind = next(word for word in reversed(words) if word in TYPES)
+            is_word = operation not in EXTREMES and TYPES[kind].bits == B32.bits
+            agent = self.ordering.agent(("bulk", thread) if cell is None else ("mbarrier", cell))
+            update = Update(
+                operation if is_word else f"{operation}.{kind}", TYPES[kind].is_float or operation not in COMMUTING,
+                self.ordering.agent_entity(agent),
+            )  # fmt: skip
+            self.follow_updates(buffer, offsets, np.full(len(offsets), thread), update)
         if cell is not None:
             self.change(cell, thread, ASYNCHRONOUS)
 
@@ -223,19 +269,20 @@ class JudgedOrder(RaceCheck):
             self.change(cell, thread, ASYNCHRONOUS)
 
     def mbarrier_tested(self, cells: Numbers, threads: Numbers) -> None:
-        """Record the result of a test as an answer."""
+        """Record a test's result as an answer."""
         if not isinstance(self.inst.results[0], Discard):
             for cell, thread in zip(cells.tolist(), threads.tolist(), strict=True):
                 self.answer(cell, thread)
 
     def mbarrier_waited(self, cells: Numbers, threads: Numbers) -> None:
-        """Order the thread after the phase only if it cannot continue without the wait."""
+        """Order a thread after a phase only if the thread cannot continue without this wait."""
         if self.state.memory.inst not in self.decisive:
             return
         super().mbarrier_waited(cells, threads)
         for cell, thread in zip(cells.tolist(), threads.tolist(), strict=True):
             changes = self.changes.get(cell, {})
-            if changes.get(BY_COPIES, self.ordering.now) <= self.completed.get(cell, 0):  # the phase counted them
+            # the completed phase included them
+            if changes.get(BY_COPIES, self.ordering.now) <= self.completed.get(cell, 0):
                 del changes[BY_COPIES]
                 changes[int(self.ordering.entities(np.array([thread]))[0])] = self.ordering.now
 
@@ -245,7 +292,7 @@ class JudgedOrder(RaceCheck):
         self.completed[cell] = self.ordering.now
 
     def answer(self, cell: int, thread: int) -> None:
-        """Record an answer, which is uncertain unless all changes so far are ordered before it."""
+        """Record an answer; it is uncertain unless all earlier changes are ordered before it."""
         at = self.state.memory.inst
         if at in self.uncertain_answers:
             return
@@ -261,7 +308,7 @@ class JudgedOrder(RaceCheck):
             self.uncertain_answers.add(at)
 
     def change(self, cell: int, thread: int, agent: int | None = None) -> None:
-        """Record a change of an mbarrier; answers about it that are not ordered before the change become uncertain."""
+        """Record a change of an mbarrier; answers that are not ordered before it become uncertain."""
         entity = int(self.ordering.entities(np.array([thread]))[0])
         answers = self.answers.get(cell, ())
         if answers:
@@ -273,7 +320,8 @@ class JudgedOrder(RaceCheck):
                 answer.inst for answer, is_known in zip(answers, known, strict=True) if not is_known
             }
         key, now = entity if agent is None else agent, self.ordering.now
-        is_repeated = agent is not None and self.changes[cell].get(agent) == now  # some may be for the next phase
+        # some of them may count for the next phase
+        is_repeated = agent is not None and self.changes[cell].get(agent) == now
         self.changes[cell][key] = now + is_repeated
 
     # --- atomics
@@ -291,9 +339,17 @@ class JudgedOrder(RaceCheck):
         name = loop.operation if loop else atomic_name(action) if isinstance(action, actions.Atomic) else ""
         is_sensitive = at in self.sensitive or name.partition(".")[0] not in COMMUTING
         is_sensitive |= loop is not None and not loop.holds(self.state.registers, threads)
+        self.follow_updates(buffer, offsets, threads, Update(name, is_sensitive), loop)
+
+    def follow_updates(
+        self, buffer: Bytes, offsets: Numbers, threads: Numbers, update: Update, loop: CasLoop | None = None
+    ) -> None:
+        """Compare updates with the earlier ones of each word."""
         kept = self.shared_atomics if buffer is self.state.memory.shared else self.atomics
+        name, is_sensitive, agent = update
+        entities = self.ordering.entities(threads) if agent is None else np.full(len(threads), agent)
         seen: dict[int, int] = {}  # the warp that updated each word last
-        for offset, thread in zip(offsets.tolist(), threads.tolist(), strict=True):
+        for offset, thread, entity in zip(offsets.tolist(), threads.tolist(), entities.tolist(), strict=True):
             word = id(buffer), offset
             layers = kept.setdefault(word, [])
             is_open = is_sensitive and offset in seen
@@ -304,16 +360,16 @@ class JudgedOrder(RaceCheck):
             if loop and (offset in seen or not all(self.is_ordered(layer, thread) for layer in layers)):
                 self.contended.add(loop)
             seen[offset] = thread // LANES
-            has_kept = self.keep(layers, thread, name, is_sensitive=is_sensitive)
+            has_kept = self.keep(layers, entity, name, is_sensitive=is_sensitive)
             if not has_kept and word not in kept.reported:
                 self.collector.leave_out("atomics: too many update one word to be tracked")
 
-    def keep(self, layers: list[AtomicLayer], thread: int, name: str, *, is_sensitive: bool) -> bool:
+    def keep(self, layers: list[AtomicLayer], entity: int, name: str, *, is_sensitive: bool) -> bool:
         """Add an atomic to the layers of its word; return False if the word has too many layers."""
-        entity = int(self.ordering.entities(np.array([thread]))[0])
-        new = AtomicLayer(entity, self.ordering.now, name, is_sensitive, entity // self.ordering.per_block)
+        block = entity // self.ordering.per_block if entity >= 0 else -1
+        new = AtomicLayer(entity, self.ordering.now, name, is_sensitive, block)
         last = layers[-1] if layers else None
-        if last is not None and last.entity == entity and not last.is_group and last.name == name:
+        if last is not None and last.entity == entity >= 0 and not last.is_group and last.name == name:
             layers[-1] = new._replace(is_sensitive=is_sensitive or last.is_sensitive)
         elif last is not None and last.name == name and not is_sensitive and not last.is_sensitive:
             layers[-1] = new._replace(block=new.block if new.block == last.block else -1, is_group=True)
@@ -324,22 +380,30 @@ class JudgedOrder(RaceCheck):
         return True
 
     def follows(self, layer: AtomicLayer, thread: int, name: str, *, is_sensitive: bool) -> bool:
-        """Return True if an atomic commutes with a layer's atomics or is ordered after them."""
+        """Return True if an atomic commutes with the atomics of a layer, or is ordered after them."""
         return (not is_sensitive and not layer.is_sensitive and layer.name == name) or self.is_ordered(layer, thread)
 
     def is_ordered(self, layer: AtomicLayer, thread: int) -> bool:
         """Return True if a thread is ordered after the atomics of a layer."""
         own = int(self.ordering.entities(np.array([thread]))[0])
-        if layer.is_group:  # several threads: only a barrier of their block orders all of them
+        if layer.is_group:  # there are several threads, and only a barrier of their block orders them all
             is_near = layer.block == own // self.ordering.per_block
             return is_near and bool(self.ordering.floor[thread] >= layer.time)
         asked = np.array([thread]), np.array([layer.entity]), np.array([layer.time])
         return layer.entity == own or bool(self.ordering.knows(*asked)[0])
 
     def report_atomic(self, thread: int, who: str) -> None:
-        """Report an atomic whose order matters."""
+        """Report that the order of an atomic affects the result."""
         text = f"{self.inst.name}: {who} update one address, and the order of these atomics changes the result"
         self.report("unordered", thread, text)
+
+
+class Update(NamedTuple):
+    """An operation on words: its name, True if its order matters, and the asynchronous copy that performs it."""
+
+    name: str
+    is_sensitive: bool
+    agent: int | None = None
 
 
 class AtomicLayer(NamedTuple):
@@ -350,20 +414,20 @@ class AtomicLayer(NamedTuple):
     name: str
     is_sensitive: bool
     block: int
-    is_group: bool = False  # True if several threads are involved
+    is_group: bool = False  # True if several threads contributed
 
 
 class AtomicLayers(dict[tuple[int, int], list[AtomicLayer]]):
-    """The atomics on each word, by buffer and offset: of a batch for shared memory, of the launch for global memory."""
+    """The atomics on each word, by buffer and offset; kept per batch for shared and per launch for global memory."""
 
     def __init__(self) -> None:
-        """Start without atomics."""
+        """Create an empty record."""
         super().__init__()
-        self.reported: set[tuple[int, int]] = set()  # words whose atomics' order matters
+        self.reported: set[tuple[int, int]] = set()  # words for which the order of atomics has been reported
 
 
 class MbarrierAnswer(NamedTuple):
-    """The result of an mbarrier instruction: the instruction, the thread and the time."""
+    """The result of an mbarrier instruction, with the instruction, the thread and the time."""
 
     inst: int
     entity: int
@@ -371,8 +435,15 @@ class MbarrierAnswer(NamedTuple):
 
 
 def atomic_name(action: actions.Atomic) -> str:
-    """Return the operation of an atomic; signed and unsigned minima and maxima are distinct."""
+    """Return the name of an atomic operation, with signed and unsigned minima and maxima distinguished."""
     return f"{action.name}.{action.type.dtype.str[1:]}.{action.type.kind}" if action.name in EXTREMES else action.name
+
+
+def is_word_load(inst: DecodedInstruction) -> bool:
+    """Return True for a load of 32 or 64 bits."""
+    action = inst.action
+    bits = action.type.bits * action.count if isinstance(action, actions.MemoryLoad) else 0
+    return bits in {B32.bits, B64.bits}
 
 
 def is_first_value(inst: DecodedInstruction) -> bool:
@@ -388,90 +459,6 @@ def is_order_sensitive(inst: DecodedInstruction) -> bool:
     results = [reg for operand in inst.results for reg in items_of(operand)]
     is_used = action.returns and any(not isinstance(reg, Discard) for reg in results)
     return action.is_float or is_used or action.name not in COMMUTING
-
-
-class JudgedValues(UnwrittenCheck):
-    """The check of unwritten values for machine code, which may read registers without using them."""
-
-    def __init__(self, state: WarpBatch, collector: FindingCollector, marked: dict[int, Bytes]) -> None:
-        """Find the uniform registers, which all lanes of a warp share."""
-        super().__init__(state, collector, marked)
-        self.uniform: set[int] = set()
-        for inst in self.state.program.instructions:
-            for operand in (*inst.results, *inst.sources):
-                self.uniform |= {reg.index for reg in registers_of(operand) if reg.name.startswith("U")}
-
-    def put(self, group: LaneGroup, operand: PtxOperand, mask: Codes) -> None:
-        """Set the mask of a register; a uniform register is written for the whole warp."""
-        super().put(group, operand, mask)
-        if isinstance(operand, Register) and operand.index in self.uniform:
-            own = self.masks[operand.index]
-            active = group.mask.any(axis=1)
-            rows = group.warp_rows[active]
-            value = own[rows, group.mask[active].argmax(axis=1)]
-            own[rows] = value[:, None]
-            self.is_marked[operand.index] = bool(own.any())
-
-    def put_clean(self, group: LaneGroup, operand: PtxOperand) -> None:
-        """Clear the marks of an operand's registers."""
-        for reg in items_of(operand):
-            if isinstance(reg, Register) and reg.index in self.uniform and self.is_marked[reg.index]:
-                self.put(group, reg, np.zeros(group.mask.shape, self.masks[reg.index].dtype))
-            else:
-                super().put_clean(group, reg)
-
-    def before(self, inst: DecodedInstruction, group: LaneGroup) -> None:
-        """Report never-written registers that are read by an instruction with side effects (a store, a branch, ...)."""
-        super().before(inst, group)
-        if not self.is_clean and not isinstance(inst.action, FOLLOWED):
-            for operand in inst.sources:
-                self.check(group, operand, "an operand depends on a value that was never written")
-
-    def leave_loop(self, loop: CasLoop, inst: DecodedInstruction, group: LaneGroup) -> None:
-        """Mark the registers that depend on the order of threads in lanes that leave a compare-and-swap loop."""
-        branches = [branch for branch, _ in loop.guards]
-        if inst.guard is not None and inst in branches:
-            is_taken = group.of(self.state.registers[inst.guard.index]) ^ inst.guard.negated
-            left = group.part(group.mask & (~is_taken if inst is branches[-1] else is_taken))
-            for index in loop.left_registers[branches.index(inst)]:
-                self.put_whole(left, Register(index, self.state.program.registers[index], ""), left.mask)
-
-    def guarded_after(self, inst: DecodedInstruction, group: LaneGroup) -> None:
-        """Mark the results in lanes whose guard was never written, because the instruction may not have run."""
-        if inst.guard is not None and self.is_marked[inst.guard.index]:
-            wrong = group.part(group.mask & self.mask_of(inst.guard)[group.warp_rows].astype(np.bool_))
-            for operand in inst.results if wrong.mask.any() else ():
-                self.put_whole(wrong, operand, wrong.mask)
-
-    def computed(self, inst: DecodedInstruction, action: actions.LaneOp, group: LaneGroup) -> list[Codes]:
-        """Return the masks of the results; bitwise operations are evaluated with both values of each unwritten bit."""
-        if inst.attributes.opcode not in BITWISE:
-            return super().computed(inst, action, group)
-        types = [kind or B32 for kind in action.sources]
-        values = [group.read(operand, kind) for operand, kind in zip(inst.sources, types, strict=True)]
-        masks = [self.mask_of(operand)[group.warp_rows] for operand in inst.sources]
-        marked = [at for at, mask in enumerate(masks) if ((mask != 0) & group.mask).any()]
-        if 1 << len(marked) > MAX_VARIANTS and inst.attributes.opcode != "p2r":
-            return super().computed(inst, action, group)
-        if inst.attributes.opcode == "p2r":
-            choices = [[], *([at] for at in marked)]  # a bit of the result depends on one operand
-        else:
-            choices = [[at for bit, at in enumerate(marked) if number >> bit & 1] for number in range(1 << len(marked))]
-        results: list[Codes] = []
-        for chosen in choices:
-            variant = list(values)
-            for at in marked:
-                mask = masks[at].astype(values[at].dtype)
-                variant[at] = values[at] | mask if at in chosen else values[at] & ~mask
-            constants = [
-                int(reg.flat[0]) if kind is None else reg for reg, kind in zip(variant, action.sources, strict=True)
-            ]
-            found = action.function(*constants)
-            results.append(found[0] if isinstance(found, tuple) else found)
-        changed = np.zeros_like(results[0])
-        for found in results[1:]:
-            changed = changed | (found ^ results[0])
-        return [changed] * len(inst.results)
 
 
 class JudgedWarpBatch(CheckedWarpBatch):
@@ -497,12 +484,26 @@ class JudgedWarpBatch(CheckedWarpBatch):
         if isinstance(self.races, JudgedOrder):
             self.races.arrive(at, group)
         has_run = super().run_inst(at, group)
+        if isinstance(self.races, JudgedOrder) and self.races.early and has_run:
+            self.put_early(self.program.instructions[at], group, self.races.early)
+            self.races.early = {}
         if self.values is not None:
             self.values.guarded_after(self.program.instructions[at], group)
             loop = self.judge.loops.get(at)
             if loop in self.judge.uncertain_loops and loop is not None:
                 self.values.leave_loop(loop, self.program.instructions[at], group)
         return has_run
+
+    def put_early(self, inst: DecodedInstruction, group: LaneGroup, values: Mapping[int, int]) -> None:
+        """Give the threads of a waiting load overwritten values; they have not waited in vain yet."""
+        threads = group.of(self.lane_number)
+        for number, reg in enumerate(items_of(inst.results[0])):
+            if isinstance(reg, Register):
+                codes = group.of(self.registers[reg.index]).copy()
+                for thread, value in values.items():
+                    codes[threads == thread] = value >> reg.bits * number & (1 << reg.bits) - 1
+                group.write(reg, codes)
+        self.progress += 1
 
 
 class LaunchJudge(LaunchChecks):
@@ -512,15 +513,16 @@ class LaunchJudge(LaunchChecks):
         self,
         sources: Mapping[int, SourceLine],
         loops: Mapping[int, CasLoop],
-        decisive: frozenset[int],
+        values: ProgramValues,
         uncertain_loops: Collection[CasLoop] = (),
     ) -> None:
-        """Create a judge, given the compare-and-swap loops and the waits that order threads.
+        """Create a judge, given the compare-and-swap loops and the values that depend on timing.
 
-        The registers that `uncertain_loops` write depend on the order of threads.
+        `uncertain_loops` are those whose written registers depend on the order of threads.
         """
         super().__init__(JUDGED, sources)
-        self.loops, self.decisive, self.uncertain_loops = loops, decisive, uncertain_loops
+        self.loops, self.values, self.uncertain_loops = loops, values, uncertain_loops
+        self.waited = WaitedWords()
         self.atomics = AtomicLayers()  # on global memory, by all batches
         self.contended: set[CasLoop] = set()  # loops of unordered threads on one word
         self.uncertain_answers: set[int] = set()  # mbarrier instructions whose results depend on the order of threads
@@ -531,6 +533,6 @@ class LaunchJudge(LaunchChecks):
 
     @property
     def reasons(self) -> list[str]:
-        """The reasons why the result may depend on unspecified behaviour; empty if it cannot."""
+        """Reasons why the result may depend on unspecified behaviour; empty if it cannot."""
         found = [f"{address_text(finding.line, finding.source)}: {finding.text}" for finding in self.collector.findings]
         return found + [reason for reason in self.collector.unjudged if reason != NO_INIT_FENCE]

@@ -1,12 +1,12 @@
 """Screening of machine code: compiled code that may prove that the order of threads cannot change the result.
 
 Without mbarriers and bulk copies, only barriers order threads, as for PTX (`jit.screening`). With them, every warp has
-a vector clock (`order_clocks.h`): C checks the accesses, and this module follows mbarriers and copies. It assumes that
-the lanes of a warp stay together; if they do not, the launch is uncertain.
+a vector clock (`order_clocks.h`): C code checks the accesses, and this module follows mbarriers and copies. It assumes
+that the lanes of a warp stay together; if they do not, the launch is uncertain.
 
-The phases of an mbarrier are the same in every order of threads if each arrival, byte count and copy knows that the
-previous phase has ended, and each copy was announced (expect_tx). A successful wait must know the phase before the one
-that it waits for, because a wait gives only the parity.
+The phases of an mbarrier are the same in every order of threads if each arrival, byte count and copy is ordered after
+the end of the previous phase, and each copy was announced (expect_tx). A successful wait must be ordered after the
+phase before the one that it waits for, because a wait specifies only the parity.
 """
 
 from __future__ import annotations
@@ -56,16 +56,16 @@ from warpfrag.sass.uncertain_values import local_registers, values_of
 Bytes = NDArray[np.uint8]
 Numbers = NDArray[np.int64]
 CLOCKED = actions.MemoryBarrier | actions.TensorCopy | actions.BulkCopy
-"""Actions that need clocks."""
+"""Actions that require clocks."""
 VALUE_ACTIONS = (
     actions.LaneOp | actions.Move | actions.NoOp | actions.MemoryLoad | actions.MemoryStore | actions.WarpCollective
     | actions.MatrixOp | actions.TextureFetch
 )  # fmt: skip
-"""Actions whose operands are values, apart from addresses."""
+"""Actions whose operands, except addresses, are only values."""
 COMPUTED = actions.LaneOp | actions.Move | actions.WarpCollective | actions.MemoryBarrier
-"""Actions whose results are values from memory only if an operand is; mbarriers have no data."""
+"""Actions whose results come from memory only if an operand does; mbarriers contain no data."""
 MBARRIER_OPERATIONS = {"init", "inval", "arrive", "expect_tx", "try_wait", "test_wait"}
-MBARRIERS = ctx.CLOCK_WORDS - ctx.MBARRIER_CLOCKS  # per block
+MBARRIERS = ctx.CLOCK_WORDS - ctx.MBARRIER_CLOCKS  # the number of mbarriers with clocks per block
 EVERYBODY = -1  # the tag of bytes that no thread may access
 BY_COPY, PHASE_BIT = -(1 << 63), 20  # as in `access_screen.c`
 MAX_TIME = 1 << 26
@@ -73,7 +73,7 @@ MBARRIER_SHIFT = 3  # an mbarrier has 8 bytes
 
 
 def is_followed(inst: DecodedInstruction) -> bool:
-    """Return True for an mbarrier operation or a copy inside one block that this module follows."""
+    """Return True for an mbarrier operation, or a copy within one block, that this module follows."""
     action = inst.action
     if isinstance(action, actions.MemoryBarrier):
         is_plain = not (action.drops or not action.completes)
@@ -90,7 +90,7 @@ def steering_registers(inst: DecodedInstruction, *, has_marks: bool) -> set[int]
     if not isinstance(action, VALUE_ACTIONS):
         operands += inst.sources
     if isinstance(action, actions.WarpCollective) and action.synced:
-        operands += inst.sources[-1:]  # the lanes that take part
+        operands += inst.sources[-1:]  # the mask of participating lanes
     if wgmma_registers.is_wgmma(inst):
         operands += [item for item in inst.sources if isinstance(item, Register)]  # descriptors
     if has_marks:
@@ -131,10 +131,10 @@ def has_fixed_accesses(program: Program, marked: MarkedRegisters) -> bool:
 
 
 class MachineScreen(ProgramScreen):
-    """The checks that a machine-code program can be screened for, and the launches that were proved."""
+    """Determines for which checks a machine-code program can be screened, and keeps the launches that were proved."""
 
     def __init__(self, compiled: CompiledProgram) -> None:
-        """Create a screen without proofs."""
+        """Create a screen that has proved no launch yet."""
         super().__init__(compiled)
         self.proofs: set[Hashable] = set()
 
@@ -145,12 +145,12 @@ class MachineScreen(ProgramScreen):
 
     @cached_property
     def cell_shift(self) -> int:
-        """The number of offset bits inside a cell; mbarriers are in different cells."""
+        """The number of offset bits within a cell, which never contains parts of two mbarriers."""
         return min(super().cell_shift, MBARRIER_SHIFT) if self.has_clocks else super().cell_shift
 
     @cached_property
     def is_ordered(self) -> bool:
-        """True if all accesses are reported, and barriers or clocks order threads."""
+        """True if all accesses are reported, and barriers or clocks order the threads."""
         if not self.has_clocks:
             return super().is_ordered
         copies = any(isinstance(inst.action, actions.AsyncCopy) for inst in self.instructions)
@@ -161,7 +161,7 @@ class MachineScreen(ProgramScreen):
 
     @cached_property
     def has_compiled_marks(self) -> bool:
-        """True if the scheduler, which tests no marks, reads no registers that may be unwritten."""
+        """True if the scheduler, which does not test marks, reads no register that may be unwritten."""
         marked = self.compiled.layout.marked
         return marked is not None and not any(
             reads and (isinstance(inst.action, actions.MatrixOp) or inst.action.ends_block)
@@ -170,7 +170,7 @@ class MachineScreen(ProgramScreen):
 
     @cached_property
     def has_fixed_accesses(self) -> bool:
-        """True if no loaded value affects an address, a branch or a copy, so that a proof holds for other values."""
+        """True if no loaded value affects an address, a branch or a copy, so that a proof holds for all values."""
         marked = self.compiled.layout.marked
         return marked is not None and has_fixed_accesses(self.compiled.program, marked)
 
@@ -185,7 +185,7 @@ class MachineLaunchScreen(LaunchScreen):
     """The screen of one machine-code launch."""
 
     def __init__(self, program: MachineScreen, memory: DeviceMemory, checks: Collection[Check]) -> None:
-        """Create the screen; with clocks, waits order threads only if a thread cannot continue without them."""
+        """Create the screen; with clocks, a wait orders threads only if a thread cannot continue without it."""
         super().__init__(program, memory, checks)
         self.has_clocks, self.decisive = program.has_clocks, values_of(program.compiled.program).decisive
 
@@ -196,24 +196,25 @@ class MachineLaunchScreen(LaunchScreen):
 
 @dataclass
 class MbarrierClock:
-    """An mbarrier: its number in its block, and what a thread learns that waits for it.
+    """An mbarrier: its number in its block, and the clock that threads receive when they wait for it.
 
-    `completed` counts its phases, `owed` the announced bytes of this phase, and `uses` has each warp's last use.
+    `completed` counts its phases, `owed` is the number of bytes announced in this phase, and `uses` has each warp's
+    last use.
     """
 
     number: int
-    initialised: tuple[int, int]  # warp of the block, and time
+    initialised: tuple[int, int]  # the warp in the block, and the time
     arrived: Numbers
     learned: Numbers
     completed: int = 0
     owed: int = 0
-    last_copy: int = -1  # the phase of the last copy
-    is_live: bool = True  # False after mbarrier.inval
+    last_copy: int = -1  # the phase in which the last copy was issued
+    is_live: bool = True  # set to False by mbarrier.inval
     uses: dict[int, int] = field(default_factory=dict)
 
 
 class ClockObserver(ScreenObserver):
-    """Reports mbarrier operations and copies of the interpreter to the clocks."""
+    """Reports the interpreter's mbarrier operations and copies to the clocks."""
 
     batch: ClockedWarpBatch
 
@@ -225,34 +226,34 @@ class ClockObserver(ScreenObserver):
             self.batch.issue_store(thread)
 
     def copy_write(
-        self, buffer: Bytes, offsets: Numbers, size: int, thread: int, cell: int | None, *, reduces: bool = False
+        self, buffer: Bytes, offsets: Numbers, size: int, thread: int, cell: int | None, *, reduction: str = ""
     ) -> None:
         """Report the bytes that a copy writes."""
-        if reduces:
+        if reduction:
             self.batch.mark_uncertain()
         self.batch.transfer(buffer, offsets, np.full(len(offsets), size), thread, cell, is_store=True)
 
     def barrier_released(self, block: int, number: int, here: NDArray[np.bool_]) -> None:
-        """Join the clocks of the warps at a barrier."""
+        """Join the clocks of the warps that meet at a barrier."""
         del number
         first = block * len(here)
         self.batch.join_warps(first + np.flatnonzero(here.any(axis=1)))
 
     def mbarrier_initialised(self, cell: int, thread: int) -> None:
-        """Start an mbarrier."""
+        """Start following an mbarrier."""
         self.batch.start(cell, thread)
 
     def mbarrier_invalidated(self, cell: int, thread: int) -> None:
-        """End an mbarrier."""
+        """Stop following an mbarrier."""
         self.batch.end(cell, thread)
 
     def mbarrier_arrived(self, cell: int, thread: int) -> None:
-        """Keep the thread for the update of the mbarrier that follows."""
+        """Remember the thread that arrives, for the update of the mbarrier that follows."""
         del cell
         self.batch.arriving.append(thread)
 
     def mbarrier_completed(self, cell: int) -> None:
-        """End a phase."""
+        """Record the end of a phase."""
         self.batch.end_phase(cell)
 
     def mbarrier_waited(self, cells: Numbers, threads: Numbers) -> None:
@@ -262,14 +263,14 @@ class ClockObserver(ScreenObserver):
 
 
 class ClockedMbarriers(BatchedMbarriers):
-    """The mbarriers of a batch that also report their updates to the clocks."""
+    """The mbarriers of a batch, which also report their updates to the clocks."""
 
     state: ClockedWarpBatch
 
     def advance(
         self, cells: Numbers, arrivals: Numbers, owed: Numbers, *, drops: bool = False
     ) -> tuple[NDArray[np.uint64], int]:
-        """Update mbarriers in order, and report each arrival, byte count and end of a phase."""
+        """Update mbarriers in order, and report each arrival, byte count and phase end."""
         batch, threads = self.state, self.state.arriving
         result = super().advance(cells, arrivals, owed, drops=drops)
         if threads and len(threads) != len(cells):
@@ -289,12 +290,12 @@ class ClockedMbarriers(BatchedMbarriers):
 
 
 class ClockedBoxes(BoxCopies):
-    """The box copies of a batch that also report their accesses to the clocks."""
+    """The box copies of a batch, which also report their accesses to the clocks."""
 
     batch: ClockedWarpBatch
 
     def copy(self, job: BoxJob, copies: LaneCopies, targets: BoxTargets) -> list[int]:
-        """Report the boxes of a job, and copy them."""
+        """Report a job's boxes to the clocks, and copy them."""
         lanes, _, cells, _ = targets.of(job.lanes)
         for at, lane in enumerate(lanes.tolist()):
             own = int(np.searchsorted(job.lanes, lane))
@@ -313,20 +314,20 @@ class ClockedBoxes(BoxCopies):
 
 
 def lane_bits(group: LaneGroup) -> NDArray[np.uint32]:
-    """Return the lanes of each warp of a group as the bits of a number."""
+    """Return each warp's lanes in a group as a 32-bit mask."""
     return (group.mask * LANE_BITS).sum(axis=1, dtype=np.uint32)
 
 
 class MachineWarpBatch(ScreenedWarpBatch):
-    """Blocks that run in compiled code, and in which the interpreter follows the marks of unwritten registers."""
+    """Blocks that run in compiled code, while the interpreter follows the marks of unwritten registers."""
 
     def marked_lanes(self, register: int) -> NDArray[np.uint32]:
-        """Return the mask of each warp's lanes in which a register is unwritten, as a view."""
+        """Return, as a view, the mask of each warp's lanes in which a register is unwritten."""
         lanes: NDArray[np.uint32] = self.buffer.view(np.uint32)[:, self.compiled.layout.marks[register] // 4]
         return lanes
 
     def reads_marks(self, at: int, group: LaneGroup) -> bool:
-        """Return True if an instruction needs an unwritten register in an active lane, or as its guard."""
+        """Return True if an instruction needs a register that is unwritten in an active lane, or has such a guard."""
         marked, inst = self.compiled.layout.marked, self.program.instructions[at]
         guard, active = inst.guard, self.active_part(inst, group)
         return marked is None or any(
@@ -336,7 +337,7 @@ class MachineWarpBatch(ScreenedWarpBatch):
         )
 
     def run_inst(self, at: int, group: LaneGroup) -> bool:
-        """Interpret an instruction; its results are written in the active lanes."""
+        """Interpret an instruction, and mark its results as written in the active lanes."""
         marked, active = self.compiled.layout.marked, self.active_part(self.program.instructions[at], group)
         has_run = super().run_inst(at, group)
         if has_run and marked is not None:
@@ -346,11 +347,11 @@ class MachineWarpBatch(ScreenedWarpBatch):
 
 
 class ClockedWarpBatch(MachineWarpBatch):
-    """Blocks that run in compiled code, and whose warps have vector clocks."""
+    """Blocks that run in compiled code and whose warps have vector clocks."""
 
     def __init__(self, part: LaunchPart, screen: MachineLaunchScreen) -> None:
-        """Create clocks at time 1 that order nothing."""
-        self.arriving: list[int] = []  # threads of the mbarrier instruction that runs
+        """Create clocks, at time 1, that order nothing."""
+        self.arriving: list[int] = []  # the threads that run the current mbarrier instruction
         self.mbarriers_by_cell: dict[int, MbarrierClock] = {}
         self.numbers_by_block: dict[int, int] = {}
         super().__init__(part, screen)
@@ -376,28 +377,28 @@ class ClockedWarpBatch(MachineWarpBatch):
         return int(self.state[ctx.NOW])
 
     def tick(self) -> int:
-        """Return the time, and advance it."""
+        """Return the current time, then advance it."""
         now = self.now
         self.state[ctx.NOW] = now + 1
         return now
 
     def warp(self, row: int) -> int:
-        """Return the number of a warp in its block."""
+        """Return the number of a row's warp in its block."""
         return row % self.launch.warps
 
     # --- events
 
     def join_warps(self, rows: Numbers) -> None:
-        """Let warps of one block that meet at a barrier know what each of them knows and did."""
+        """Join the clocks of a block's warps that meet at a barrier."""
         self.clocks[rows, rows % self.launch.warps] = self.tick()
         self.clocks[rows] = self.clocks[rows].max(axis=0)
 
     def start(self, cell: int, thread: int) -> None:
-        """Follow the initialisation of an mbarrier; no thread may access its bytes until it is invalid."""
+        """Start following an mbarrier; until it is invalidated, no thread may access its bytes."""
         row = thread // LANES
         old = self.mbarriers_by_cell.get(cell)
         if old is not None and old.is_live:
-            self.mark_uncertain()  # initialised again without mbarrier.inval
+            self.mark_uncertain()  # it was initialised again without mbarrier.inval
         block = row // self.launch.warps
         number = self.numbers_by_block.get(block, 0)
         self.numbers_by_block[block] = number + 1
@@ -415,12 +416,12 @@ class ClockedWarpBatch(MachineWarpBatch):
         self.observer.tell(self.memory.shared, np.array([8 * cell]), 8, np.array([thread]), is_store=True)
 
     def tag_cells(self, cell: int, tag: int) -> None:
-        """Set the write tag of the bytes of an mbarrier."""
+        """Set the write tag of an mbarrier's bytes."""
         shift = self.screen.program.cell_shift
         self.shared_cells[2 * (8 * cell >> shift) : 2 * (8 * cell + 7 >> shift) + 1 : 2] = tag
 
     def use(self, cell: int, row: int) -> MbarrierClock | None:
-        """Return an mbarrier that a warp uses, which must know that it was initialised."""
+        """Return an mbarrier that a warp uses, after checking that its initialisation is ordered before this use."""
         found = self.mbarriers_by_cell.get(cell)
         if found is None:
             self.mark_uncertain()
@@ -432,11 +433,11 @@ class ClockedWarpBatch(MachineWarpBatch):
         return found
 
     def completed(self, found: MbarrierClock, row: int) -> int:
-        """Return the number of phases of an mbarrier that a warp knows to be complete."""
+        """Return the number of an mbarrier's completed phases that are ordered before a warp."""
         return int(self.clocks[row, ctx.MBARRIER_CLOCKS + found.number])
 
     def end(self, cell: int, thread: int) -> None:
-        """Follow mbarrier.inval, which all uses must precede."""
+        """Handle mbarrier.inval, which must be ordered after all uses."""
         row = thread // LANES
         found = self.use(cell, row)
         if found is None:
@@ -449,7 +450,7 @@ class ClockedWarpBatch(MachineWarpBatch):
         self.note_access(cell, thread)
 
     def arrive(self, cell: int, thread: int, arrivals: int, owed: int) -> None:
-        """Follow an arrival, which releases, or an announcement of bytes; the previous phase must be known."""
+        """Handle an arrival, which releases, or announced bytes; the previous phase must be ordered before it."""
         row = thread // LANES
         found = self.use(cell, row)
         if found is None:
@@ -462,7 +463,7 @@ class ClockedWarpBatch(MachineWarpBatch):
             found.arrived = np.maximum(found.arrived, self.clocks[row])
 
     def end_phase(self, cell: int) -> None:
-        """End a phase of an mbarrier: its arrivals are ordered before the threads that wait for it."""
+        """End a phase of an mbarrier: its arrivals are ordered before threads that wait for the phase."""
         found = self.mbarriers_by_cell.get(cell)
         if found is None or found.owed:
             self.mark_uncertain()
@@ -471,7 +472,7 @@ class ClockedWarpBatch(MachineWarpBatch):
             found.learned = found.arrived.copy()
 
     def waited(self, cell: int, row: int) -> None:
-        """Order a warp after the last phase of an mbarrier; it must know the phase before it."""
+        """Order a warp after an mbarrier's last phase; the phase before must already be ordered before the warp."""
         found = self.use(cell, row)
         if found is None or self.memory.inst not in self.decisive:
             return
@@ -499,13 +500,13 @@ class ClockedWarpBatch(MachineWarpBatch):
             loops.screen_transfers.run(self.context, places, lengths, number, thread, int(is_store), tag)
 
     def issue_store(self, thread: int) -> None:
-        """Record that a thread must wait for its open group of bulk copies before it exits."""
+        """Record that a thread must wait for its open bulk-copy group before it exits."""
         self.issued[thread] = self.stores[thread, 0] + 1
 
     # --- lanes stay together
 
     def run_inst(self, at: int, group: LaneGroup) -> bool:
-        """Interpret an instruction; the launch is uncertain if lanes of a warp are apart."""
+        """Interpret an instruction; mark the launch uncertain if the lanes of a warp have diverged."""
         inst = self.program.instructions[at]
         action, rows = inst.action, group.warp_rows
         is_whole = bool((group.mask == self.alive[rows]).all())
@@ -521,7 +522,7 @@ class ClockedWarpBatch(MachineWarpBatch):
         return has_run
 
     def run(self) -> None:
-        """Run until every lane has exited; copies must be complete by then."""
+        """Run until every lane has exited; copies that are still incomplete make the launch uncertain."""
         super().run()
         copied = [
             (cell * 8 // self.memory.shared_stride, found)

@@ -1,4 +1,4 @@
-"""Run ptxas, and keep its cubins on disk."""
+"""Run ptxas, and cache its cubins on disk."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from warpfrag.sass.cubin import Cubin
 
 CUBINS = DiskCache("cubin", ".cubin", 1 << 27)
 SECONDS = 600
-MAX_MESSAGE = 4000  # maximum number of characters of ptxas's output
+MAX_MESSAGE = 4000  # the most characters of ptxas's output that are quoted
 
 
 def assemble(text: str, target: str, ptxas: CudaTool) -> Cubin:
-    """Return the cubin of PTX text, from the cache or from ptxas; raise CompilationFailed with ptxas's message."""
+    """Return the cubin for PTX text, cached or assembled; raise CompilationFailed with ptxas's message."""
     key = hashlib.sha256(f"{ptxas.version} {target} {text}".encode()).hexdigest() + CUBINS.suffix
     data = CUBINS.find(key)
     if data is None:

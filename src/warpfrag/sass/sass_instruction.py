@@ -8,18 +8,18 @@ from warpfrag.machine.ir.program import SourceLine
 
 INSTRUCTION_BYTES = 16
 ZERO_INDEX = 255
-"""The index of RZ and URZ, on every architecture."""
+"""The index of RZ and URZ on every architecture."""
 TRUE_INDEX = 7
 """The index of PT and UPT."""
 
 
 @dataclass(frozen=True, slots=True)
 class RegisterOperand:
-    """A register or predicate operand with its operand modifiers.
+    """A register or predicate operand with its modifiers.
 
     `file` is R, UR (uniform), P, UP, B (convergence barrier), SB (scoreboard), gsb (wgmma scoreboard), PR and UPR (all
-    predicates as one word), or Rpc. `invert` is `!` for predicates and `~` for registers. `selector` is the text after
-    the dot: H0_H0, H1_H1, B1, SIGN, 64, U32, X4, ROW; cache hints (.reuse) are removed.
+    predicates as one word), or Rpc. `invert` stands for `!` on predicates and `~` on registers. `selector` is the text
+    after the dot: H0_H0, H1_H1, B1, SIGN, 64, U32, X4, ROW; cache hints (.reuse) are removed.
     """
 
     file: str
@@ -37,10 +37,11 @@ class RegisterOperand:
 
 @dataclass(frozen=True, slots=True)
 class ImmediateOperand:
-    """An immediate: `value` is its unsigned 32-bit code, or 64-bit code if necessary.
+    """An immediate; `value` is its unsigned code, in 32 bits or, if necessary, 64.
 
-    A floating-point immediate is the f32 code, the upper word of an f64 code, an f16 or bf16 code, or a pair of those
-    with the second in the low half; the opcode decides. `is_float` is True if the disassembler prints it as a float.
+    A floating-point immediate is an f32 code, the upper word of an f64 code, an f16 or bf16 code, or a pair of those
+    with the second in the low half, depending on the opcode. `is_float` is True if the disassembler prints it as a
+    float.
     """
 
     value: int
@@ -49,7 +50,7 @@ class ImmediateOperand:
 
 @dataclass(frozen=True, slots=True)
 class ConstantOperand:
-    """A word of a constant bank: c[bank][base + offset], or cx[descriptor][base + offset] with `bank` None."""
+    """A word in a constant bank: c[bank][base + offset], or cx[descriptor][base + offset] with `bank` None."""
 
     bank: int | None
     offset: int = 0
@@ -88,7 +89,7 @@ class SpecialRegisterOperand:
 class CodeTarget:
     """A code address: `address`, plus the value of `register` for indirect branches and returns.
 
-    `address` counts from the start of the function's code; for an absolute branch it is the encoded value.
+    `address` is relative to the start of the function's code; for an absolute branch, it is the encoded value.
     """
 
     address: int
@@ -115,9 +116,9 @@ Operand = (
 
 @dataclass(frozen=True, slots=True)
 class SassInstruction:
-    """One machine instruction: its byte address in the function, and the disassembler's text for it.
+    """One machine instruction: its byte address in the function, its operands, and the disassembler's text for it.
 
-    `guard` is the predicate before the opcode; `encoding` are the 128 bits as an integer. `source` is the source
+    `guard` is the predicate before the opcode; `encoding` is the 128-bit encoding as an integer. `source` is the source
     line of the instruction, if the cubin has line information.
     """
 
@@ -139,7 +140,7 @@ class SassInstruction:
         """The opcode, its modifiers and the form of each operand, such as `FFMA.FTZ R,R,-c,|R|`.
 
         Evidence is counted by spelling. Register numbers, immediates and offsets are left out. Zero registers are named
-        if no other register is a source, because all operands are then constants.
+        only if no other register is a source, because then all operands are constants.
         """
         forms = [form_of(operand) for operand in self.operands]
         registers = [
@@ -163,7 +164,7 @@ def address_text(address: int, source: SourceLine | None) -> str:
 
 
 def form_of(operand: Operand) -> str:
-    """Return the form of an operand with its modifiers."""
+    """Return the form of an operand: its type and modifiers, without register numbers and values."""
     if isinstance(operand, RegisterOperand):
         return _modified(operand, operand.file)
     if isinstance(operand, ImmediateOperand):
@@ -181,7 +182,7 @@ def form_of(operand: Operand) -> str:
 
 
 def _modified(operand: RegisterOperand | ConstantOperand, name: str) -> str:
-    """Return the name of an operand with its sign, absolute value, inversion and selector."""
+    """Return an operand's name with its sign, absolute value, inversion and selector."""
     text = f"{name}.{operand.selector}" if operand.selector else name
     text = f"|{text}|" if operand.absolute else text
     return "-" * operand.negate + "~" * operand.invert + text

@@ -1,4 +1,4 @@
-"""Machine code modules: read cubins, fatbins and host binaries, and select a kernel to launch."""
+"""Machine-code modules: read cubins, fatbins and host binaries, and select a kernel to launch."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from functools import cached_property
 from os import PathLike
 
 from warpfrag.cuda_tools import check_machine_code_allowed
-from warpfrag.errors import InvalidOperand, quote
+from warpfrag.errors import FileError, InvalidOperand, quote
 from warpfrag.machine.interpreter.device_memory import DeviceMemory
 from warpfrag.machine.interpreter.warp_state import LaunchConfig
 from warpfrag.machine.ir.actions import SYSTEM_FUNCTIONS
@@ -27,7 +27,7 @@ from warpfrag.sass.lowering import SassProgram, lower
 from warpfrag.sass.sass_instruction import CodeTarget, SassInstruction
 
 INSTRUCTION_BYTES = 16
-FUNCTIONS = 1 << 28  # the address of the first function that kernels call; every kernel starts at 0
+FUNCTIONS = 1 << 28  # the address of the first callee in another section; every kernel starts at 0
 
 
 def load(
@@ -40,9 +40,9 @@ def load(
 ) -> SassModule:
     """Load machine code from a cubin, a fatbin, or a binary with embedded fatbins, given as a path or bytes.
 
-    If the file has several cubins, `arch` and the name of a `kernel` select one. NVIDIA's closed libraries are
+    If the file contains several cubins, `arch` and the name of a `kernel` select one. NVIDIA's closed libraries are
     rejected, because their licence forbids disassembly. Each launch starts with the initial values of the module's
-    variables, or, with `keep_state`, with the values after the last launch.
+    variables or, with `keep_state`, with the values after the last launch.
     """
     check_machine_code_allowed()
     cubins = read_cubins(source)
@@ -68,7 +68,7 @@ class SassKernel(Kernel):
 
     @cached_property
     def instructions(self) -> tuple[SassInstruction, ...]:
-        """The decoded instructions: address, text, and the source line if the cubin has line information."""
+        """The decoded instructions, with addresses, text, and source lines if the cubin has line information."""
         return self.module.decode(self.name)
 
     @cached_property
@@ -77,12 +77,12 @@ class SassKernel(Kernel):
         return {inst.address: inst.source for inst in self.instructions if inst.source is not None}
 
     def for_launch(self, config: LaunchConfig) -> SassKernel:
-        """Return this kernel, or the one for launches whose blocks can access each other's shared memory."""
+        """Return this kernel, or the variant for launches whose blocks can access each other's shared memory."""
         return self.in_cluster if config.cluster_blocks > 1 and not self.cluster else self
 
     @cached_property
     def in_cluster(self) -> SassKernel:
-        """The kernel for launches in clusters that its code does not require."""
+        """The variant of the kernel for cluster launches that its code does not require."""
         return SassKernel(self.module.program(self.name, in_cluster=True), self.module)
 
     def constant_banks(self, config: LaunchConfig, parameters: bytes) -> bytes:
@@ -92,7 +92,7 @@ class SassKernel(Kernel):
     def judge(
         self, config: LaunchConfig, memory: DeviceMemory, waves: Waves, progress: Progress | None
     ) -> Judgement:  # fmt: skip
-        """Run a launch, and find the reasons why its order may change the result."""
+        """Run a launch, and find reasons why the order of accesses may change the result."""
         return judge(self.program, config, memory, waves, self.sources, progress)
 
     def uncompared(self, work: Work) -> tuple[str, ...]:
@@ -119,7 +119,7 @@ class SassModule(KernelModule):
 
     @property
     def basis(self) -> str:
-        """The code that a launch executes: the architecture, the assembler's version if known, and a digest."""
+        """The code that a launch executes: the architecture, the assembler's version (if known), and a digest."""
         digest = hashlib.sha256(self.cubin.data).hexdigest()[:16]
         assembler = f", ptxas {self.cubin.producer}" if self.cubin.producer else ""
         return f"sass {self.cubin.arch}{assembler}, cubin {digest}"
@@ -136,7 +136,7 @@ class SassModule(KernelModule):
 
     @cached_property
     def section_starts(self) -> dict[str, int]:
-        """The address of each section of global variables."""
+        """The address of each section that contains global variables."""
         starts, end = {}, VARIABLES
         for section in self.cubin.global_sections:
             starts[section.name] = end
@@ -144,26 +144,27 @@ class SassModule(KernelModule):
         return starts
 
     def address_of(self, symbol: CubinSymbol) -> int:
-        """Return the address of a symbol, which is relative to its section for shared memory, constants and kernels."""
-        if not symbol.section:  # a call of an unmodelled function fails only when it runs
+        """Return a symbol's address; it is relative to the section for shared memory, constants and kernels."""
+        if not symbol.section:  # calling an unmodelled function is an error only when the call runs
             return self.driver_functions.get(symbol.name, CODE)
         start = self.section_starts.get(symbol.section) or self.function_starts.get(symbol.section, 0)
         return start + symbol.offset
 
     @cached_property
     def driver_functions(self) -> dict[str, int]:
-        """The addresses of the driver's functions that the module names."""
+        """The addresses that stand for the driver functions that the module calls."""
         used = {symbol.name for symbol in self.cubin.symbols.values() if not symbol.section}
         return {name: CODE + (at + 1) * INSTRUCTION_BYTES for at, name in enumerate(SYSTEM_FUNCTIONS) if name in used}
 
     @cached_property
     def function_starts(self) -> dict[str, int]:
-        """The address of each section with a function that kernels call."""
+        """The address of each section that contains functions called by kernels."""
         starts, end = {}, FUNCTIONS
         for name in self.cubin.functions:
             if name not in self.cubin.kernels:
                 code = self.cubin[name].code
-                starts[code.name], end = end, end + len(code.data) + INSTRUCTION_BYTES  # a gap before the next function
+                # leave a gap before the next function
+                starts[code.name], end = end, end + len(code.data) + INSTRUCTION_BYTES
         return starts
 
     def callees(self, entry: str) -> list[str]:
@@ -200,7 +201,7 @@ class SassModule(KernelModule):
         return lower(self.cubin[entry], self.decode(entry), *own, in_cluster=in_cluster)
 
     def kernel(self, entry: str) -> SassKernel:
-        """Return a new kernel for an entry."""
+        """Return a new kernel for the entry with this name."""
         return SassKernel(self.program(entry), self)
 
     def compared_spellings(self) -> frozenset[str]:
@@ -215,6 +216,8 @@ class SassModule(KernelModule):
             section = sections.get(symbol.section)
             if section is None or not symbol.size:
                 continue
+            if symbol.offset + symbol.size > section.size:
+                raise FileError(f"symbol {quote(symbol.name)} ({symbol.size} bytes) is outside section {section.name}")
             data = section.relocated(self.address_of)[symbol.offset : symbol.offset + symbol.size]
             address = self.section_starts[symbol.section] + symbol.offset
             found[symbol.name] = ModuleVariable(address, symbol.size, "global", "b8", (symbol.size,), data)
@@ -230,7 +233,7 @@ class SassModule(KernelModule):
 
 
 def moved(inst: SassInstruction, start: int) -> SassInstruction:
-    """Return an instruction moved with its function to address `start`; absolute targets stay unchanged."""
+    """Return an instruction of a function that is moved to address `start`; absolute targets stay unchanged."""
     operands = tuple(
         replace(operand, address=operand.address + start)
         if isinstance(operand, CodeTarget) and "ABS" not in inst.modifiers

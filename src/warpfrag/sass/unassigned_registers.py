@@ -1,8 +1,8 @@
-"""Find the reads of registers that may be unassigned, in machine code.
+"""Find reads of registers that may be unassigned, in machine code.
 
-A backward analysis finds the bits of each register that can still affect the launch. Compilers read registers only to
-drop bits (PRMT that fills one half), and such reads do not count. A forward analysis then finds, at each instruction,
-the registers that may be unassigned, or that are computed from unassigned ones.
+A backward analysis finds the bits of each register that can still affect the launch. Compilers read some registers only
+to drop their bits (PRMT that fills one half); such reads do not count. A forward analysis then finds, at each
+instruction, the registers that may be unassigned, or that are computed from unassigned ones.
 """
 
 from __future__ import annotations
@@ -31,22 +31,22 @@ from warpfrag.machine.jit.register_flow import passes_marks
 
 BITWISE = {"and", "or", "xor", "not", "lop3"}
 ROUTING = {"prmt": 2, "shl": 1, "shr": 1, "shf": 2}
-"""Operations that copy bits, and the number of their data operands; the others must be constants."""
+"""Operations that copy bits, with the number of their data operands; the other operands must be constants."""
 LOW_BITS = {"add", "sub", "neg", "mul", "mad"}
 """Operations whose low result bits depend only on the low bits of their operands."""
 WORD_BITS = 32
 PURE = actions.LaneOp | actions.Move | actions.WarpCollective
 Demands = dict[int, int]
-"""The bits of each register that can affect the launch, if there are any."""
+"""For each register, the bits that can still affect the launch; registers without such bits are absent."""
 
 
 def ones(bits: int) -> int:
-    """Return a mask of low bits."""
+    """Return a mask of the `bits` lowest bits."""
     return (1 << bits) - 1
 
 
 def spread(operand: PtxOperand, bits: int) -> Iterable[tuple[int, int]]:
-    """Yield the registers of an operand, with the part of the given bits that each one holds."""
+    """Yield each register of an operand with the part of the given bits that it holds."""
     if isinstance(operand, Register):
         yield operand.index, bits & ones(operand.bits)
     elif isinstance(operand, VectorOperand):
@@ -57,25 +57,25 @@ def spread(operand: PtxOperand, bits: int) -> Iterable[tuple[int, int]]:
 
 
 def accumulates(inst: DecodedInstruction) -> bool:
-    """Return True for a wgmma that adds to its result registers."""
+    """Return True for a wgmma that also reads its result registers, to add to them."""
     scale = inst.sources[2] if is_wgmma(inst) else Immediate(0)
     return not isinstance(scale, Immediate) or scale.code(None) != 0
 
 
 def has_low_bits(attributes: Attributes) -> bool:
-    """Return True if an integer operation neither saturates nor uses carries, and returns the low half."""
+    """Return True if an integer operation returns the low half, without saturation or carries."""
     return attributes.half in {None, "lo"} and not (attributes.sat or attributes.carry_in or attributes.carry_out)
 
 
 class BitDemand:
-    """The bits of its operands that one instruction needs for given bits of its result."""
+    """The operand bits that one instruction needs in order to compute given bits of its result."""
 
     def __init__(self, inst: DecodedInstruction) -> None:
-        """Decide how the operation moves bits."""
+        """Determine how the operation moves bits."""
         self.inst, self.known = inst, dict[int, list[int]]()
 
     def of_sources(self, needed: int) -> list[int]:
-        """Return the needed bits of each source."""
+        """Return the bits that are needed of each source."""
         if needed not in self.known:
             self.known[needed] = self._of_sources(needed)
         return self.known[needed]
@@ -92,7 +92,7 @@ class BitDemand:
         return [needed if is_copy and isinstance(item, Register) else -1 for item in inst.sources]
 
     def computed(self, action: actions.LaneOp, needed: int) -> list[int]:
-        """Return the needs of an operation that each lane computes."""
+        """Return the bits that an operation of each lane needs."""
         inst, every = self.inst, [-1 if kind is None else ones(kind.bits) for kind in action.sources]
         opcode, count = inst.attributes.opcode, ROUTING.get(inst.attributes.opcode, 0)
         has_floats = action.fused is not None or any(kind and kind.is_float for kind in action.sources)
@@ -109,7 +109,7 @@ class BitDemand:
         return every
 
     def collective(self, needed: int) -> list[int]:
-        """Return the needs of operations across lanes; shuffles move bits, and so does R2UR."""
+        """Return the bits that an operation across lanes needs; shuffles and R2UR move bits."""
         inst = self.inst
         every = [-1] * len(inst.sources)
         if inst.attributes.opcode == "shfl":
@@ -119,7 +119,7 @@ class BitDemand:
         return every
 
     def low_bits(self, needed: int, every: list[int]) -> list[int]:
-        """Return the needs of integer sums and low products; a factor with trailing zeros needs fewer bits."""
+        """Return the bits that integer sums and low products need; a factor's trailing zeros reduce them."""
         sources, wanted = self.inst.sources, needed.bit_length()
         result = [ones(wanted) & bits for bits in every]
         if self.inst.attributes.opcode in {"mul", "mad"}:
@@ -131,7 +131,7 @@ class BitDemand:
         return result
 
     def evaluate(self, action: actions.LaneOp, values: list[int | list[int] | None]) -> list[int]:
-        """Return the results for constant operands; None stands for the instruction's own constant."""
+        """Evaluate the operation for constant operands; None stands for the constant in the instruction."""
         arguments: list[object] = []
         count = max(len(value) if isinstance(value, list) else 1 for value in values)
         for operand, kind, value in zip(self.inst.sources, action.sources, values, strict=True):
@@ -145,7 +145,7 @@ class BitDemand:
         return [int(item) for item in np.asarray(found[0] if isinstance(found, tuple) else found).reshape(-1)]
 
     def bitwise(self, needed: int, action: actions.LaneOp) -> list[int]:
-        """Return the needs of an operation in which each result bit depends on one bit of each operand."""
+        """Return the bits needed by an operation in which each result bit depends on one bit of each operand."""
         sources = self.inst.sources
         free = [number for number, operand in enumerate(sources) if not isinstance(operand, Immediate)]
         result = [0] * len(sources)
@@ -163,7 +163,7 @@ class BitDemand:
         return result
 
     def routed(self, needed: int, action: actions.LaneOp, count: int) -> list[int]:
-        """Return the needs of an operation that copies bits of its first `count` operands."""
+        """Return the bits needed by an operation that copies bits of its first `count` operands."""
         result = [0] * len(action.sources)
         for chosen in range(count):
             kind = action.sources[chosen]
@@ -178,7 +178,7 @@ class BitDemand:
 
 
 class RegisterDemand:
-    """The bits of registers that can affect the launch, at every instruction."""
+    """For every instruction, the register bits that can still affect the launch."""
 
     def __init__(self, program: Program) -> None:
         """Run the backward analysis to a fixed point."""
@@ -203,7 +203,7 @@ class RegisterDemand:
             self.walk(start, before)
 
     def following(self, start: int) -> list[int]:
-        """Return the blocks that may follow a block."""
+        """Return the blocks that may run after a block."""
         last = self.instructions[self.ends[start] - 1]
         is_left = last.guard is None and isinstance(last.action, actions.Branch | actions.Return | actions.Jump)
         targets = {*last.targets, *(() if is_left else (self.ends[start],))}
@@ -212,7 +212,7 @@ class RegisterDemand:
         return sorted(targets & self.ends.keys())
 
     def walk(self, start: int, before: dict[int, Demands]) -> Demands:
-        """Return the demands at the start of a block, and note the registers that each instruction needs."""
+        """Return the demands at the start of a block, and record the registers that each instruction needs."""
         state: Demands = {}
         for after in self.following(start):
             for index, bits in before[after].items():
@@ -222,7 +222,7 @@ class RegisterDemand:
         return state
 
     def step_back(self, at: int, state: Demands) -> frozenset[int]:
-        """Update demands across an instruction; return the registers that it needs."""
+        """Update the demands across an instruction; return the registers that the instruction needs."""
         inst = self.instructions[at]
         results = [[(index, state.get(index, 0)) for index, _ in spread(item, 0)] for item in inst.results]
         needed = sum(bits << WORD_BITS * n for n, (_, bits) in enumerate(results[0])) if results else 0

@@ -1,12 +1,13 @@
 """Find values that depend on timing or placement, such as clocks and wait results, and reach memory.
 
-A forward analysis over all paths follows these values through registers. After a branch on one, everything written
-before both paths meet again (at its nearest post-dominator) is uncertain. A spin-wait, which only waits, is harmless.
+A forward analysis over all paths follows these values through registers. After a branch that depends on such a value,
+everything written before both paths meet again (at the nearest post-dominator) is uncertain. A spin-wait is harmless,
+because it does nothing but wait.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from functools import reduce
 from operator import and_
 from typing import NamedTuple
@@ -22,13 +23,13 @@ CONTROL = actions.Branch | actions.Jump
 PURE = actions.LaneOp | actions.Move | actions.MemoryLoad | actions.WarpCollective | actions.MatrixOp
 HARMLESS = actions.NoOp | actions.Reconverge | actions.WarpWait | actions.LeaveBarrier
 WAITS = {"test_wait", "try_wait"}
-BOTH_WAYS = 2  # basic blocks after a branch
-MAX_BLOCKS = 4096  # in larger programs, every source counts as reaching memory
-MAX_SOURCES = 32  # maximum number of sources that are examined individually
+BOTH_WAYS = 2  # the number of successors of a conditional branch
+MAX_BLOCKS = 4096  # in programs with more blocks, every source is assumed to reach memory
+MAX_SOURCES = 32  # the most sources that are examined individually
 
 
 def source_of(program: Program, at: int) -> str:
-    """Return the reason why an instruction's result is uncertain, or ""."""
+    """Return the reason why an instruction's result is uncertain, or an empty string."""
     inst = program.instructions[at]
     names = sorted(name for name in special_registers_of(inst) if name.split(".", maxsplit=1)[0] in INEXACT)
     if names:
@@ -45,10 +46,14 @@ def is_wanted(inst: DecodedInstruction) -> bool:
 
 
 class ProgramValues(NamedTuple):
-    """The instructions whose uncertain result can reach memory, with the reason, and the waits that must succeed."""
+    """The instructions whose uncertain result can reach memory, with the reason, and the waits that must succeed.
+
+    `loads` are the volatile and relaxed loads whose value can reach memory; the others only wait.
+    """
 
     uncertain: dict[int, str]
     decisive: frozenset[int]
+    loads: frozenset[int]
 
 
 def is_quiet(inst: DecodedInstruction) -> bool:
@@ -60,22 +65,26 @@ KNOWN: WeakKeyDictionary[Program, ProgramValues] = WeakKeyDictionary()
 
 
 def values_of(program: Program) -> ProgramValues:
-    """Return the uncertain values of a program, and its decisive waits, computed once."""
+    """Return a program's uncertain values and decisive waits, which are computed once."""
     if program not in KNOWN:
         sources = {at: text for at in range(len(program.instructions)) if (text := source_of(program, at))}
-        found, decisive = sources if len(program.leaders) > MAX_BLOCKS else {}, frozenset[int]()
-        if sources and not found:
+        loads = {at for at, inst in enumerate(program.instructions) if is_polling(inst)}
+        found, decisive, used = {*sources}, frozenset[int](), loads
+        if (sources or loads) and len(program.leaders) <= MAX_BLOCKS:
             flow = ValueFlow(program)
             decisive = flow.decisive_waits()
-            if flow.reaches_memory(sources):
-                is_few = len(sources) <= MAX_SOURCES
-                found = {at: text for at, text in sources.items() if not is_few or flow.reaches_memory([at])}
-        KNOWN[program] = ProgramValues(found, decisive)
+            found, used = flow.reaching(sources), flow.reaching(loads)
+        KNOWN[program] = ProgramValues({at: sources[at] for at in sorted(found)}, decisive, frozenset(used))
     return KNOWN[program]
 
 
+def is_polling(inst: DecodedInstruction) -> bool:
+    """Return True for a volatile, relaxed or acquire load."""
+    return isinstance(inst.action, actions.MemoryLoad) and inst.action.polls
+
+
 def local_registers(program: Program) -> frozenset[int]:
-    """Return the registers that are written before each read at the same address: temporaries of one instruction."""
+    """Return the temporaries: registers that are written before each read, at the same address."""
     line, written, local, others = -1, set[int](), set[int](), set[int]()
     for inst in program.instructions:
         if inst.line != line:
@@ -88,23 +97,23 @@ def local_registers(program: Program) -> frozenset[int]:
 
 
 class Known(NamedTuple):
-    """The predicates that are true and those that are false on all paths, as bits."""
+    """The predicates known to be true and those known to be false on all paths, as bit masks."""
 
     true: int = 0
     false: int = 0
 
     @property
     def bits(self) -> int:
-        """The predicates whose value is known."""
+        """The predicates whose values are known."""
         return self.true | self.false
 
     def without(self, registers: int) -> Known:
-        """Return the predicates that are known without the written `registers`."""
+        """Return the known predicates after the given `registers` have been written."""
         return Known(self.true & ~registers, self.false & ~registers)
 
 
 class ValueFlow:
-    """A program's control flow, and the dependences on uncertain values."""
+    """A program's control flow, and how instructions depend on uncertain values."""
 
     def __init__(self, program: Program) -> None:
         """Find the basic blocks, their successors and their nearest post-dominators."""
@@ -145,7 +154,7 @@ class ValueFlow:
         return found
 
     def region(self, block: int) -> set[int]:
-        """Return the blocks whose execution depends on the branch at the end of a block."""
+        """Return the blocks whose execution depends on the branch that ends a block."""
         meeting = self.after[block] & ~(1 << block)
         reached: set[int] = set()
         queue = list(self.following[block])
@@ -157,8 +166,8 @@ class ValueFlow:
         return reached
 
     def decisive_waits(self) -> frozenset[int]:
-        """Return the waits after which a thread continues only if the phase has ended, as in a spin-wait."""
-        failing: dict[int, list[int]] = {}  # for each wait, the blocks that follow if it fails
+        """Return the waits after which a thread continues only once the phase has ended, as in a spin-wait."""
+        failing: dict[int, list[int]] = {}  # for each wait, the blocks that are executed after it fails
         for block, (start, end) in enumerate(zip(self.starts, self.ends, strict=True)):
             last = self.instructions[end - 1]
             for at in range(start, end - 1):
@@ -181,7 +190,7 @@ class ValueFlow:
         return isinstance(inst.action, actions.MemoryBarrier) and inst.action.name in WAITS and is_wanted(inst)
 
     def waits_again(self, wait: int, start: int, allowed: set[int]) -> bool:
-        """Return True if every path from a block first reaches one of these waits for the same mbarrier."""
+        """Return True if, on every path from a block, one of these waits for the same mbarrier comes first."""
         place = self.instructions[wait].sources[0]
         queue, seen = [start], {start}
         while queue:
@@ -197,22 +206,28 @@ class ValueFlow:
                 seen.update(self.following[block])
         return True
 
+    def reaching(self, sources: Collection[int]) -> set[int]:
+        """Return the instructions whose results can change memory; all of them if there are too many to separate."""
+        if not self.reaches_memory(sources):
+            return set()
+        return {at for at in sources if len(sources) > MAX_SOURCES or self.reaches_memory([at])}
+
     def reaches_memory(self, sources: Iterable[int]) -> bool:
-        """Return True if the results of the given instructions can change memory."""
+        """Return True if the results of the given instructions can affect memory."""
         chosen = frozenset(sources)
         decided: set[int] = set()  # blocks whose execution depends on an uncertain branch
         branches: set[int] = set()  # blocks that end with an uncertain branch
         count = -1
-        while count < len(branches):  # each round uses the branches found in earlier rounds
+        while count < len(branches):  # each round includes the branches that earlier rounds found
             count = len(branches)
             if self._follow(chosen, decided, branches):
                 return True
         return False
 
     def _follow(self, chosen: frozenset[int], decided: set[int], branches: set[int]) -> bool:
-        """Propagate values along all paths once, add uncertain branches, and return True if a value reaches memory."""
+        """Propagate values along all paths once and add uncertain branches; return True if a value reaches memory."""
         meetings = {other for block in decided | branches for other in self.following[block]} - decided
-        before = {0: 0}  # uncertain registers at the start of each reached block
+        before = {0: 0}  # uncertain registers at the start of each block that is reached
         queue = [0]
         while queue:
             block = queue.pop(0)
@@ -220,7 +235,7 @@ class ValueFlow:
             for at in range(self.starts[block], self.ends[block]):
                 action, writes = self.instructions[at].action, self.writes[at]
                 if at and self.instructions[at].line != self.instructions[at - 1].line:
-                    state &= ~self.temporaries  # a temporary belongs to one machine instruction
+                    state &= ~self.temporaries  # temporaries are used by one SASS instruction only
                 is_certain = block not in decided and not state & ~known.bits & self.reads[at]
                 is_wait = isinstance(action, actions.MemoryBarrier) and action.name in WAITS
                 if at in chosen or (not is_certain and (is_wait or (isinstance(action, PURE) and writes))):
@@ -236,7 +251,8 @@ class ValueFlow:
             for other in self.following[block]:
                 shown = self.along(block, other, known)
                 reached = state & ~shown.bits
-                if other in meetings:  # after an uncertain branch, values known on one path only are uncertain
+                # where paths from an uncertain branch meet, values known on only one path become uncertain
+                if other in meetings:
                     reached |= shown.bits & ~self.known[other].bits
                 if other not in before or reached & ~before[other]:
                     before[other] = before.get(other, 0) | reached
@@ -245,7 +261,7 @@ class ValueFlow:
         return False
 
     def _known_predicates(self) -> list[Known]:
-        """Return the predicates whose value is known at the start of each block."""
+        """Return the predicates whose values are known at the start of each block."""
         edges: dict[tuple[int, int], Known] = {}
         found = [Known()] * len(self.starts)
         queue = [0]
@@ -270,7 +286,7 @@ class ValueFlow:
         return found
 
     def along(self, block: int, other: int, known: Known) -> Known:
-        """Return the known predicates on an edge; a branch determines the value of its guard."""
+        """Return the predicates known on an edge; taking a branch determines the value of its guard."""
         last = self.instructions[self.ends[block] - 1]
         guard = last.guard
         if guard is None or not isinstance(last.action, actions.Branch) or len(self.following[block]) != BOTH_WAYS:

@@ -1,1 +1,1 @@
-"""The SASS opcode table: each row emits operations of the machine."""
+"""The SASS opcode table: each row emits operations that the machine executes."""

@@ -40,7 +40,7 @@ from warpfrag.sass.emitter import ONE, SASS_ROW, WORD, ZERO, Emitter, Unsupporte
 from warpfrag.sass.opcodes.sass_row import SassRow, Words, is_predicate, is_true, row
 
 ALL_LANES = Immediate(WORD)
-RETURN_REGISTER = 20  # the calling convention of driver functions: R20 and R21 have the return address
+RETURN_REGISTER = 20  # in the calling convention of driver functions, R20 and R21 hold the return address
 FIRST_ARGUMENT = 4
 
 
@@ -48,9 +48,9 @@ FIRST_ARGUMENT = 4
 
 
 def _all_hold(e: Emitter, conditions: list[asm.Operand]) -> None:
-    """Add conditions to the guard of the following instructions."""
+    """Add conditions to the guard of the instructions emitted next."""
     for operand in conditions:
-        guard, e.guard = e.guard, None  # temporaries are computed in all lanes
+        guard, e.guard = e.guard, None  # compute temporaries in all lanes
         e.guard = both(e, e.predicate(operand), guard)
 
 
@@ -65,7 +65,7 @@ def both(e: Emitter, held: PtxOperand, guard: Register | None) -> Register | Non
 
 
 def _go(e: Emitter, target: asm.Operand) -> None:
-    """Emit a jump to a code address under the guard."""
+    """Emit a jump to a code address, under the current guard."""
     if not isinstance(target, asm.CodeTarget) or target.register is not None:
         raise Unsupported(f"the target {target}")
     inst = e.act(Attributes("bra", "bra"), Branch(), [], [])
@@ -73,7 +73,10 @@ def _go(e: Emitter, target: asm.Operand) -> None:
 
 
 def bra(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
-    """BRA: jump; .U.ANY: all lanes jump if one does; .DIV: jump if lanes of a mask are missing; .CONV: if none are."""
+    """BRA: jump; .U: all lanes jump or none does; .DIV: jump if lanes of a mask are missing; .CONV: if none are.
+
+    .U jumps if the condition holds for all active lanes, .U.ANY if it holds for one.
+    """
     *conditions, target = a
     if "DIV" in words or "CONV" in words:
         guard, e.guard = e.guard, None
@@ -84,12 +87,10 @@ def bra(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
         _go(e, target)
         return
     _all_hold(e, conditions)
-    if "ANY" in words:
-        held = ONE if e.guard is None else e.guard
-        e.guard = None
-        some = e.temporary(1)
-        e.emit("vote.any.pred", [some], [held])
-        e.guard = some
+    if "U" in words and e.guard is not None:
+        held, e.guard, agreed = e.guard, None, e.temporary(1)
+        e.emit("vote.any.pred" if "ANY" in words else "vote.all.pred", [agreed], [held])
+        e.guard = agreed
     _go(e, target)
 
 
@@ -105,7 +106,7 @@ def call(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
 
 
 def _call_address(e: Emitter, words: Words, target: asm.RegisterOperand) -> None:
-    """CALL.ABS with an address in registers: run a driver function directly; jump to any other function."""
+    """CALL.ABS to an address in registers: run a driver function directly, or jump to any other function."""
     guard, e.guard = e.guard, None
     called, next_address = (e.compute("mov.b64", e.pair(target), bits=64) for _ in range(2))
     returns = VectorOperand((e.register("R", RETURN_REGISTER), e.register("R", RETURN_REGISTER + 1)))
@@ -126,7 +127,7 @@ def _call_address(e: Emitter, words: Words, target: asm.RegisterOperand) -> None
 
 
 def _call_registers(e: Emitter, sizes: tuple[int, ...]) -> list[PtxOperand]:
-    """Return the registers of arguments or results with these sizes, consecutive and aligned, from R4 on."""
+    """Return the registers, from R4 on, of arguments or results with these sizes; each is aligned."""
     found: list[PtxOperand] = []
     at = FIRST_ARGUMENT
     for count in (size // 4 for size in sizes):
@@ -138,7 +139,7 @@ def _call_registers(e: Emitter, sizes: tuple[int, ...]) -> list[PtxOperand]:
 
 
 def jump(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
-    """BRX and RET: jump to a register pair plus an offset; `lowering` adds the valid addresses."""
+    """BRX and RET: jump to a register pair plus an offset; `lowering` adds the valid target addresses."""
     target = a[-1]
     if not isinstance(target, asm.CodeTarget) or target.register is None:
         raise Unsupported(f"the target {target}")
@@ -153,7 +154,7 @@ def jump(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
 
 
 def lepc(e: Emitter, _words: Words, a: list[asm.Operand]) -> None:
-    """LEPC: return the address of an instruction, for use as a return address."""
+    """LEPC: return the address of an instruction, which code uses as a return address."""
     target = a[-1]
     if not isinstance(target, asm.CodeTarget) or target.register is not None:
         raise Unsupported(f"the target {target}")
@@ -161,7 +162,7 @@ def lepc(e: Emitter, _words: Words, a: list[asm.Operand]) -> None:
 
 
 def rpcmov(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
-    """RPCMOV.32: move half of the return-address register, which ptxas also uses as storage."""
+    """RPCMOV.32: move half of the return-address register, which ptxas also uses for other values."""
     if "32" not in words:
         raise Unsupported("RPCMOV of 64 bits")
     halves = {"LO": "rpc_lo", "HI": "rpc_hi"}
@@ -170,12 +171,12 @@ def rpcmov(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
 
 
 def nanosleep(e: Emitter, _words: Words, a: list[asm.Operand]) -> None:
-    """NANOSLEEP: yield to other warps."""
+    """NANOSLEEP: let other warps run."""
     e.emit("nanosleep.u32", [], [e.word(a[-1])])
 
 
 def exit_thread(e: Emitter, _words: Words, a: list[asm.Operand]) -> None:
-    """EXIT: end the threads for which all predicates hold."""
+    """EXIT: end the threads in which all predicates are true."""
     _all_hold(e, a)
     e.act(Attributes("exit", "exit"), Return(whole_thread=True), [], [])
 
@@ -191,7 +192,7 @@ def trap(e: Emitter, words: Words, _a: list[asm.Operand]) -> None:
 
 
 def bssy(e: Emitter, _words: Words, a: list[asm.Operand]) -> None:
-    """BSSY: create a convergence barrier of the active lanes."""
+    """BSSY: create a convergence barrier from the active lanes."""
     e.emit("activemask.b32", [e.result(a[0])], [])
 
 
@@ -204,7 +205,7 @@ def bsync(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
 
 
 def leave(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
-    """BREAK: leave a convergence barrier."""
+    """BREAK: remove lanes from a convergence barrier."""
     _all_hold(e, a[:-1])
     barrier = e.result(a[-1])
     e.act(Attributes(words.opcode, words.opcode), LeaveBarrier(), [barrier], [barrier])
@@ -225,7 +226,7 @@ def bmov(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
 
 
 def warpsync(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
-    """WARPSYNC: wait for the lanes of a mask."""
+    """WARPSYNC: wait for the lanes in a mask."""
     masks: list[asm.Operand] = [
         operand
         for operand in a
@@ -243,7 +244,7 @@ def warpsync(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
 
 
 def bar(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
-    """BAR.SYNC, .ARV and .RED: block barriers; B2R.RESULT reads the result of .RED."""
+    """BAR.SYNC, .ARV and .RED: operate on a block barrier; B2R.RESULT reads the result of .RED."""
     numbers = _barrier_numbers(e, [operand for operand in a if not is_predicate(operand)])
     if "RED" not in words:
         e.emit("barrier.arrive" if "ARV" in words else "barrier.sync", [], numbers)
@@ -255,7 +256,10 @@ def bar(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
 
 
 def _barrier_numbers(e: Emitter, operands: list[asm.Operand]) -> list[PtxOperand]:
-    """Return a barrier's number and thread count; a register contains both, the count from bit 16 on (0 for all)."""
+    """Return a barrier's number and thread count.
+
+    If a register holds both, the count starts at bit 16; 0 means all threads.
+    """
     if not isinstance(operands[0], asm.RegisterOperand) or operands[-1] != operands[0]:
         return [e.word(operand) for operand in operands]
     packed = e.word(operands[0])
@@ -331,7 +335,10 @@ def _wide_special(e: Emitter, name: str, target: asm.Operand) -> None:
 
 
 def r2ur(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
-    """R2UR: read the first active lane's value; the predicate is true in lanes that differ, or if it was true (.OR)."""
+    """R2UR: return the first active lane's value.
+
+    The predicate is true in lanes that differ, or with .OR if it was true.
+    """
     differs = None
     if is_predicate(a[0]):
         differs, a = e.result(a[0]), a[1:]
@@ -348,7 +355,7 @@ def r2ur(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
 
 
 def vote(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
-    """VOTE: return the active lanes whose predicate holds, and the result of .ALL, .ANY or .EQ."""
+    """VOTE: return the active lanes whose predicate is true, and the result of .ALL, .ANY or .EQ."""
     target = None
     if not is_predicate(a[0]):
         target, a = a[0], a[1:]
@@ -364,7 +371,7 @@ def vote(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
 
 
 def collective(e: Emitter, name: str, results: list[PtxOperand], sources: list[PtxOperand]) -> None:
-    """Emit an operation of the active lanes, given its PTX spellings with and without a lane mask."""
+    """Emit an operation across the active lanes, given by its PTX spellings with and without a lane mask."""
     opcode = table.find(name, len(results) + len(sources))
     action = opcode.action
     if not isinstance(action, WarpCollective):
@@ -378,7 +385,7 @@ def collective(e: Emitter, name: str, results: list[PtxOperand], sources: list[P
 def act_together(
     e: Emitter, opcode: DecodedOpcode, action: WarpCollective, results: list[PtxOperand], sources: list[PtxOperand]
 ) -> None:
-    """Append an action of the active lanes; if lanes form groups, each group acts separately."""
+    """Append an operation across the active lanes; if lanes form groups, each group acts separately."""
     if e.has_groups:
         function = partial(_by_group, action.function)
         action = replace(action, sources=(*action.sources, B32), function=function)
@@ -392,7 +399,7 @@ def _without_members(function: LaneFunction, mask: Mask, *codes: Codes) -> Codes
 
 
 def _by_group(function: LaneFunction, mask: Mask, *codes: Codes) -> Codes | tuple[Codes, ...]:
-    """Apply a function to each group of lanes."""
+    """Apply a function to each group of lanes separately."""
     *values, groups = codes
     total: tuple[Codes, ...] = ()
     for group in np.unique(groups[mask]):
@@ -404,14 +411,14 @@ def _by_group(function: LaneFunction, mask: Mask, *codes: Codes) -> Codes | tupl
 
 
 def first_value(mask: Mask, a: Codes, held: Codes, old: Codes) -> Codes:
-    """Return the value of the first lane whose predicate holds, in every lane, or the old value if none holds."""
+    """Return, in every lane, the value of the first lane whose predicate is true, or the old value if there is none."""
     active = mask & held
     first = np.take_along_axis(a, active.argmax(axis=1)[:, None], axis=1)
     return np.where(active.any(axis=1, keepdims=True), first, old)
 
 
 def from_first_lane(e: Emitter, result: PtxOperand, source: PtxOperand) -> None:
-    """Emit the move of the first lane's value to a uniform register, in all active lanes."""
+    """Emit a move of the first active lane's value to a uniform register, in all active lanes."""
     if isinstance(result, Discard):
         return
     guard, e.guard = e.guard, None
@@ -422,7 +429,7 @@ def from_first_lane(e: Emitter, result: PtxOperand, source: PtxOperand) -> None:
 
 
 def to_uniform(e: Emitter, operand: asm.Operand) -> tuple[PtxOperand, bool]:
-    """Return the destination of a result, and True if `from_first_lane` must move it to a uniform register."""
+    """Return a result's destination, and True if `from_first_lane` must then move it to a uniform register."""
     guard = e.sass.guard
     is_by_lane = guard is not None and guard.file == "P" and not guard.is_constant
     if getattr(operand, "file", "") == "UP" and is_by_lane:
@@ -432,7 +439,7 @@ def to_uniform(e: Emitter, operand: asm.Operand) -> tuple[PtxOperand, bool]:
 
 
 def match(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
-    """MATCH.ANY: return the active lanes with the same value; .ALL: all of them and true if their values are equal."""
+    """MATCH.ANY: return the active lanes with the same value. .ALL: return all, and true, if all values are equal."""
     done = None
     if is_predicate(a[0]):
         done, a = a[0], a[1:]
@@ -446,7 +453,7 @@ def match(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
 
 
 def redux(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
-    """REDUX: reduce over the active lanes; the default operation is AND."""
+    """REDUX: reduce a value over the active lanes; the default operation is AND."""
     name = words.first(("MIN", "MAX", "SUM", "OR", "XOR"), "AND")
     kind = ("s32" if "S32" in words else "u32") if name in {"MIN", "MAX", "SUM"} else "b32"
     result, needs_move = to_uniform(e, a[0])
@@ -456,7 +463,7 @@ def redux(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
 
 
 def elect(e: Emitter, _words: Words, a: list[asm.Operand]) -> None:
-    """ELECT: return a predicate that is true in the first active lane, and its number."""
+    """ELECT: return a predicate that is true only in the first active lane, and that lane's number."""
     number, needs_move = to_uniform(e, a[1]) if len(a) > 1 else (Discard(), False)
     collective(e, "elect.sync", [number, e.result(a[0])], [])
     if needs_move:

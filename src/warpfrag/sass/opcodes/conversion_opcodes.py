@@ -1,4 +1,4 @@
-"""Conversions between integers and floats, packing and unpacking."""
+"""Opcodes that convert between integers and floats, pack, or unpack."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def i2f(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
 
 
 def f2i(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
-    """F2I: convert a float to an integer and clamp it; NaN gives 0 with .NTZ, else only the top bit."""
+    """F2I: convert a float to an integer and clamp it; NaN gives 0 with .NTZ, else only the top bit is set."""
     source, target = words.first(FLOATS, "F32"), words.first(INTEGERS, "S32")
     mode = INTEGRAL.get(words.first(tuple(INTEGRAL)), "rni")
     from_type, to_type = TYPES[source.lower()], TYPES[target.lower()]
@@ -73,7 +73,7 @@ def f2i(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
 
 
 def f2f(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
-    """F2F: convert between float formats; the target format comes first."""
+    """F2F: convert between float formats; the first modifier is the target format."""
     types = words.chosen(FLOATS)
     if len(types) != 2:
         raise Unsupported("types other than two floats")
@@ -94,7 +94,7 @@ def f2f(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
 
 
 def _widen(e: Emitter, a: list[asm.Operand], source: str, run: Callable[[Codes], Codes]) -> None:
-    """Emit F2F to f64, whose sign modifiers leave a NaN unchanged."""
+    """Emit F2F to f64; its sign modifiers leave a NaN unchanged."""
     operand = a[1]
     unsigned = replace(operand, negate=False, absolute=False) if isinstance(operand, SIGNED) else operand
     value = e.temporary(64)
@@ -118,7 +118,10 @@ def frnd(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
 
 
 def f2fp(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
-    """F2FP: pack floats into d.lo = b and d.hi = a; fp8 pairs fill the low half, and c the high half."""
+    """F2FP: pack a into the upper and b into the lower half.
+
+    An fp8 pair fills the lower half, with c in the upper half.
+    """
     types = words.chosen(SMALL)
     target, source = types[0], types[1] if len(types) > 1 else "F32"
     packing, result = words.first(PACKINGS), e.result(a[0])
@@ -156,7 +159,7 @@ def _converter(words: Words, source: str, target: str) -> Convert:
 def _packed_form(
     e: Emitter, packing: str, target: str, source: str, a: list[asm.Operand]
 ) -> tuple[list[PtxOperand], tuple[Type, ...], Callable[..., Codes]]:
-    """Return the sources of an F2FP form, the types it reads, and the function that packs the converted parts."""
+    """Return an F2FP form's sources, their types, and the function that packs the converted values."""
     is_fp8 = target in {"E4M3", "E5M2"}
     if packing in {"PACK_AB", "PACK_AB_MERGE_C"} and source == "F32" and is_fp8:
         return [e.single(a[1]), e.single(a[2]), e.half(a[3]) if len(a) > 3 else ZERO], (B32, B32, B16), _pack_bytes
@@ -204,7 +207,7 @@ def i2i(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
 
 
 def i2ip(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
-    """I2IP: clamp two s32 values and pack them into the low bits, with c above them."""
+    """I2IP: clamp two s32 values and pack them into the low bits; the bits above them are the low bits of c."""
     target = words.all[0]
     bits = int(target[1:])
     mask = np.uint32((1 << bits) - 1)
@@ -218,7 +221,7 @@ def i2ip(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
 
 
 def f2ip(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
-    """F2IP: convert two f32 values to bytes in the low half, with c in the high half."""
+    """F2IP: convert two f32 values to bytes in the low half; the high half is c."""
     target: Type = TYPES[words.all[0].lower()]
     mode = INTEGRAL.get(words.first(tuple(INTEGRAL)), "rni")
 

@@ -1,4 +1,4 @@
-"""Float and half opcodes, and the multi-function unit."""
+"""Opcodes for floats, halves, and the multi-function unit."""
 
 from __future__ import annotations
 
@@ -27,7 +27,8 @@ FLOAT_COMPARISONS = (
 ROUNDINGS = ("RZ", "RM", "RP")
 STYLE = "FTZ SAT RZ RM RP"
 OPERATIONS = {"ADD": ("add", 2, floats.add), "MUL": ("mul", 2, floats.multiply), "FMA": ("fma", 3, floats.fma)}
-SCALES = {"M2": 0x400, "M4": 0x401, "M8": 0x402, "D2": 0x3FE, "D4": 0x3FD, "D8": 0x3FC}  # the exponents of f64 factors
+# the exponents of the f64 scale factors
+SCALES = {"M2": 0x400, "M4": 0x401, "M8": 0x402, "D2": 0x3FE, "D4": 0x3FD, "D8": 0x3FC}
 FUNCTIONS = {
     "RCP": special_functions.rcp, "RSQ": special_functions.rsqrt, "SQRT": special_functions.sqrt,
     "EX2": special_functions.ex2, "LG2": special_functions.lg2, "SIN": special_functions.sin,
@@ -38,7 +39,7 @@ UPPER = {
     "RSQ64H": partial(special_functions.rsqrt, encoding=special_functions.UPPER),
 }
 UNIT_NAMES = {"RCP": "rcp", "RSQ": "rsqrt", "SQRT": "sqrt", "EX2": "ex2", "LG2": "lg2", "TANH": "tanh"}
-"""f32 functions that equal PTX's .approx.ftz functions."""
+"""Functions of the multi-function unit that equal PTX's .approx.ftz.f32 functions."""
 
 
 def _emit_rounded(
@@ -51,7 +52,7 @@ def _emit_rounded(
 
 
 def arithmetic(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
-    """FADD, FMUL, FFMA and the f64 forms: round once; a NaN result is 7fffffff, or in f64 the NaN of b, c or a."""
+    """FADD, FMUL, FFMA and their f64 forms, rounded once; a NaN result is 7fffffff, or in f64 the NaN of b, c or a."""
     opcode, count, function = OPERATIONS[words.opcode[1:]]
     is_double = words.opcode[0] == "D"
     kind = F64 if is_double else F32
@@ -65,7 +66,7 @@ def arithmetic(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
 
 
 def scaled_product(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
-    """FMUL, and FMUL.M8 to FMUL.D8, which also multiply by a power of two.
+    """FMUL, including FMUL.M8 to FMUL.D8, which also multiply by a power of two.
 
     The product is rounded once, because ptxas emits the scale only for mul without .rn. Subnormal results were not
     measured.
@@ -80,7 +81,7 @@ def scaled_product(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
     wide = [e.compute(f"cvt{style}.f64.f32", e.single(operand), bits=64) for operand in a[1:3]]
     exact = e.compute("mul.rn.f64", *wide, bits=64)
     product = e.compute("mul.rn.f64", exact, Immediate(SCALES[scale] << 52), bits=64)
-    single = e.compute("cvt.rn.f32.f64", product)  # the multiplication by 1 makes a NaN 7fffffff
+    single = e.compute("cvt.rn.f32.f64", product)  # multiplying by 1 turns a NaN into 7fffffff
     e.emit(f"mul.rn{style}{'.sat' * ('SAT' in words)}.f32", [e.result(a[0])], [single, Immediate(0x3F800000)])
 
 
@@ -89,7 +90,7 @@ def _format(words: Words) -> Type:
 
 
 def half_arithmetic(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
-    """HADD2, HMUL2, HFMA2: compute each half separately; HADD2.F32 adds the low halves as f32."""
+    """HADD2, HMUL2, HFMA2: operate on each half separately; HADD2.F32 adds the low halves as f32."""
     opcode, count, function = OPERATIONS[words.opcode[1:-1]]
     kind = _format(words)
     sources = [e.halves(operand) for operand in a[1 : 1 + count]]
@@ -111,7 +112,7 @@ def half_arithmetic(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
 def _extreme(
     e: Emitter, words: Words, kind: Type, result: PtxOperand, values: list[PtxOperand], chooser: asm.Operand
 ) -> None:
-    """Emit the minimum if the predicate holds, else the maximum."""
+    """Emit the minimum if the predicate is true, else the maximum."""
     style = FloatModifiers(ftz="FTZ" in words, nan="NAN" in words, xorsign_abs="XORSIGN" in words, relu="RELU" in words)
     opcode = "min" if e.predicate(chooser) == ONE else "max"
 
@@ -137,13 +138,13 @@ def _extreme(
 
 
 def fmnmx(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
-    """FMNMX: return the minimum if the predicate holds, else the maximum; .XORSIGN ignores operand modifiers."""
+    """FMNMX: return the minimum if the predicate is true, else the maximum; .XORSIGN ignores operand modifiers."""
     read = e.unselected if "XORSIGN" in words else e.single
     _extreme(e, words, F32, e.result(a[0]), [read(operand) for operand in a[1:3]], a[3])
 
 
 def hmnmx2(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
-    """HMNMX2 and VHMNMX (three operands): FMNMX for each half."""
+    """HMNMX2, and VHMNMX with three operands: apply FMNMX to each half."""
     values = []
     for operand in a[1:-1]:
         if "XORSIGN" in words and isinstance(operand, asm.RegisterOperand):
@@ -171,7 +172,7 @@ def set_predicates(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
 
 
 def _choose_extreme(e: Emitter, words: Words, kind: Type, a: list[asm.Operand], x: PtxOperand, y: PtxOperand) -> None:
-    """DSETP.MIN and .MAX: P is true if a is selected (.MIN selects it if both are equal), Q if both are NaNs."""
+    """DSETP.MIN and .MAX: P is true if a is selected (for equal operands, only by .MIN), Q if both are NaNs."""
 
     def run(p: Codes, q: Codes) -> tuple[Codes, Codes]:
         nan_p, nan_q = floats.is_nan(p, kind.element), floats.is_nan(q, kind.element)
@@ -183,14 +184,14 @@ def _choose_extreme(e: Emitter, words: Words, kind: Type, a: list[asm.Operand], 
 
 
 def fset(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
-    """FSET: return all ones, or 1.0 with .BF, if a comparison holds."""
+    """FSET: return all ones, or 1.0 with .BF, if the comparison is true."""
     order, boolean = words.first(FLOAT_COMPARISONS).lower(), words.first(BOOLEANS, "AND").lower()
     name = f"set.{order}.{boolean}{'.ftz' if 'FTZ' in words else ''}.{'f32' if 'BF' in words else 'u32'}.f32"
     e.emit(name, [e.result(a[0])], [e.single(a[1]), e.single(a[2]), e.predicate(a[3])])
 
 
 def hsetp2(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
-    """HSETP2: P compares the low halves, Q the high halves; .H_AND: P is the conjunction, Q its negation."""
+    """HSETP2: P compares the low halves, Q the high halves; with .H_AND, P is their conjunction and Q its negation."""
     sources = [e.halves(a[2]), e.halves(a[3])]
     if "H_AND" in words:
         held: list[PtxOperand] = [e.temporary(1), e.temporary(1)]
@@ -212,7 +213,7 @@ def _compare_halves(
 
 
 def hset2(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
-    """HSET2: return all ones, or 1.0 with .BF, in each half whose comparison holds."""
+    """HSET2: return all ones, or 1.0 with .BF, in each half in which the comparison is true."""
     held: list[PtxOperand] = [e.temporary(1), e.temporary(1)]
     sources = [e.halves(a[1]), e.halves(a[2]), e.predicate(a[3])]
     _compare_halves(e, words, f".{words.first(BOOLEANS, 'AND').lower()}", held, sources)
@@ -233,13 +234,16 @@ def fsel(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
 
 
 def fchk(e: Emitter, _words: Words, a: list[asm.Operand]) -> None:
-    """FCHK: P is true if the quotient of two floats needs the slow path of a division."""
+    """FCHK: return true if dividing the two floats requires the slow path."""
     sources = [e.single(a[1]), e.single(a[2])]
     e.call("division_check", ((PRED,), (F32, F32)), needs_slow_division, [e.result(a[0])], sources)
 
 
 def needs_slow_division(x: Codes, y: Codes) -> Codes:
-    """Return True if the fast path of x / y may lose bits, judged by the exponents only (57,344 pairs measured)."""
+    """Return a mask of pairs for which the fast path of x / y may lose bits.
+
+    Only exponents matter (57,344 pairs measured).
+    """
     first, second = ((code >> np.uint32(23) & np.uint32(0xFF)).astype(np.int32) for code in (x, y))
     difference = first - second
     outside = (first <= 24) | (first == 255) | (second <= 1) | (second >= 252)
@@ -247,7 +251,7 @@ def needs_slow_division(x: Codes, y: Codes) -> Codes:
 
 
 def mufu(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
-    """MUFU: evaluate a function of the multi-function unit, whose tables were measured for every input."""
+    """MUFU: evaluate a function of the multi-function unit, using tables that were measured for every input."""
     name = words.all[0]
     result = e.result(a[0])
     narrow = {"F16": F16, "BF16": BF16, "BF16_V2": BF16}.get(words.first(("F16", "BF16", "BF16_V2")))

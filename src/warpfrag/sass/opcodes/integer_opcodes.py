@@ -1,4 +1,4 @@
-"""Integer, logic and predicate opcodes; the uniform forms (UIADD3, ULOP3) are the same operations."""
+"""Integer, logic and predicate opcodes; uniform forms (UIADD3, ULOP3) use the same operations."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def mov(e: Emitter, _words: Words, a: list[asm.Operand]) -> None:
 
 
 def _addend(e: Emitter, operand: asm.Operand) -> tuple[PtxOperand, int]:
-    """Return a term of a sum with carries, and the constant to add to it, which is 1 for -r = ~r + 1."""
+    """Return a term of a sum with carries, and a constant to add, which is 1 for a negated term: -r = ~r + 1."""
     value = e.unselected(operand)
     if getattr(operand, "negate", False):
         return e.compute("not.b32", value), 1
@@ -74,14 +74,14 @@ def emit_sum(
 
 
 def add3(a: Codes, b: Codes, c: Codes, p: Codes, q: Codes, more: Codes) -> tuple[Codes, Codes, Codes]:
-    """Return a sum of words, and the carries sum >= 2**32 and sum >= 2**33."""
+    """Return a sum of words, modulo 2**32, and the carries sum >= 2**32 and sum >= 2**33."""
     wide = a.astype(np.uint64) + b + c + p + q + more
     carry = wide >> np.uint64(32)
     return wide.astype(np.uint32), carry >= 1, carry >= 2
 
 
 def iadd3(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
-    """IADD3: d = a + b + c with up to two carries in (.X) and out."""
+    """IADD3: d = a + b + c, with up to two carries in (.X) and two carries out."""
     if "64" in words:
         values = [e.long(operand) for operand in a[1:4]]
         partial_sum = e.compute("add.u64", values[0], values[1], bits=64)
@@ -95,13 +95,13 @@ def iadd3(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
 
 
 def viadd(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
-    """VIADD: d = a + b; .16x2: each half separately."""
+    """VIADD: d = a + b; with .16x2, each half separately."""
     kind = "u16x2" if "16x2" in words else "u32"
     e.emit(f"add.{kind}", [e.result(a[0])], [e.integer(a[1]), e.integer(a[2])])
 
 
 def imad(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
-    """IMAD: d = a * b + c; .WIDE: 64-bit c and d; .HI: the upper word of the sum with a 64-bit c."""
+    """IMAD: d = a * b + c. .WIDE: c and d have 64 bits. .HI: return the upper word of the sum with a 64-bit c."""
     rest, out = a[1:], None
     if is_predicate(rest[0]):
         out, rest = e.result(rest[0]), rest[1:]
@@ -138,7 +138,7 @@ def _imad_wide(
     out, carry, negates = options
     if isinstance(z, asm.ImmediateOperand):
         addend: PtxOperand = Immediate(z.value) if kind == "u32" else e.long(z)
-    elif out is not None and getattr(z, "negate", False):  # -z is ~z + 1, whose carry counts
+    elif out is not None and getattr(z, "negate", False):  # -z is ~z + 1, and adding 1 may produce a carry
         addend, carry = e.compute("not.b64", e.pair(z), bits=64), ONE
     else:
         addend = e.long(z)
@@ -154,7 +154,7 @@ def _imad_wide(
 
 
 def lea(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
-    """LEA: d = (a << s) + b; .HI: the upper word of c:a << s, plus b; .SX32: c is the sign of a; .X: carry in."""
+    """LEA: d = (a << s) + b. .HI: use the upper word of c:a << s. .SX32: c is the sign of a. .X: add a carry."""
     rest, outs = a[1:], list[PtxOperand]()
     if is_predicate(rest[0]):
         outs, rest = [e.result(rest[0])], rest[1:]
@@ -179,7 +179,7 @@ def lea(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
 
 
 def shf(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
-    """SHF: shift the pair c:a; .HI returns the upper word; .W wraps the count, which is otherwise clamped."""
+    """SHF: shift the pair c:a. .HI returns the upper word; .W takes the count modulo the width, else it is clamped."""
     d, x, count, c = e.result(a[0]), e.word(a[1]), e.word(a[2]), e.word(a[3])
     is_left, upper, wraps = "L" in words, "HI" in words, "W" in words
     is_64 = "U64" in words or "S64" in words
@@ -199,7 +199,7 @@ def shf(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
 
 
 def prmt(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
-    """PRMT: select bytes of c:a by the middle operand."""
+    """PRMT: select bytes of c:a, as the middle operand specifies."""
     mode = words.first(PERMUTATIONS)
     e.emit(
         f"prmt.b32.{mode.lower()}" if mode else "prmt.b32", [e.result(a[0])], [e.word(a[1]), e.word(a[3]), e.word(a[2])]
@@ -207,7 +207,10 @@ def prmt(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
 
 
 def lop3(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
-    """LOP3: apply a three-input bitwise function; a predicate result is (d != 0) or (.PAND: and) another predicate."""
+    """LOP3: apply a three-input bitwise function.
+
+    A predicate result is (d != 0) or, with .PAND and, another predicate.
+    """
     out = None
     if is_predicate(a[0]):
         out, a = e.result(a[0]), a[1:]
@@ -223,7 +226,7 @@ def lop3(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
 
 
 def plop3(e: Emitter, _words: Words, a: list[asm.Operand]) -> None:
-    """PLOP3: compute two functions of three predicates."""
+    """PLOP3: compute two three-input functions of predicates."""
     tables = [operand.value for operand in a[5:7] if isinstance(operand, asm.ImmediateOperand)]
     values = [e.predicate(operand) for operand in a[2:5]]
     results = [e.result(operand) for operand in a[:2]]
@@ -234,7 +237,7 @@ def plop3(e: Emitter, _words: Words, a: list[asm.Operand]) -> None:
 
 
 def _table_of_predicates(e: Emitter, lut: int, values: list[PtxOperand]) -> PtxOperand:
-    """Return the value of a truth table for these predicates, computed by selecting between its halves."""
+    """Return the value of a truth table for these predicates by repeatedly selecting half of the table."""
     if not values:
         return ONE if lut & 1 else ZERO
     half = 1 << (len(values) - 1)
@@ -260,7 +263,7 @@ def sel(e: Emitter, _words: Words, a: list[asm.Operand]) -> None:
 
 
 def combine(e: Emitter, words: Words, held: PtxOperand, a: list[asm.Operand]) -> None:
-    """Write P = held op c and Q = !held op c; `a` are P, Q and c."""
+    """Write P = held op c and Q = !held op c; `a` lists P, Q and c."""
     name, other = f"{words.first(BOOLEANS, 'AND').lower()}.pred", e.predicate(a[2])
     first = e.result(a[0])
     second = e.result(a[1])
@@ -274,7 +277,10 @@ def combine(e: Emitter, words: Words, held: PtxOperand, a: list[asm.Operand]) ->
 
 
 def isetp(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
-    """ISETP: P = (a cmp b) op c, Q = !(a cmp b) op c; .EX: upper words; the last operand compares the lower words."""
+    """ISETP: P = (a cmp b) op c, Q = !(a cmp b) op c. .EX: compare upper words.
+
+    The last operand is for the lower ones.
+    """
     order = words.first(COMPARISONS)
     kind = "u32" if "U32" in words else "s32"
     x, y = e.integer(a[2]), e.integer(a[3])
@@ -296,13 +302,13 @@ def isetp(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
 
 
 def sgxt(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
-    """SGXT: sign-extend or zero-extend (.U32) the low bits of a."""
+    """SGXT: extend the low bits of a by their sign, or with zeros (.U32)."""
     name = f"szext.{'wrap' if 'W' in words else 'clamp'}.{'u' if 'U32' in words else 's'}32"
     e.emit(name, [e.result(a[0])], [e.word(a[1]), e.word(a[2])])
 
 
 def bmsk(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
-    """BMSK: return a mask of b bits from bit a on."""
+    """BMSK: return a mask of b ones that starts at bit a."""
     e.emit(f"bmsk.{'wrap' if 'W' in words else 'clamp'}.b32", [e.result(a[0])], [e.word(a[1]), e.word(a[2])])
 
 
@@ -326,7 +332,10 @@ def _unary(name: str, e: Emitter, _words: Words, a: list[asm.Operand]) -> None:
 
 
 def p2r(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
-    """P2R: replace the bits of c that a mask selects with predicates; .B1 to .B3 select another byte."""
+    """P2R: replace the bits of c that a mask selects with predicates.
+
+    .B1 to .B3 select a byte other than the lowest.
+    """
     byte = 8 * int(words.first(("B1", "B2", "B3"), "B0")[1:])
     file = "UP" if getattr(a[1], "file", "") == "UPR" else "P"
 
@@ -335,7 +344,7 @@ def p2r(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
         bits = np.zeros_like(c)
         for index, held in enumerate(predicates):
             bits |= held.astype(np.uint32) << np.uint32(index)
-        mask = (mask & np.uint32(0xFF)) << shift  # bit 7 is 0: there are seven predicates
+        mask = (mask & np.uint32(0xFF)) << shift  # bit 7 is 0, because there are only seven predicates
         return bits << shift & mask | c & ~mask
 
     sources = [e.register(file, index) for index in range(PREDICATES)]
@@ -344,7 +353,7 @@ def p2r(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
 
 
 def r2p(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
-    """R2P: set the predicates that a mask selects from the bits of a register."""
+    """R2P: set the predicates that a mask selects to bits of a register."""
     mask = a[2] if len(a) > 2 else asm.ImmediateOperand((1 << PREDICATES) - 1)
     if not isinstance(mask, asm.ImmediateOperand):
         raise Unsupported("R2P with a mask that is not constant")
@@ -358,12 +367,12 @@ def r2p(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
 
 
 def vimnmx(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
-    """VIMNMX: return the minimum if the predicate holds, else the maximum, of two or three operands."""
+    """VIMNMX: return the minimum of two or three operands if the predicate is true, else the maximum."""
     _extremes(e, words, a[0], [e.integer(operand) for operand in a[1:-1]], a[-1])
 
 
 def viaddmnmx(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
-    """VIADDMNMX: return min or max of a + b and c."""
+    """VIADDMNMX: return the minimum or maximum of a + b and c."""
     kind = "u16x2" if "S16x2" in words or "U16x2" in words else "u32"
     total = e.compute(f"add.{kind}", e.integer(a[1]), e.integer(a[2]))
     _extremes(e, words, a[0], [total, e.integer(a[3])], a[4])
@@ -398,7 +407,7 @@ def vabsdiff(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
 
 
 def vabsdiff4(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
-    """VABSDIFF4: return |a - b| of every byte, signed without .U8; .ACC: their sum plus c."""
+    """VABSDIFF4: return |a - b| for each byte (signed without .U8); with .ACC, return their sum plus c."""
     kind, accumulates = "u" if "U8" in words else "s", "ACC" in words
 
     def run(x: Codes, y: Codes, c: Codes) -> Codes:
@@ -413,7 +422,7 @@ def vabsdiff4(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
 
 
 def idp(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
-    """IDP: dp4a and dp2a."""
+    """IDP: compute dp4a or dp2a."""
     kinds = [word[0].lower() for word in words.chosen(("S8", "U8", "S16", "U16"))]
     values = [e.integer(operand) for operand in a[1:4]]
     first, second = (f"{kind}32" for kind in kinds)

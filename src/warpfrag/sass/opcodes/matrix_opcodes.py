@@ -1,4 +1,4 @@
-"""Tensor-core opcodes, matrix moves, mbarriers and TMA copies."""
+"""Opcodes for tensor cores, matrix moves, mbarriers and TMA copies."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ DOUBLE_SHAPES = {
     "884": (8, 8, 4, 1, 1, 2), "8x8x4": (8, 8, 4, 1, 1, 2), "16x8x16": (16, 8, 16, 8, 4, 4),
     "16x8x8": (16, 8, 8, 4, 2, 4), "16x8x4": (16, 8, 4, 2, 1, 4),
 }  # fmt: skip
-"""The shape of DMMA, and the f64 registers of A, B and C."""
+"""The shape of each DMMA, and the numbers of f64 registers in A, B and C."""
 MATRICES = {"": 1, "2": 2, "4": 4}
 GMMA_TYPES = ("F32", "F16", "BF16", "TF32", "S8", "U8", "E4M3", "E5M2")
 GMMA_SHAPES = tuple(f"64x{n}x{k}" for n in range(8, 257, 8) for k in (8, 16, 32, 64, 256))
@@ -33,7 +33,7 @@ INIT_ARRIVALS = 1 << 20
 
 
 def _multiply(e: Emitter, name: str, a: list[asm.Operand], counts: tuple[int, int, int]) -> None:
-    """Emit mma with the registers of A, B and C and, for a sparse A, the metadata and selector."""
+    """Emit mma with the registers of A, B and C; for a sparse A, also the metadata and the selector."""
     orders = [getattr(operand, "selector", "") for operand in a[1:3]]
     if orders not in (["", ""], ["ROW", "COL"]):
         raise Unsupported(f"matrices stored as {orders}")
@@ -42,7 +42,7 @@ def _multiply(e: Emitter, name: str, a: list[asm.Operand], counts: tuple[int, in
 
 
 def _matrix(e: Emitter, name: str, operand: asm.Operand, count: int) -> PtxOperand:
-    """Return the registers of a matrix; sign modifiers, which leave an f64 NaN unchanged, are applied to a copy."""
+    """Return the registers of a matrix; sign modifiers are applied to a copy, and leave an f64 NaN unchanged."""
     codes = [e.bits_of(operand, step) for step in range(count)]
     signs = [sign for word, sign in (("absolute", "abs"), ("negate", "neg")) if getattr(operand, word, False)]
     if ".f64." in name:
@@ -59,7 +59,7 @@ def _matrix(e: Emitter, name: str, operand: asm.Operand, count: int) -> PtxOpera
 
 
 def _multiply_shape(e: Emitter, words: Words, a: list[asm.Operand], bits: int, kinds: str, total_bits: int) -> None:
-    """Emit mma with the shape in the modifiers; a sparse A stores half of its elements."""
+    """Emit mma with the shape that the modifiers give; a sparse A stores half of its elements."""
     sparse = "SP" in words
     m, n, k = SHAPES[words.first(tuple(SHAPES))]
     name = f"mma{'.sp::ordered_metadata' if sparse else ''}.sync.aligned.m{m}n{n}k{k}.row.col{kinds}"
@@ -83,12 +83,12 @@ def imma(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
 
 
 def bmma(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
-    """BMMA: count the common or differing bits of two matrices."""
+    """BMMA: count the common bits (and) or the differing bits (xor) of two matrices."""
     _multiply_shape(e, words, a, 1, f".s32.b1.b1.s32.{words.first(('AND', 'XOR')).lower()}.popc", 32)
 
 
 def dmma(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
-    """DMMA: multiply f64 matrices, in register pairs."""
+    """DMMA: multiply f64 matrices held in register pairs."""
     m, n, k, *counts = DOUBLE_SHAPES[words.all[0]]
     rounding = words.first(("RZ", "RM", "RP")).lower()
     name = f"mma.sync.aligned.m{m}n{n}k{k}.row.col.f64.f64.f64.f64{f'.{rounding}' if rounding else ''}"
@@ -121,7 +121,7 @@ def movm(e: Emitter, _words: Words, a: list[asm.Operand]) -> None:
 
 
 def _gmma_types(words: Words) -> tuple[str, str, str]:
-    """Return the types of D, A and B."""
+    """Return the types of D, A and B in a wgmma."""
     kinds = [word.lower() for word in words.chosen(GMMA_TYPES)]
     if words.opcode == "HGMMA":
         kind = kinds[1] if len(kinds) > 1 else "f16"
@@ -136,7 +136,7 @@ def _gmma_types(words: Words) -> tuple[str, str, str]:
 def _gmma_scale(
     e: Emitter, target: asm.Operand, addend: asm.Operand, rest: list[asm.Operand], count: int
 ) -> PtxOperand:
-    """Return the scale-d predicate, which is false if C is not read; a C in other registers is copied to D."""
+    """Return the scale-d predicate, false if C is not read; if C is in other registers than D, copy it to D first."""
     scale: PtxOperand = ONE
     for operand in rest:
         if isinstance(operand, asm.RegisterOperand) and operand.file in {"P", "UP"}:
@@ -155,7 +155,7 @@ def _gmma_scale(
 
 
 def _registers(e: Emitter, operand: asm.RegisterOperand, count: int, *, is_saved: bool) -> list[PtxOperand]:
-    """Return registers, or copies of them if a D that overlaps them is written before they are read."""
+    """Return registers, or copies if they overlap a D that is written before they are read."""
     words = [e.word(operand, step) for step in range(count)]
     return [e.compute("mov.b32", word) for word in words] if is_saved else words
 
@@ -163,7 +163,7 @@ def _registers(e: Emitter, operand: asm.RegisterOperand, count: int, *, is_saved
 def _gmma_metadata(
     e: Emitter, options: list[asm.Operand], *, is_saved: bool
 ) -> tuple[list[PtxOperand], list[asm.Operand]]:
-    """Return the metadata and selector of a sparse A (0 for 8-bit elements), and the other operands."""
+    """Return a sparse A's metadata and selector (0 for 8-bit elements), followed by the remaining operands."""
     registers = [part for part in options if isinstance(part, asm.RegisterOperand) and part.file == "R"]
     selectors = [part for part in options if isinstance(part, asm.ImmediateOperand)]
     if len(registers) != 1 or len(selectors) > 1:
@@ -175,7 +175,7 @@ def _gmma_metadata(
 
 
 def gmma(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
-    """HGMMA, IGMMA, QGMMA, BGMMA: wgmma; with the predicate !UPT, the accumulator is not read."""
+    """HGMMA, IGMMA, QGMMA, BGMMA: issue wgmma; with the predicate !UPT, it does not read the accumulator."""
     _, n, k = (int(extent) for extent in words.first(GMMA_SHAPES).split("x"))
     total, kind_a, kind_b = _gmma_types(words)
     count = n // 4 if total == "f16" else n // 2
@@ -210,7 +210,7 @@ def gmma(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
     bits = ".and.popc" if kind_a == "b1" else ""
     name = f"wgmma.mma_async{sparse}.sync.aligned.m64n{n}k{k}{satfinite}.{total}.{kind_a}.{kind_b}{bits}"
     result = e.results(a[0], count)
-    if getattr(a[0], "is_constant", False):  # the accumulators are read when the product completes
+    if getattr(a[0], "is_constant", False):  # the product reads the accumulators when it completes
         result = VectorOperand(tuple(e.hidden(f"unused{step}", 32) for step in range(count)))
     e.emit(name, [result], sources)
     if any(isinstance(operand, asm.RegisterOperand) and operand.file == "gsb" for operand in a):
@@ -218,13 +218,13 @@ def gmma(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
 
 
 def _uniform_pair(e: Emitter, index: int) -> Register:
-    """Return a pair of uniform registers as a 64-bit temporary."""
+    """Return a pair of uniform registers, copied to a 64-bit temporary."""
     pair = VectorOperand((e.register("UR", index), e.register("UR", index + 1)))
     return e.compute("mov.b64", pair, bits=64)
 
 
 def warpgroup(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
-    """WARPGROUP.ARRIVE and .DEPBAR: order wgmma and wait for them."""
+    """WARPGROUP.ARRIVE and .DEPBAR: order wgmma, and wait for wgmma."""
     if "DEPBAR" in words:
         e.emit("wgmma.wait_group.sync.aligned", [], [e.word(a[-1])])
     elif "ARRIVE" in words:
@@ -237,14 +237,14 @@ def warpgroup(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
 
 
 def syncs(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
-    """SYNCS: mbarrier operations."""
+    """SYNCS: run an mbarrier operation."""
     space = "shared::cluster" if e.shared == "cluster" else "shared"
     if "CCTL" in words:
         e.emit(f"mbarrier.inval.{space}.b64", [], [e.shared_address(a[0])])
         return
     address = e.shared_address(a[1])
     if "EXCH" in words:
-        # The word of a new mbarrier has 2**20 minus the arrivals from bit 1 on.
+        # The word of a new mbarrier holds 2**20 minus the arrival count, from bit 1 on.
         upper = e.compute("shr.u32", e.word(a[2]), ONE)
         field = e.compute("and.b32", upper, Immediate(INIT_ARRIVALS - 1))
         count = e.compute("sub.u32", Immediate(INIT_ARRIVALS), field)
@@ -273,9 +273,9 @@ def syncs(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
 
 
 def hardware_word(token: Codes) -> Codes:
-    """Return an mbarrier's state in the hardware's encoding: 2**20 minus all and pending arrivals, and the phase.
+    """Return an mbarrier's state as the hardware encodes it: 2**20 minus total and pending arrivals, and the phase.
 
-    The expected byte count is omitted, because its position is not known.
+    The expected byte count is omitted, because its position in the word is not known.
     """
     field = np.uint64(INIT_ARRIVALS - 1)
     pending, count = token & field, token >> np.uint64(20) & field
@@ -285,7 +285,7 @@ def hardware_word(token: Codes) -> Codes:
 
 
 def arrivals_together(mask: NDArray[np.bool_], words: Codes, addresses: Codes) -> Codes:
-    """Return, for each lane, the lanes that arrive at its mbarrier and, in the upper word, the mbarrier's old state."""
+    """Return a mask of the lanes that arrive at the same mbarrier and, above it, the upper half of its old state."""
     same = (addresses[:, :, None] == addresses[:, None, :]) & mask[:, None, :]
     lanes = (same << np.arange(LANES, dtype=np.uint64)).sum(axis=2, dtype=np.uint64)
     first = np.take_along_axis(words, same.argmax(axis=2), axis=1)
@@ -316,7 +316,7 @@ def _arrive(
 
 
 def _uniform(operand: asm.Operand) -> int:
-    """Return the first uniform register of a bracketed list."""
+    """Return the index of the first uniform register in a bracketed list."""
     if not isinstance(operand, asm.AddressOperand) or operand.uniform is None or operand.offset or operand.base:
         raise Unsupported(f"the operand {operand}")
     return operand.uniform.index
@@ -331,13 +331,13 @@ def _pair_address(e: Emitter, index: int) -> MemoryOperand:
 
 
 def tensor_load(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
-    """UTMALDG: load a box with the tensor map at an address, from registers [box, mbarrier, coordinates...]."""
+    """UTMALDG: load a box through a tensor map; registers hold [box, mbarrier, coordinates...]."""
     rank, first = int(words.all[0][0]), _uniform(a[0])
     coordinates = VectorOperand(tuple(e.register("UR", first + 2 + axis) for axis in range(rank)))
     addresses = _word_address(e, first), _pair_address(e, _uniform(a[1]))
     sources: list[PtxOperand] = [*addresses, coordinates, _word_address(e, first + 1)]
     mode = multicast = ""
-    if "IM2COL" in words:  # the lower half of the last operand has 16, 8 or 5 bits for each offset
+    if "IM2COL" in words:  # the lower half of the last operand holds 16, 8 or 5 bits for each offset
         mode, bits = ".im2col", 16 // (rank - 2)
         fields = [(Immediate(bits * axis), Immediate(bits)) for axis in range(rank - 2)]
         sources.append(VectorOperand(tuple(e.compute("bfe.u32", e.word(a[2]), *field) for field in fields)))
@@ -349,7 +349,7 @@ def tensor_load(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
 
 
 def tensor_store(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
-    """UTMASTG and UTMAREDG: store or reduce a box with a tensor map, from registers [box, coordinates...]."""
+    """UTMASTG and UTMAREDG: store or reduce a box through a tensor map; registers hold [box, coordinates...]."""
     rank, first = int(words.all[0][0]), _uniform(a[0])
     coordinates = VectorOperand(tuple(e.register("UR", first + 1 + axis) for axis in range(rank)))
     sources: list[PtxOperand] = [_pair_address(e, _uniform(a[1])), coordinates, _word_address(e, first)]
@@ -360,11 +360,11 @@ def tensor_store(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
 
 
 def bulk_copy(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
-    """UBLKCP and UBLKRED: copy or reduce consecutive bytes; the size is in 16-byte units."""
+    """UBLKCP and UBLKRED: copy or reduce consecutive bytes; the size is given in 16-byte units."""
     direction, x, y = words.all[:2], _uniform(a[0]), _uniform(a[1])
     rest = [word for word in words.all[2:] if word != "MULTICAST"]
     units, mask = e.word(a[2]), []
-    if "MULTICAST" in words:  # the upper half has the mask of blocks
+    if "MULTICAST" in words:  # the upper half holds the mask of destination blocks
         mask, units = [e.compute("shr.u32", units, Immediate(16))], e.compute("and.b32", units, Immediate(0xFFFF))
     size = e.compute("shl.b32", units, Immediate(4))
     sources: list[PtxOperand]
@@ -384,7 +384,7 @@ def bulk_copy(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
 
 
 def _reduction(rest: list[str]) -> str:
-    """Return the PTX qualifiers of a bulk reduction's operation and type."""
+    """Return the PTX qualifiers for the operation and type of a bulk reduction."""
     operation = rest[0].lower()
     kind = next((word.lower() for word in rest[1:] if re.fullmatch(r"[USF](16|32|64)|BF16", word)), "u32")
     kind = "u64" if "64" in rest else kind
@@ -395,7 +395,7 @@ def _reduction(rest: list[str]) -> str:
 
 
 def _once(e: Emitter, name: str, sources: list[PtxOperand]) -> None:
-    """Emit an operation that the warp issues once, in its first active lane."""
+    """Emit an operation that a warp issues only once, in its first active lane."""
     guard, e.guard = e.guard, None
     first = e.temporary(1)
     action = WarpCollective((PRED,), (PRED,), _first_lane, synced=False)
@@ -410,9 +410,9 @@ def _first_lane(mask: NDArray[np.bool_], held: NDArray[np.bool_]) -> NDArray[np.
 
 
 def store_async(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
-    """STAS and REDAS: store registers to a cluster block's shared memory, or reduce them into it.
+    """STAS and REDAS: store registers to the shared memory of a block in the cluster, or reduce them into it.
 
-    A register pair has the address and the mbarrier.
+    A register pair holds the address and the mbarrier.
     """
     count = {"64": 2, "128": 4}.get(words.first(("64", "128")), 1)
     place = a[0]

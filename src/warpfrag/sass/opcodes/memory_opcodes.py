@@ -34,7 +34,7 @@ def _width(words: Words) -> tuple[str, int]:
 
 
 def load(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
-    """LDG, LDS, LDL and LD: load registers."""
+    """LDG, LDS, LDL and LD: load registers from memory."""
     space, wide = _space(e, words, 2)
     if is_predicate(a[0]) or len(a) > 2:
         raise Unsupported("a load with a predicate operand")
@@ -46,7 +46,7 @@ def load(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
 
 
 def store(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
-    """STG, STS, STL and ST: store registers."""
+    """STG, STS, STL and ST: store registers to memory."""
     space, wide = _space(e, words, 2)
     kind, count = _width(words)
     ordering = ".relaxed.gpu" if "STRONG" in words and space != ".local" else ""
@@ -56,7 +56,7 @@ def store(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
 
 
 def load_constant(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
-    """LDC and ULDC: load from a constant bank at a register plus an offset."""
+    """LDC and ULDC: load from a constant bank, at a register plus an offset."""
     kind, count = _width(words)
     if not isinstance(a[1], asm.ConstantOperand):
         raise Unsupported(f"the constant {a[1]}")
@@ -66,7 +66,7 @@ def load_constant(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
 
 
 def is_in_window(e: Emitter, address: MemoryOperand, space: str = "shared") -> Register:
-    """Emit a test for a generic address in the window of a space."""
+    """Emit a test whether a generic address is in the window of a state space."""
     base = address.base if address.base is not None else ZERO
     full = e.compute("add.u64", base, Immediate(address.offset), bits=64)
     upper = e.compute("shr.u64", full, Immediate(32), bits=64)
@@ -74,7 +74,7 @@ def is_in_window(e: Emitter, address: MemoryOperand, space: str = "shared") -> R
 
 
 def query_space(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
-    """QSPC: test for a generic address in global, shared (.S; .D for the cluster) or local memory."""
+    """QSPC: test whether a generic address is in global, shared (.S; .D for the cluster) or local memory."""
     address = e.address(a[2], wide=True)
     if "G" in words:
         full = e.compute(
@@ -95,7 +95,7 @@ OPERATIONS = ("ADD", "MIN", "MAX", "AND", "OR", "XOR", "EXCH", "INC", "DEC")
 
 
 def atomic(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
-    """Emit ATOM, ATOMG, ATOMS, RED or REDG; the predicate result of ATOM is false for shared memory."""
+    """ATOM, ATOMG, ATOMS, RED and REDG: update memory atomically; ATOM's predicate is false for shared memory."""
     is_shared_space = words.opcode == "ATOMS"
     space = f".{e.shared if e.shared == 'shared' else 'shared::cluster'}" if is_shared_space else ""
     space = ".global" if words.opcode in {"ATOMG", "REDG"} else space
@@ -129,7 +129,7 @@ def _update(
     address: MemoryOperand,
     operands: list[asm.Operand],
 ) -> None:
-    """Emit the atomic operation itself."""
+    """Emit the atomic operation itself, after its operands have been prepared."""
     vector, _, kind = kind.rpartition(".")
     bits = int(kind[-2:]) if kind[-1].isdigit() and "x" not in kind else 32
     bits = 128 if kind == "b128" else bits
@@ -174,7 +174,7 @@ def _update(
 
 
 def _grouped(words: PtxOperand, bits: int) -> PtxOperand:
-    """Group registers into 64-bit elements if the type has 64 bits."""
+    """Group 32-bit registers into 64-bit elements if the type has 64 bits."""
     if bits < 64 or not isinstance(words, VectorOperand):
         return words
     items = words.items
@@ -182,7 +182,7 @@ def _grouped(words: PtxOperand, bits: int) -> PtxOperand:
 
 
 def copy_async(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
-    """LDGSTS: copy global to shared memory, or store zeros if the predicate is false."""
+    """LDGSTS: copy from global to shared memory, or store zeros if the predicate is false."""
     kind, count = _width(words)
     if kind != "b32" or len(a) > 3:
         raise Unsupported("this form of copy")
@@ -196,12 +196,13 @@ def copy_async(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
         return
     if len(a) > 2 and not is_true(a[2]):
         held = e.predicate(a[2])
-        sources.append(ZERO if held == ZERO else e.inverse(held))  # 0 bytes, or a predicate that ignores the source
+        # copy 0 bytes, or pass a predicate that ignores the source
+        sources.append(ZERO if held == ZERO else e.inverse(held))
     e.emit("cp.async.ca.shared.global", [], sources)
 
 
 def _partial_copy(e: Emitter, sources: list[PtxOperand], size: int, held: PtxOperand) -> list[PtxOperand]:
-    """Return the operands of a .ZFILL copy; the low bits of the source address are the number of zero bytes."""
+    """Return the operands of a .ZFILL copy, whose source address has the number of zero bytes in its low bits."""
     target, source, total = sources
     if not isinstance(source, MemoryOperand):
         raise Unsupported("this form of copy")
@@ -214,7 +215,7 @@ def _partial_copy(e: Emitter, sources: list[PtxOperand], size: int, held: PtxOpe
 
 
 def arrive_after_copies(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
-    """ARRIVES.LDGSTSBAR: arrive at an mbarrier when the thread's copies are complete; .ARVCNT means .noinc."""
+    """ARRIVES.LDGSTSBAR: arrive at an mbarrier once the thread's copies are complete; .ARVCNT stands for .noinc."""
     name = f"cp.async.mbarrier.arrive{'.noinc' if 'ARVCNT' in words else ''}.shared.b64"
     e.emit(name, [], [e.shared_address(a[0])])
 
@@ -239,12 +240,12 @@ def wait_group(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
 
 
 def nothing(e: Emitter, _words: Words, _a: list[asm.Operand]) -> None:
-    """Emit nothing, because the opcode is a hint or waits for work that completes at issue."""
+    """Emit nothing: the opcode is a hint, or it waits for work that completes at issue."""
     e.emit("pmevent", [], [])
 
 
 def fence(name: str, e: Emitter, words: Words, _a: list[asm.Operand]) -> None:
-    """MEMBAR and FENCE: memory fences."""
+    """MEMBAR and FENCE: emit a memory fence."""
     e.emit("membar.cta" if name == "membar.gl" and "CTA" in words else name, [], [])
 
 

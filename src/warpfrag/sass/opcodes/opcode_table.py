@@ -1,4 +1,4 @@
-"""The table of all machine opcodes, and the emission of one instruction."""
+"""The table of all machine opcodes, and the function that emits one instruction."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ UNIFORM = {
         "BMSK", "VIADD", "LDC", "IABS", "MNMX",
     )
 } | {"UP2UR": "P2R", "UR2UP": "R2P", "LDCU": "LDC"}  # fmt: skip
-"""Uniform opcodes and the equivalent per-lane opcodes."""
+"""Uniform opcodes, with the per-lane opcodes that are equivalent to them."""
 
 
 def emit(e: Emitter, inst: SassInstruction) -> None:
@@ -44,7 +44,7 @@ def emit(e: Emitter, inst: SassInstruction) -> None:
 
 
 def _row_of(inst: SassInstruction) -> SassRow:
-    """Return the row of an instruction; raise Unsupported if the opcode or a modifier is missing."""
+    """Return the row of an instruction; raise Unsupported if its opcode or one of its modifiers is not modelled."""
     row = ROWS.get(UNIFORM.get(inst.opcode, inst.opcode))
     if row is None:
         raise Unsupported(f"{inst.opcode} is not a known opcode")

@@ -13,14 +13,14 @@ Emit = Callable[[Emitter, "Words", list[Operand]], None]
 
 
 class Words:
-    """The modifiers of an instruction, in order."""
+    """The modifiers of an instruction, in the order in which they are written."""
 
     def __init__(self, inst: SassInstruction) -> None:
-        """Create the sequence from an instruction's modifiers."""
+        """Create the sequence of an instruction's modifiers."""
         self.opcode, self.all = inst.opcode, inst.modifiers
 
     def __contains__(self, word: str) -> bool:
-        """Return True if the instruction has a modifier."""
+        """Return True if the instruction has this modifier."""
         return word in self.all
 
     def first(self, words: tuple[str, ...], default: str = "") -> str:
@@ -28,12 +28,12 @@ class Words:
         return next((word for word in self.all if word in words), default)
 
     def chosen(self, words: tuple[str, ...]) -> list[str]:
-        """Return the modifiers that are among `words`, in order."""
+        """Return the instruction's modifiers that are in `words`, in order."""
         return [word for word in self.all if word in words]
 
 
 class SassRow(NamedTuple):
-    """One opcode: its possible modifiers, its emitter and its evidence."""
+    """A row of the opcode table: an opcode, its possible modifiers, its emitter and its evidence."""
 
     opcode: str
     modifiers: frozenset[str]
@@ -42,7 +42,7 @@ class SassRow(NamedTuple):
 
 
 def row(opcodes: str, modifiers: str, emit: Emit, source: str = H200) -> list[SassRow]:
-    """Return rows for several opcodes with the same modifiers."""
+    """Return rows for several opcodes that share modifiers and emitter."""
     return [SassRow(opcode, frozenset(modifiers.split()), emit, source) for opcode in opcodes.split()]
 
 

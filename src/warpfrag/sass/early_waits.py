@@ -1,0 +1,55 @@
+"""Let loops that wait for a word see the values that were overwritten before the load, oldest first.
+
+On a GPU, a waiting thread may load the word after each of its changes, and may continue earlier than in a run whose
+blocks start one after the other. So a load that only waits first gets each overwritten value that it may still see,
+and is ordered after the other threads only if the loop needs the last value.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from itertools import pairwise
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from warpfrag.machine.sanitizer.ordering import Ordering
+
+Numbers = NDArray[np.int64]
+OPEN_ORDER = "threads change a word in an open order, and other threads wait for its value"
+
+
+class Overwritten(NamedTuple):
+    """A value that a thread replaced at a time."""
+
+    value: int
+    entity: int
+    time: int
+
+
+class WaitedWords:
+    """The overwritten values of the words of a launch, and how many of them each waiting thread has seen."""
+
+    def __init__(self) -> None:
+        """Start without words."""
+        self.words: defaultdict[tuple[int, int], list[Overwritten]] = defaultdict(list)
+        self.seen: dict[tuple[int, tuple[int, int]], int] = {}
+
+    def replace(self, word: tuple[int, int], value: int, entity: int, time: int) -> None:
+        """Record that a thread replaces a value."""
+        self.words[word].append(Overwritten(value, entity, time))
+
+    def load(self, word: tuple[int, int], current: int, thread: int, ordering: Ordering) -> tuple[int, bool]:
+        """Return the next value that a thread may see, and False if another order has other values."""
+        entity = int(ordering.entities(np.array([thread]))[0])
+        replaced, first = self.words.get(word, []), self.seen.get((entity, word), 0)
+        if first == len(replaced):
+            return current, True
+        entities, times = (np.array([item[at] for item in replaced[first:]]) for at in (1, 2))
+        known = ordering.knows(np.full(len(times), thread), entities, times) | (entities == entity)
+        first += int(np.flatnonzero(known)[-1]) + 1 if known.any() else 0
+        values = [*(item.value for item in replaced[first:]), current]
+        self.seen[entity, word] = min(first + 1, len(replaced))
+        changes = {after - before for before, after in pairwise(values)}
+        return values[0], len(changes) <= 1 or len({item.entity for item in replaced[first:]}) == 1
