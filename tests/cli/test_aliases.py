@@ -91,7 +91,7 @@ def test_source_with_several_instructions_shows_each(run):
     ("text", "said"),
     [
         ("SM90_TMA_LOAD", "out of scope: sm90_tma_load is"),
-        ("nvvm.wgmma.mma_async %a, %b", "MLIR's op for wgmma"),
+        ("nvgpu.warpgroup.mma %a, %b", "MLIR's op for a tile of several wgmma"),
         ("llvm.nvvm.wgmma.fence.sync.aligned", "an LLVM intrinsic for a fence of wgmma"),
         ("v_mfma_f32_32x32x8_f16", "instruction of AMD GPUs"),
         ("HMMA.16818.F32", "unknown machine code (SASS)"),

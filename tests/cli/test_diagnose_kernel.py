@@ -286,7 +286,41 @@ def test_wrong_lane_numbers_are_found_in_a_matrix_with_more_columns(run, tile, k
 
     assert all(f"  {name}: {exchanged} (the tile of {name}" in both.out for name in "AB")
     assert "fix: use groupID = lane / 4 and threadID_in_group = lane % 4: element i" in text_of(both)
-    assert f"A: {exchanged} (the tile of A at row 0, column 16)" in text_of(loop)
+    index = "(lane & 3) * 48 + (lane >> 2) * 2 in the index instead of (lane & 3) * 2 + (lane >> 2) * 48"
+    assert f"A: loaded with {index} (the tile of A at row 0, column 0)" in text_of(loop)
+    assert "fix: element i of each lane must be A[(i >> 1 & 1) * 8 + (lane >> 2)][" in text_of(loop)
+
+
+@pytest.mark.parametrize(
+    ("new", "found"),
+    [
+        ("(t + i / 2 * 8) * 8 + g * 2 + i % 2", "(lane & 3) * 8 + (lane >> 2) * 2 in the index instead of {lane}"),
+        ("g * 8 + t * 2 + i % 2", "i & 1 in the index instead of {i}"),
+        ("(g + i / 2 * 8) * 8 + t + i % 2", "(lane & 3) + (lane >> 2) * 8 in the index instead of {lane}"),
+        ("(g + i % 2 * 4) * 8 + t * 2 + i / 2", "(i & 1) * 32 + (i >> 1) in the index instead of {i}"),
+        (
+            "g * 4 + t + i / 2 * 64 + i % 2 * 2",
+            "lane + (i & 1) * 2 + (i >> 1) * 64 in the index instead of {lane} + {i}",
+        ),
+        ("i", "i in the index instead of {lane} + {i}"),
+        ("(g + i / 2 * 8) * 8 + t * 2 + (i == 1)", "{{0, 1, 64, 64}}[i] in the index instead of {i}"),
+    ],
+)
+def test_the_index_of_wrong_stores_is_found(run, tile, new, found):
+    answer = run("diagnose", tile("(g + i / 2 * 8) * 8 + t * 2 + i % 2] = d", f"{new}] = d"), "A16.npy", "Bt.npy")
+    right = {"lane": "(lane & 3) * 2 + (lane >> 2) * 8", "i": "(i & 1) + (i >> 1) * 64"}
+
+    assert answer.code == 1
+    assert f" D: stored with {found.format(**right)}" in text_of(answer)
+    assert "fix: element i of each lane must be D[(i >> 1) * 8 + (lane >> 2)][(lane & 3) * 2 + (i & 1)]" in answer.out
+
+
+def test_swapped_registers_in_the_stores_are_found(run, tile):
+    answer = run(
+        "diagnose", tile("t * 2 + i % 2] = d[i]", "t * 2 + i % 2] = d[i % 2 * 2 + i / 2]"), "A16.npy", "Bt.npy"
+    )
+
+    assert "  D: registers 1 and 2 swapped (argument D)" in answer.lines
 
 
 def test_the_first_wrong_lane_is_described(run, tile):

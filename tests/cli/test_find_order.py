@@ -140,4 +140,6 @@ def test_a_product_in_float64_is_not_called_a_kernel_without_a_note(tmp_path, ca
         np.save(tmp_path / f"{name}.npy", array)
 
     assert main(["find-order", *(str(tmp_path / f"{name}.npy") for name in "ABD")]) == 0
-    assert "note: a float64 product, rounded once, has the same codes" in " ".join(capsys.readouterr().out.split())
+    assert "note: the codes also fit another order: a float64 product, rounded once" in " ".join(
+        capsys.readouterr().out.split()
+    )

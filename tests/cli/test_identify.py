@@ -93,7 +93,7 @@ def test_three_coordinates_need_names(run):
     ("words", "message"),
     [
         (["--cute", "((_4,_8),(_2 _2)):((_16,_1),(_8,_64))", "--shape", "8x16"], "expected ',' or ')' at character 14"),
-        (["--cute", CUTE_A], "has no extents; pass them, as in --shape 16x8"),
+        (["--cute", CUTE_A], "has no matrix shape; pass it, as in --shape 16x8"),
         (
             ["--cute", CUTE_A, "--shape", "16*16"],
             "--shape: expected the extents of the matrix, such as 16x8; got '16*16'",

@@ -44,6 +44,8 @@ WRITTEN = {
     "matrix %08x": lambda D: rows(D.view(np.uint32), "%08x"),
     "transposed": lambda D: rows(D.T, "%f"),
     "numpy": repr,
+    "bracketed lanes": lambda D: rows(by_lane(D), "%f,", "[thread {}] D = (").replace(",\n", ")\n"),
+    "indices": lambda D: "\n".join(f"D[{index}] = {value:f}" for index, value in enumerate(D.ravel())),
     "elements": lambda D: "\n".join(f"D[{row}][{col}] = {D[row, col]:f}" for row in range(16) for col in range(8)),
 }
 
@@ -76,7 +78,7 @@ def test_a_correct_result_is_judged_by_its_digits(run, wrong):
 
     assert answer.lines == [
         "correct as far as the printed digits show",
-        "compared to the precision of the dump: 2 decimals",
+        "compared at the precision of the dump: 2 decimals",
     ]
     assert "print D with %.9g or %08x for a certain answer" in " ".join(coarse.out.split())
 
@@ -120,7 +122,7 @@ def test_bad_files_are_refused_in_a_sentence(refused, wrong, tmp_path):
     files = {
         "empty": ("", "is empty"),
         "mixed": ("\n".join([*lines[:31], "lane 31: 0x0 0x0 0x0 0x0"]), "has the hex number '0x0', line 1 the decimal"),
-        "beside": ("\n".join(line + " 0x0" for line in lines), "got 1 with 0x, and numbers without it do not count"),
+        "beside": ("\n".join(line + " 0x0" for line in lines), "got 1 with 0x; numbers without 0x are not counted"),
         "twice": (
             "\n".join([*lines, lines[0]]),
             "expected 4 values for lane 0, got 8: lane 0 appears twice; print each lane once",
@@ -171,6 +173,37 @@ def test_a_dump_of_nan_alone_has_no_note_about_digits(run, wrong):
     answer = run("diagnose", NAME, "A.npy", "B.npy", "-", stdin=text)
 
     assert (answer.code, answer.lines[-1]) == (1, "128 of 128 wrong elements are NaN")
+
+
+def test_a_constant_d_is_a_kernel_that_stores_nothing(run, wrong):
+    answer = run("diagnose", NAME, "A.npy", "B.npy", "-", stdin=rows(np.zeros((16, 8)), "%f"))
+    hint = "every element is 0: check that the kernel ran, and that it stores D"
+
+    assert (answer.code, hint in answer.lines) == (1, True)
+    assert hint not in run("diagnose", NAME, "A.npy", "B.npy", "-", stdin=rows(wrong**2, "%f")).lines
+
+
+def test_matrices_that_are_not_one_tile_are_those_of_a_kernel(run, refused, wrong):
+    random = np.random.default_rng(2)
+    X, W = random.normal(size=(2, 48, 48)).astype(np.float16)
+    short = W[:32]
+    for name, array in (("X", X), ("W", W), ("Y", X.astype(np.float32) @ W.T.astype(np.float32)), ("short", short)):
+        np.save(f"{name}.npy", array)
+    found = run("diagnose", NAME, "X.npy", "W.npy", "Y.npy")
+    printed = rows(X.astype(float) @ short.T.astype(float), "%.4f")
+    turned = run("diagnose", NAME, "X.npy", "short.npy", "-", stdin=printed)
+    np.save("Bt.npy", np.load("B.npy").T.copy())
+
+    assert "  transposed: B: the whole matrix transposed" in found.lines
+    assert "     fix: pass B.T, or exchange row and column in the index of B" in found.lines
+    assert "B is column-major: 32 x 48 in memory" in turned.lines
+    assert (turned.code, turned.lines[0]) == (0, "correct as far as the printed digits show"), turned.out
+    assert run("diagnose", NAME, "A.npy", "Bt.npy", "right.npy").lines == [
+        "correct: the instruction gives this result",
+        "B is column-major: 8 x 16 in memory",
+    ]
+    assert refused("diagnose", "X.npy", "W.npy", "Y.npy").startswith("X.npy is a file: expected an instruction")
+    assert "expected an architecture, got the file 'A.npy'" in refused("execute", NAME, "A.npy", "B.npy")
 
 
 def test_too_few_digits_are_not_a_certain_answer(run, wrong):

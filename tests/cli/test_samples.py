@@ -9,34 +9,36 @@ import pytest
 
 import warpfrag as wf
 from warpfrag.files import read_bytes
-from warpfrag.samples import SAMPLES, read_sample
+from warpfrag.samples import SAMPLES, sample_path
 
 MMA = "mma.m16n8k16.f32.f16.f16.f32"
 WMMA = "wmma.mma.row.col.m16n16k16.f32.f32"
 
 
 def array(name):
-    return np.load(io.BytesIO(read_sample(name)))
+    return np.load(io.BytesIO(sample_path(name).read_bytes()))
 
 
 def matrix(name):
-    return np.loadtxt(io.StringIO(read_sample(name).decode()))
+    return np.loadtxt(io.StringIO(sample_path(name).read_bytes().decode()))
 
 
 def test_they_are_small():
-    assert sum(len(read_sample(name)) for name in SAMPLES) < 50_000
+    assert sum(len(sample_path(name).read_bytes()) for name in SAMPLES) < 50_000
 
 
 def test_they_are_listed(run):
     listed = run("samples", "--json").json["samples"]
 
-    assert {entry["name"]: entry["bytes"] for entry in listed} == {name: len(read_sample(name)) for name in SAMPLES}
+    assert {entry["name"]: entry["bytes"] for entry in listed} == {
+        name: len(sample_path(name).read_bytes()) for name in SAMPLES
+    }
     assert all(entry["name"] in run("samples").out for entry in listed)
 
 
 @pytest.mark.parametrize("name", [name for name in SAMPLES if not name.endswith(".npy")])
 def test_text_is_printed(run, name):
-    assert run("samples", name).out == read_sample(name).decode()
+    assert run("samples", name).out == sample_path(name).read_bytes().decode()
 
 
 @pytest.mark.parametrize("name", SAMPLES)
@@ -44,7 +46,7 @@ def test_each_is_copied(run, tmp_path, name):
     target = tmp_path / "copy"
 
     assert run("samples", name, "-o", target).out == f"wrote {target}\n"
-    assert target.read_bytes() == read_sample(name) == read_bytes(f"sample:{name}", 1 << 20)
+    assert target.read_bytes() == sample_path(name).read_bytes() == read_bytes(f"sample:{name}", 1 << 20)
 
 
 def test_an_unknown_sample_is_refused_with_those_there_are(refused):

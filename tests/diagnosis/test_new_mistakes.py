@@ -128,6 +128,36 @@ def test_mistakes_of_a_kernel_are_named(text, observed):
     assert any(name.startswith(text) for name in texts(found)), texts(found)
 
 
+@pytest.mark.parametrize("transposed", ["A", "B"])
+@pytest.mark.parametrize("extents", [(48, 48, 48), (16, 16, 16), (48, 64, 64)])
+def test_a_transposed_matrix_of_a_whole_kernel_is_named(transposed, extents):
+    m, n, k = extents
+    A, B = matrices(F16, (k, n, k) if transposed == "A" else (m, k, k))
+    turned = (A.T, B) if transposed == "A" else (A, B.T)
+    exact = wf.gemm(*map(np.ascontiguousarray, turned), instruction=F16)
+    library = turned[0].astype(np.float32) @ turned[1].astype(np.float32)
+    halves = library.astype(np.float16)
+    printed = np.array([[float(f"{value:.4f}") for value in row] for row in library])
+
+    for observed in (exact, library, halves, halves.astype(np.float32), printed):
+        found = diagnose(F16, observed, A, B)
+        assert f"{transposed}: the whole matrix transposed" in texts(found)
+        assert all(finding.operand == transposed.lower() for finding in found)
+
+
+def test_the_precision_of_a_whole_d_is_noted():
+    A, B = matrices(F16)
+    right = wf.gemm(A, B, instruction=F16)
+    halves = diagnose(F16, right.astype(np.float16).astype(np.float32), A, B)
+    printed = diagnose(F16, np.round(right.astype(float), 2), A, B)
+
+    assert (halves.correct, halves.notes) == (True, ("D has only f16 numbers, and is compared as f16",))
+    assert printed.correct
+    assert printed.notes[0].startswith("compared to the precision of D: ")
+    assert diagnose(F16, right, A, B).notes == ()
+    assert not diagnose(F16, np.round(right.astype(float), 2) + 0.5, A, B).correct
+
+
 def test_a_right_kernel_is_right_and_f16_results_are_compared_as_f16():
     A, B = matrices(F16)
     right = wf.gemm(A, B, instruction=F16)

@@ -161,6 +161,39 @@ def test_both_spellings_of_attributes_in_mlir_are_read():
 
 
 @pytest.mark.parametrize(
+    ("shape", "operands", "name"),
+    [
+        (
+            "<m = 64, n = 32, k = 16>",
+            "D[<f32>, <zero>], A[<f16>, <neg>, <col>], B[<f16>, <neg>, <col>]",
+            "wgmma.mma_async.m64n32k16.f32.f16.f16",
+        ),
+        (
+            "#nvvm.shape<m = 64, n = 8, k = 32>",
+            (
+                "\n D [<s32>, #nvvm.wgmma_scale_out<one>, <satfinite>],\n A [<s8>, #nvvm.wgmma_scale_in<one>, <row>],\n"
+                " B [<u8>, #nvvm.wgmma_scale_in<one>, <col>]"
+            ),
+            "wgmma.mma_async.m64n8k32.s32.s8.u8.satfinite",
+        ),
+        (
+            "<m = 64, n = 128, k = 16>",
+            "D[<f32>, <one>], A[<bf16>, <one>, <row>], B[<bf16>, <one>, <row>]",
+            "wgmma.mma_async.m64n128k16.f32.bf16.bf16",
+        ),
+    ],
+)
+def test_wgmma_is_read_as_mlir_prints_it(shape, operands, name):
+    types = "!llvm.struct<(f32, f32, f32, f32)>"
+    text = f"%5 = nvvm.wgmma.mma_async %0, %1, %4, {shape}, {operands} : {types} -> {types}"
+
+    assert wf.get(text) is wf.get(name)
+    assert wf.get(aliases_of(wf.get(name).form)["mlir"]) is wf.get(name)
+    assert "several wgmma" in refusal("nvgpu.warpgroup.mma %a, %b, %c").reason
+    assert "a fence or a wait" in refusal("nvvm.wgmma.wait.group.sync.aligned 1").reason
+
+
+@pytest.mark.parametrize(
     ("types", "attributes", "name"),
     [
         ("vector<4x2xf16>, vector<2x2xf16>, vector<2x2xf32>", "mmaShape = [16, 8, 16]", NAME),

@@ -32,7 +32,7 @@ VERB_GROUPS = {  # heading: verb, module, help
         "find": ("name_verbs", "List instructions by architecture, type and shape."),
         "get": ("instruction_verbs", "Show everything about one instruction."),
         "aliases": ("name_verbs", "Translate between PTX, SASS, CuTe, LLVM and MLIR names."),
-        "legal": ("name_verbs", "Check if an architecture accepts an instruction."),
+        "legal": ("name_verbs", "Check whether an architecture accepts an instruction."),
         "at": ("element_verbs", "Show which elements a lane holds."),
         "where": ("element_verbs", "Show which lane, register and bits hold an element."),
         "table": ("operand_table", "Show a whole operand, by matrix or by lane."),
@@ -59,8 +59,8 @@ VERB_GROUPS = {  # heading: verb, module, help
     "Matrix multiplications": {
         "gemm": ("gemm_verbs", "Compute a GEMM bit for bit, and trace one output."),
         "predict": ("gemm_verbs", "Predict the result of torch.matmul on an H200."),
-        "batch-invariance": ("gemm_verbs", "List the batch sizes for which a layer's results have the same bits."),
-        "find-order": ("gemm_verbs", "Find the order of additions that gives a GEMM result."),
+        "batch-invariance": ("gemm_verbs", "List the batch sizes at which the bits of a layer change."),
+        "find-order": ("gemm_verbs", "Find the order of additions that reproduces a GEMM result."),
         "explain": ("gemm_verbs", "Explain why two results of one GEMM differ."),
         "error-report": ("gemm_verbs", "Measure the error of a GEMM against the exact result."),
         "survey": ("sweep_verbs", "Record which kernels this machine's cuBLAS selects for layers."),
@@ -75,7 +75,7 @@ VERB_GROUPS = {  # heading: verb, module, help
     "This installation": {
         "samples": ("installation_verbs", "List example files for the other verbs."),
         "check": ("installation_verbs", "Compare this installation with results captured from GPUs."),
-        "verify": ("installation_verbs", "Compare this installation with the GPU of this machine."),
+        "verify": ("installation_verbs", "Compare this installation with this machine's GPU."),
         "cache": ("installation_verbs", "Show or clear the compiled code on disk."),
         "tools": ("installation_verbs", "List the CUDA tools that were found, with their versions."),
     },
@@ -89,7 +89,7 @@ SPELLINGS = {  # Python spellings in messages, and those of the command line
     'rounding="rne"': "--rounding rne",
     r"^\"find\((\w+)=(.*?)\)\"": r"--\1 \2",
     r"\btiled\(\) puts": ":row=N,col=N puts",
-    r"pass them, as in shape=\(16, 8\)": "pass them, as in --shape 16x8",
+    r"pass it, as in shape=\(16, 8\)": "pass it, as in --shape 16x8",
     r"( takes [1-9]\d* arguments \(.*\), got \d+)$": r"\1: pass each with --arg: x.npy, out:f32:16x8 (zeros), i32:7",
 }
 

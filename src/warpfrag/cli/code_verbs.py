@@ -34,12 +34,13 @@ class ArithmeticFacts(NamedTuple):
 def arithmetic_table(arch: str | None = None, *, for_: InstructionName | None = None) -> Answer[ArithmeticFacts]:
     """Show how many products a tensor core adds per step, the bits kept, the rounding and the order, with references.
 
-    Without ARCH, show one table of all architectures: products per step / fraction bits kept; fma if the sum is rounded
-    after every product; exact for integers. An instruction in place of ARCH is that of --for.
-    A row says who found the rule (published, or hardware for our measurements); `get` also says which GPU was compared.
+    Without ARCH, show one table of all architectures. A cell has the products per step and the fraction bits kept; fma
+    means that the sum is rounded after every product, and exact means integers. An instruction in place of ARCH has
+    the same effect as --for. Each row has the source of the rule: published, or hardware if it was measured for
+    warpfrag. `get` also names the GPUs that were compared.
 
     Options:
-        for_: Only the row of this instruction.
+        for_: Show only the row of this instruction.
 
     For example:
         warpfrag arithmetic-table sm_90
@@ -108,9 +109,8 @@ def test_vectors(
 ) -> Answer[TestVectorFacts]:
     """Write test vectors that expose layout mistakes: operand registers and the expected result registers.
 
-    For tcgen05, the vectors are the contents of shared and tensor memory, with descriptors.
-
-    Each group lists the mistakes that it catches.
+    Each group lists the mistakes that it catches. For tcgen05, the vectors are the contents of shared and tensor
+    memory, with descriptors.
 
     Options:
         arch: The architecture whose arithmetic is used.
@@ -179,7 +179,7 @@ def emit(
 
     Options:
         lang: The language.
-        arch: Reject an instruction that this architecture does not accept; use all of its features.
+        arch: Use all features of this architecture, and reject instructions that it does not accept.
         kernels: CUDA C++: add kernels that read and write memory; compile the file instead of including it.
         output: Write the code to a file.
 

@@ -88,9 +88,9 @@ def descriptor(
 ) -> Answer[DescriptorAnswer]:
     """Decode or build a shared-memory descriptor of wgmma or tcgen05: its fields, its CuTe layout and its problems.
 
-    Pass WORD, 64 bits in hex with or without 0x; or its fields in bytes; or --tile for a tile without gaps. With --for,
-    the exit status is 1 if there is a problem; the hardware would not report it. For tcgen05, idesc is the 32-bit
-    instruction descriptor, and mask the zero-column mask of mma.ws; without a WORD, idesc is built.
+    Pass WORD (64 bits in hex, with or without 0x), its fields in bytes, or --tile for a tile without gaps. With --for,
+    the exit status is 1 if there is a problem, which the hardware would not report. For tcgen05, the operand may also
+    be idesc, the 32-bit instruction descriptor, or mask, the zero-column mask of mma.ws; without WORD, idesc is built.
 
     Options:
         start (BYTES): Start address of the operand.

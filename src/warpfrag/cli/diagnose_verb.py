@@ -21,7 +21,7 @@ from warpfrag.diagnosis.diagnose import Agreement, DiagnoseOptions, Diagnosis, F
 from warpfrag.diagnosis.diagnose import diagnose as find_mistakes
 from warpfrag.diagnosis.kernel_operands import ExecutedMma, MmaOperand, OperandComparison, is_mma
 from warpfrag.diagnosis.observation import Printed, observe, read_decimals
-from warpfrag.errors import InvalidOperand
+from warpfrag.errors import FileError, InvalidOperand
 from warpfrag.formats.arrays import as_doubles
 from warpfrag.formats.codes import from_codes, natural_dtype
 from warpfrag.formats.number_formats import Rounding
@@ -36,6 +36,8 @@ if TYPE_CHECKING:
 
     from warpfrag.ptx import Kernel
 
+DATA = (".npy", ".npz", ".txt", ".csv")
+EXAMPLE = "warpfrag diagnose mma.m16n8k16.f32.f16.f16.f32 A.npy B.npy dump.txt"
 MAX_FINDINGS = 12  # number of findings printed as text; JSON has all
 
 Pair = tuple[Annotated[int, Param("N", integer(0))], Annotated[int, Param("N", integer(0))]]
@@ -179,26 +181,28 @@ def diagnose(
 ) -> Answer[DiagnosisFacts] | Answer[KernelDiagnosis]:
     """Find the mistakes that reproduce a wrong result exactly, and list them, most likely first.
 
-    The last of FILES is the result, unless a kernel is run: D's registers as printf or a debugger prints them (as for
-    `warpfrag unpack`), or D as a matrix, as text or .npy; for wgmma the registers of all four warps, uint32 (4, 32,
-    words). Decimals are compared with the precision of the file. A and B, and optionally C, come before it, or are
-    given as --a, --b and --c. With --expect the result is the registers of that operand. Each finding has a fix. If no
-    mistake explains the result, the answer says which rows, columns, blocks, lanes and registers are right and what the
-    wrong elements equal. With --tile, the files are the matrices of a whole kernel. FILE.npz:NAME is an array in an
-    archive, such as `warpfrag ptx run -o` writes. Lines that are not data are skipped.
+    FILES are A, B, optionally C, and the result; or pass A, B and C as --a, --b and --c. The result is either D's
+    registers, as printf or a debugger prints them (see `warpfrag unpack`), or the matrix D as text or .npy. For wgmma,
+    it is the registers of all four warps, uint32 (4, 32, words). Decimals are compared at the precision of the file,
+    and lines that are not data are skipped. FILE.npz:NAME is an array in an archive, such as those
+    of `warpfrag ptx run -o`.
+
+    Each finding has a fix. If no mistake explains the result, the answer says which rows, columns, blocks, lanes and
+    registers are right, and what the wrong elements equal.
 
     If INSTRUCTION is a kernel, FILE.cu or FILE.ptx, it is compiled and run, and each mma is diagnosed with its source
     line: its operands should be tiles of A and B, tiles of the arguments, or the results of earlier mma instructions.
     The D that the kernel stores is compared with A B. A is M x K. B is K x N or, if it is column-major in memory,
-    N x K; if N is K, save a column-major B with np.save(file, np.asfortranarray(B)).
+    N x K; if N equals K, save a column-major B with np.save(file, np.asfortranarray(B)).
 
-    Exit status 0 if the result is correct, 1 if it is wrong or a mistake is found, and 3 if nothing wrong is found but
-    something cannot be judged.
+    The exit status is 0 if the result is correct, 1 if it is wrong or a mistake is found, and 3 if nothing wrong is
+    found but something cannot be judged.
 
     Options:
-        expect (OPERAND MATRIX): The result is the registers of this operand, which should hold the matrix in this file
-            (a sparse A as it is stored; metadata as codes, a row of 4-bit fields for each row of A).
-        warp: The warp to read from a dump of several.
+        expect (OPERAND MATRIX): Diagnose one operand: the result contains the registers of OPERAND, which should hold
+            the matrix in the file MATRIX (a sparse A as it is stored; metadata as codes, a row of 4-bit fields for each
+            row of A).
+        warp: The warp to read from a dump of several warps.
         as_: Read the numbers in a text file as a matrix, row by row, or as registers, lane by lane; default: inferred
             from its lines.
         tile (MxN[xK]): The files are the matrices of a whole kernel, whose blocks compute tiles of D of this size.
@@ -224,6 +228,8 @@ def diagnose(
         raise click.UsageError(
             "--entry, --grid, --block, --arg and --shared apply only to a kernel (FILE.cu or FILE.ptx)"
         )
+    if instruction.endswith(DATA):
+        raise click.UsageError(f"{instruction} is a file: expected an instruction or a kernel first, as in {EXAMPLE}")
     resolved = get(instruction)
     if resolved.arch:  # wmma fragments depend on the GPU
         resolved = instruction_of(resolved.form, arithmetic_arch(resolved.form, arch))
@@ -251,9 +257,12 @@ def diagnose(
     else:
         role = "d"
         errors: dict[str, float] = {}
-        read = _whole_matrix if tile else partial(_input, resolved, dump=dump, rounding=rounding, errors=errors)
+        is_whole = bool(tile) or _are_whole(resolved, paths)
+        read = _whole_matrix if is_whole else partial(_input, resolved, dump=dump, rounding=rounding, errors=errors)
         arrays: dict[str, Any] = {name: read(name, path) for name, path in paths.items()}
-        observed = _whole_matrix("d", file) if tile else _observed(resolved.d, dump, skipped)
+        if len(arrays["b"].shape) == 2:
+            notes += _turn_b(arrays)
+        observed = _whole_matrix("d", file) if is_whole else _observed(resolved.d, dump, skipped)
         if errors:
             notes.append(f"{' and '.join(map(str.upper, errors))}: the decimals are read as the nearest values")
             observed = _with_input_errors(resolved, observed, arrays, errors)
@@ -266,12 +275,12 @@ def diagnose(
             scales=(arrays.get("scale_a"), arrays.get("scale_b")),
             options=options,
             arch=arch,
-            tile=_extents(tile),
+            tile=_extents(tile) or (resolved.d.shape if is_whole else None),
         )
     if skipped:
         count = f"{len(skipped)} line{'s' * (len(skipped) > 1)}"
         notes.append(f"skipped {count} of {file} that are not data; the first is line {min(skipped)}")
-    diagnosis.notes = (*diagnosis.notes, *notes)
+    notes = [*diagnosis.notes, *notes]
     facts = facts_of(
         DiagnosisFacts,
         diagnosis,
@@ -279,10 +288,10 @@ def diagnose(
         operand=role,
         arch=None if expect else arch,
         findings=list(diagnosis),
-        notes=list(diagnosis.notes),
+        notes=notes,
     )
     status = NO if not diagnosis.correct else DONE if diagnosis.is_certain else INCOMPLETE
-    return Answer(facts, lambda: _print(diagnosis), status)
+    return Answer(facts, lambda: _print(diagnosis, notes), status)
 
 
 def _diagnose_kernel(
@@ -326,12 +335,12 @@ def _diagnose_kernel(
     return Answer(facts, lambda: _print_kernel(kernel.readable_name, facts), status)
 
 
-def _turn_b(matrices: dict[str, NDArray[Any]], usage: str) -> list[str]:
+def _turn_b(matrices: dict[str, NDArray[Any]], usage: str = "") -> list[str]:
     """Replace a B of N x K, which is column-major, by its transposed view; return notes on column-major matrices."""
-    a, b = (matrix.shape for matrix in matrices.values())
+    a, b = (matrices[role].shape for role in "ab")
     if len(a) != 2 or len(b) != 2 or a[1] not in b:
         wanted = "A as M x K, and B as K x N or, if it is column-major, as N x K"
-        raise InvalidOperand(f"expected {wanted}; got {a} and {b}; {usage}")
+        raise InvalidOperand(f"expected {wanted}; got {a} and {b}{usage and f'; {usage}'}")
     if b[0] != a[1]:
         matrices["b"] = matrices["b"].T
     turned = {role.upper(): matrix for role, matrix in matrices.items() if not matrix.flags.c_contiguous}
@@ -452,7 +461,7 @@ def _registers(instruction: Instruction, role: str) -> OperandBase:
     return registers
 
 
-def _print(diagnosis: Diagnosis) -> None:
+def _print(diagnosis: Diagnosis, notes: list[str]) -> None:
     """Print a diagnosis; the correct elements are printed only if no mistake explains the result."""
     echo(wrapped(diagnosis.summary + (":" if diagnosis else ""), indent=2))
     for rank, finding in enumerate(diagnosis[:MAX_FINDINGS], start=1):
@@ -465,7 +474,7 @@ def _print(diagnosis: Diagnosis) -> None:
     if diagnosis.agreement is not None and not diagnosis:
         for line in str(diagnosis.agreement).splitlines():
             echo(wrapped(line, indent=2))
-    for note in diagnosis.notes:
+    for note in notes:
         echo(wrapped(note, indent=2))
 
 
@@ -479,6 +488,19 @@ def _extents(tile: str | None) -> tuple[int, ...] | None:
             f"expected rows and columns of D, such as 128x64, or with k, 128x64x32; got {tile!r}", param_hint="--tile"
         )
     return tuple(map(int, extents))
+
+
+def _are_whole(instruction: Instruction, paths: dict[str, str]) -> bool:
+    """Return True if A and B are matrices that can be multiplied, and not the tiles of one instruction."""
+    if not paths.keys() <= instruction.operands.keys() & {*"abc"} or instruction.pattern is not None:
+        return False
+    try:
+        a, b = (_whole_matrix(role, paths[role]).shape for role in "ab")
+    except (FileError, InvalidOperand):
+        return False
+    own = instruction.a.shape, instruction.b.shape
+    is_tile = a == own[0] and b in (own[1], own[1][::-1])
+    return len(a) == len(b) == 2 and not is_tile and (a[1] in b or (a != own[0] and b != own[1]))
 
 
 def _whole_matrix(role: str, path: str) -> NDArray[Any]:
@@ -497,6 +519,10 @@ def _input(
     registers = instruction.operands.get(role)
     if registers is not None and (role == "metadata" or (role in SELECTED_BY and _is_words(path))):
         return _observed(registers, dump._replace(file=path), {})
+    if role == "b" and isinstance(registers, Operand) and registers.shape[0] != registers.shape[1]:
+        source = read_source(path)
+        if source.is_array and (array := source.array(role)).shape == registers.shape[::-1]:
+            return array.T  # column-major
     values, error = read_input(instruction, role, path, rounding)
     if error is not None:
         errors[role] = error

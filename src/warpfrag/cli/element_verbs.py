@@ -67,9 +67,9 @@ def at(
 ) -> Answer[LaneElements]:
     """Show which elements a lane holds, in one slot, one register or all registers of an operand.
 
-    OPERAND is a, b, c, d, metadata, scale_a, scale_b or, for ldmatrix and stmatrix, addresses. Four warps run wgmma:
-    --warp selects one; default: all. For tensor memory, LANE and REG are the lane and the column. --through shows the
-    registers after that tcgen05.ld.
+    OPERAND is a, b, c, d, metadata, scale_a, scale_b or, for ldmatrix and stmatrix, addresses. Four warps execute
+    wgmma; --warp selects one, and by default all are shown. For tensor memory, LANE and REG are the lane and the
+    column; --through shows the registers after that tcgen05.ld.
 
     For example:
         warpfrag at mma.m16n8k16.f32.f16.f16.f32 a 5          # everything lane 5 holds of A
@@ -128,10 +128,10 @@ def where(
     load: arguments.Load = arguments.IN_TENSOR_MEMORY,
     arch: arguments.Arch | None = None,
 ) -> Answer[ElementHolders]:
-    """Show which lanes, registers and bits hold an element; the hardware reads the first of several.
+    """Show which lanes, registers and bits hold an element; if several do, the hardware reads the first.
 
     OPERAND is a, b, c, d, metadata, scale_a, scale_b or, for ldmatrix and stmatrix, addresses. ROW and COL are row and
-    chunk for metadata, row and scale for scale_a, scale and column for scale_b, and the row alone for addresses. For a
+    chunk for metadata, row and scale for scale_a, scale and column for scale_b, and only the row for addresses. For a
     sparse A, COL counts stored columns, unless --logical is given. If an option such as --selector is omitted, all its
     values are shown.
 

@@ -127,8 +127,8 @@ def execute(
 ) -> Answer[Execution]:
     """Execute one instruction bit for bit as an architecture does, on random operands unless files are given.
 
-    A text file has numbers separated by spaces or commas, a line per row. Values must be exact in the operand's format,
-    unless --rounding is given. For matrices of other extents, see `warpfrag gemm`.
+    A text file has one line per row, with numbers separated by spaces or commas. Values must be exact in the operand's
+    format, unless --rounding is given. For matrices of other sizes, see `warpfrag gemm`.
 
     Options:
         arch (ARCH...): The architecture whose arithmetic is used; default: sm_90. Several are compared side by side.

@@ -76,7 +76,7 @@ def draw(
 ) -> None:
     """Draw an instruction, or one of its operands.
 
-    OPERAND is a, b, c, d, metadata, scale_a or scale_b; default: the whole instruction. Without -o the figure is
+    OPERAND is a, b, c, d, metadata, scale_a or scale_b; default: the whole instruction. Without -o, the figure is
     printed as text.
 
     Options:

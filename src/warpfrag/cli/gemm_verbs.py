@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Sequence
 from contextlib import suppress
+from functools import partial
 from io import BytesIO
 from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 
@@ -99,13 +100,13 @@ def gemm(
 ) -> Answer[GemmResult]:
     """Compute D = A B bit for bit, as a kernel that uses an instruction does, and trace one output.
 
-    A and B are .npy files of any shape.
+    A and B are .npy files that contain an M x K and a K x N matrix.
 
     Options:
         instruction: The instruction of the kernel; default: the one that libraries use for these dtypes.
         order: The order of additions, such as split_k=3,unit=64; default: k ascending.
         trace (ROW COL): Show each instruction that contributes to one output.
-        output: Write D to this .npy file; bf16 is written as codes, in uint16.
+        output: Write D to this .npy file; bf16 is written as uint16 codes.
 
     For example:
         warpfrag gemm A.npy B.npy --arch A100 -o D.npy
@@ -240,14 +241,14 @@ def predict(
 
     float32 is multiplied as TF32, which PyTorch does not use by default. For F.linear(x, W, b), save W.T as B.npy.
 
-    The order of additions is the library's own choice if that is tabulated, queried or in a file. Otherwise it comes
-    from a model, and is labelled as a guess.
+    The order of additions is the library's own choice if that is in the table or a file, or is queried. Otherwise, it
+    comes from a model and is labelled as a guess.
 
     Options:
         layout: The memory order of A and B; B always has shape k x n. nt: B is stored as n x k, like a weight.
         fast_accumulation: PyTorch's use_fast_accum, for e4m3.
         shape (M N K): M, N and K of the whole GEMM, if A and B are slices.
-        output: Write D to this .npy file; bf16 is written as codes, in uint16.
+        output: Write D to this .npy file; bf16 is written as uint16 codes.
 
     For example:
         warpfrag predict A.npy B.npy -o D.npy                        # float16; int8; float32 as TF32
@@ -306,7 +307,7 @@ def batch_invariance(
     library: LibraryOptions = LibraryOptions(),  # noqa: B008 (immutable)
     svg: File | None = None,
 ) -> Answer[Invariance]:
-    """List the ranges of the batch size m in which a layer's order of additions, and so its bits, stay the same.
+    """List the ranges of the batch size m in which a layer's order of additions, and thus its bits, stay the same.
 
     TYPE is bf16 (the default), f16, tf32, e4m3 or s8. Specify one layer with --n and --k, or a file with --layers.
     Ranges in which the library omits the end of K are marked. The exit status is 1 if the bits change within the range.
@@ -366,6 +367,7 @@ class FoundOrder(NamedTuple):
     text: the order as text
     seen_in: kernels that add in this order
     tried: the orders and architectures that were tried
+    rivals: common orders that give the same codes
     """
 
     instruction: str | None
@@ -376,6 +378,7 @@ class FoundOrder(NamedTuple):
     text: str
     seen_in: str
     tried: str
+    rivals: tuple[str, ...]
 
 
 @verb
@@ -392,8 +395,8 @@ def find_order(
 ) -> Answer[FoundOrder]:
     """Find the order of additions that reproduces every bit of D: k ascending, split-K, promotion, residue first.
 
-    A, B and D may cover some rows and columns, with the whole K. If no order reproduces D, every other modelled
-    GPU and float32 sums without tensor cores are tried. The exit status is 1 if none does.
+    A, B and D may be some rows and columns of a larger GEMM, with the whole K. If no order reproduces D, every other
+    modelled GPU, and float32 sums without tensor cores, are tried. The exit status is 1 if nothing reproduces D.
 
     Options:
         arch: The architecture whose arithmetic is tried first.
@@ -403,7 +406,7 @@ def find_order(
         warpfrag find-order A.npy B.npy D.npy --codes bf16 --result bf16       # codes, as uint16
         warpfrag find-order A.npy B.npy D.npy --instruction mma.m16n8k16.f32.f16.f16.f32 --arch sm_80
     """
-    from warpfrag.blas.find_order import MAX_PARTS, find_float32_sum
+    from warpfrag.blas.find_order import MAX_PARTS, find_float32_sum, rival_orders
     from warpfrag.blas.find_order import find_order as search
     from warpfrag.blas.instruction_choice import chosen_forms
     from warpfrag.isa.legality import able_architectures
@@ -423,9 +426,10 @@ def find_order(
             if order is not None:
                 break
 
-    def fits(other: str) -> bool:
+    def fits(other: str, rival: Order | None = None) -> bool:
+        kept = rival or order or Order()
         with suppress(WarpfragError):  # the lengths of an order may not fit the instruction
-            sums = wf.gemm(A, B, instruction=name, arch=other, order=order or Order(), rounding="rne").astype(D.dtype)
+            sums = wf.gemm(A, B, instruction=name, arch=other, order=kept, rounding="rne").astype(D.dtype)
             return bool(((sums == D) | (D != D)).all())  # noqa: PLR0124 (NaN)
         return False
 
@@ -433,6 +437,7 @@ def find_order(
     depth = int(A.shape[-1])
     plain = find_float32_sum(A, B, D) if order is None else ""
     text = "" if order is None else order.describe(depth)
+    rivals = () if order is None or D.dtype.kind in "iu" else rival_orders(A, B, D, order, partial(fits, used))
     seen_in = order.seen_in if order and "sm_90" in alike else ""  # other GPUs have other kernels
     tried = f"k ascending, residue first, 2 to {MAX_PARTS} parts of k, promotion, segment-K, with the arithmetic of "
     tried += f"{gpu_names([target, *others])}, and float32 sums, ascending, descending, in parts or interleaved"
@@ -448,14 +453,15 @@ def find_order(
             lines += [f"not {arch}: in Python, pass arch={gpu_names([used])!r}"] if used != arch else []
             lines.append(f"all {D.size} codes are equal; in Python: wf.{order!r}")
             if not ((abs(D) > 0) & (abs(D) < float("inf"))).any():
-                lines.append("note: D has only zeros, infinities and NaN, which fit every order: no information")
-            elif D.dtype.kind not in "iu" and ((A.astype("f8") @ B.astype("f8")).astype(D.dtype) == D).all():
-                same = "note: a float64 product, rounded once, has the same codes, so D may come from another order"
+                lines.append("note: D has only zeros, infinities and NaN, which fit every order")
+            elif rivals:
+                more = f" and {len(rivals) - 1} more" * (len(rivals) > 1)
+                same = f"note: the codes also fit another order: {rivals[0]}{more}"
                 lines.append(f"{same}; more outputs, or D in float32, can distinguish them")
         for line in lines:
             echo(wrapped(line))
 
-    facts = FoundOrder(name, used, tuple(D.shape), depth, order, text or plain, seen_in, tried)
+    facts = FoundOrder(name, used, tuple(D.shape), depth, order, text or plain, seen_in, tried, rivals)
     return Answer(facts, show, DONE if text or plain else NO)
 
 
@@ -474,8 +480,8 @@ def explain(
 ) -> Answer[Explanation]:
     """Explain why two results of one GEMM differ: show the order and architecture of each, and where they diverge.
 
-    A, B and the results may cover some rows and columns, with the whole K. The exit status is 1 if no modelled
-    order reproduces one of the results.
+    A, B and the results may be some rows and columns of a larger GEMM, with the whole K. The exit status is 1 if no
+    modelled order reproduces one of the results.
 
     Options:
         arch: An architecture to try; may be repeated.
@@ -532,8 +538,9 @@ def error_report(
 ) -> Answer[ErrorReport]:
     """Compare D = A B + C with the exact result, and show the largest, root mean square and mean errors.
 
-    A and B are .npy files of any shape. The exact result is computed with integers. Errors are given in ulps, and
-    relative to each result, to |A||B| + |C| (the size of the terms), and to the root mean square of the results.
+    A and B are .npy files that contain an M x K and a K x N matrix. The exact result is computed with integers. Errors
+    are given in ulps, and relative to each result, to |A||B| + |C| (the size of the terms), and to the root mean square
+    of the results.
 
     Options:
         instruction: The instruction that computes the GEMM; default: the one that libraries use for these dtypes.

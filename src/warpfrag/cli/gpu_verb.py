@@ -120,5 +120,6 @@ def gpu(
         if report is not None:
             echo(f"wrote {report}")
 
-    checked = INCOMPLETE if log["incomplete"] or 0 < log["unexecuted"] == len(log["launches"]) else 0
+    is_unexecuted = log["unexecuted"] == len(log["launches"]) and (log["unexecuted"] or check)
+    checked = INCOMPLETE if log["incomplete"] or is_unexecuted else 0
     return Answer(facts, show, status or (NO if log["findings"] or not log["complete"] else checked))

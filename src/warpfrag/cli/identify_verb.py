@@ -92,15 +92,15 @@ def identify(
     transposed: bool = False,
     all_: bool = False,
 ) -> Answer[Identification]:
-    """Find the operands with a given layout, or whose tiles form it; otherwise show the most similar operands.
+    """Find the operands that have a given layout, or whose tiles form it; otherwise show the most similar operands.
 
-    A LAYOUT is the text itself, the name of a file that contains it, or - for stdin. FRAGMENT is one of warpfrag's own
+    LAYOUT is the text itself, the name of a file that contains it, or - for stdin. FRAGMENT is one of warpfrag's own
     layouts, written INSTRUCTION:OPERAND, or INSTRUCTION:OPERAND:col=2 for two tiles side by side. The exit status is 1
     if no operand is found.
 
     Options:
-        cute: A thread-value layout of CuTe.
-        triton: A linear layout of Triton.
+        cute: A CuTe thread-value layout.
+        triton: A Triton linear layout.
         shape (ROWSxCOLS): The extents of the matrix, which CuTe's text does not contain.
         slots: Values per register; default: all are tried.
         dims (NAMES): Names of the coordinates, such as matrix,row,col; default: row,col.

@@ -22,7 +22,7 @@ from warpfrag.hardware.verification import KernelResult, Report
 from warpfrag.isa.qualifiers import Form
 from warpfrag.isa.rows import Family
 from warpfrag.isa.tcgen05_forms import TensorForm
-from warpfrag.samples import SAMPLES, read_sample
+from warpfrag.samples import SAMPLES, sample_path
 from warpfrag.tensorcore.captures.capture import CapturedCase, WgmmaCase
 from warpfrag.tensorcore.registry import get
 
@@ -63,7 +63,7 @@ def samples(
     """
     if name is None and output is not None:
         raise click.UsageError("-o requires the name of a sample")
-    contents = {each: read_sample(each) for each in ([name] if name else SAMPLES)}
+    contents = {each: sample_path(each).read_bytes() for each in ([name] if name else SAMPLES)}
     rows = [SampleFile(each, len(content), SAMPLES[each]) for each, content in contents.items()]
     if name is not None and output is not None:
         write_atomically(output, contents[name])
@@ -234,13 +234,13 @@ def verify(
     capture: File | None = None,
     attributes: File | None = None,
 ) -> Answer[Report]:
-    """Run instructions on the GPU of this machine and compare every code with warpfrag's prediction.
+    """Run instructions on this machine's GPU and compare every code with warpfrag's prediction.
 
     The exit status is 0 if every code is equal, 1 if one differs or could not be compared, and 2 if there is no GPU.
 
     Options:
         only (TEXT): Only instructions whose names contain this text.
-        cases: Cases for each instruction and selector; for wgmma, tiles of 16 x 8.
+        cases: The number of cases for each instruction and selector; for wgmma, of 16 x 8 tiles.
         device: The index of the GPU.
         capture: Write operands and results to this file, for `warpfrag check`.
         attributes: Write the GPU's attributes to this file, as a profile for `warpfrag gpu --profile FILE`.
@@ -296,7 +296,7 @@ class CodeFolder(NamedTuple):
     patterns: tuple[str, ...]
 
     def files(self) -> list[Path]:
-        """Return the files in the folder."""
+        """Return the files in the folder that match the patterns."""
         return [path for pattern in self.patterns for path in sorted(self.folder.glob(pattern))]
 
     def facts(self) -> FolderFacts:

@@ -66,8 +66,8 @@ def find(
 ) -> Answer[FoundInstructions]:
     """List instructions, one name per line; options filter them.
 
-    The fifteen thousand tcgen05 instructions are listed only if a filter such as --op tcgen05 is given. The exit status
-    is 1 if no instruction matches.
+    The fifteen thousand tcgen05 instructions are listed only with a filter such as --op tcgen05. The exit status is 1
+    if no instruction matches.
 
     Options:
         arch: Only instructions that this architecture accepts.
@@ -324,7 +324,7 @@ class Legality(NamedTuple):
 def legal(
     instruction: InstructionName, on: Arch | None = None, *, arch: Arch | None = None, selector: int | None = None
 ) -> Answer[Legality]:
-    """Check if an architecture accepts an instruction; if not, show the reason and the nearest legal names.
+    """Check whether an architecture accepts an instruction; if not, show the reason and the nearest legal names.
 
     The exit status is 0 if it is legal, and 1 if not.
 

@@ -62,13 +62,13 @@ def pack(
     choice: ElementChoice = ElementChoice(),  # noqa: B008 (immutable)
     arch: Arch | None = None,
 ) -> Answer[PackedRegisters]:
-    """Convert a matrix to hex registers: a line per lane (and warp), a 32-bit word per column.
+    """Convert a matrix to hex registers: one line per lane (and warp), with its 32-bit words.
 
     For an operand in tensor memory, a line is a tensor-memory lane, and a word is a column.
 
-    FILE is text (numbers separated by spaces or commas, a line per row; 0x... and 0b... are accepted) or .npy; default:
-    stdin. Values must be exact in the operand's format, unless --rounding is given. Without --full, a sparse A contains
-    only the stored elements, and metadata are codes, rows by chunks.
+    FILE is .npy, or text with one line per row and numbers separated by spaces or commas (0x... and 0b... are
+    accepted); default: stdin. Values must be exact in the operand's format, unless --rounding is given. Without
+    --full, a sparse A contains only the stored elements, and metadata are codes, rows by chunks.
 
     Options:
         raw: The numbers are codes, not values.
@@ -130,18 +130,18 @@ def unpack(
 ) -> Answer[UnpackedMatrix]:
     """Convert a register dump, as printf or a debugger prints it, to a matrix.
 
-    Words are hex, with or without 0x; if one of the numbers has a decimal point or a sign, or is inf or nan, all are
+    Words are hex, with or without 0x. If one of the numbers has a decimal point or a sign, or is inf or nan, all are
     values. A line may name its warp and lane (lane 3:, T3, warp 1 lane 3:) and its registers (a3=..., %r12 = ...), in
-    any order; lines without names are the lanes in order, or one stream. FILE is text; default: stdin. There is one
-    matrix per warp.
+    any order. Lines without names are the lanes in order, or one stream of words. FILE is text; default: stdin. Each
+    warp gives one matrix.
 
     Values are printed with the fewest digits that identify them: `warpfrag pack --rounding rne` reads them back. JSON
     has every digit; values that are not finite are the strings nan, inf and -inf.
 
     Options:
         raw: Print codes in hex, not values.
-        strict: Reject copies of an element that differ (wmma).
-        warp: The warp to read from a dump of several; default: all.
+        strict: Reject a dump whose copies of an element differ (wmma).
+        warp: The warp to read from a dump of several warps; default: all.
 
     For example:
         warpfrag unpack mma.m16n8k16.f32.f16.f16.f32 d dump.txt

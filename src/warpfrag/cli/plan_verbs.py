@@ -384,13 +384,13 @@ def relayout(
 
     The first FRAGMENT is the source and the second the destination. Each is written INSTRUCTION:OPERAND, and
     INSTRUCTION:OPERAND:col=2 for two tiles side by side, row=2 for two below each other, row=2,col=2 for four. Both
-    must hold a matrix of the same extents. If the formats differ, values are rounded to nearest even, with the
+    must hold a matrix of the same size. If the formats differ, values are rounded to nearest even, with the
     saturation of cvt. A step that only renames registers is free.
 
     From D to A of tcgen05, the plan is a tensor-memory load, conversions and a store.
 
     Options:
-        permute: Allow a permutation of the destination's rows or columns.
+        permute: Allow any order of the destination's rows or columns.
         output: Write the code with --emit, otherwise a figure: .svg, .png or .txt.
 
     For example:

@@ -42,6 +42,7 @@ if TYPE_CHECKING:
 
 MAX_BLOCKS = 2**31 - 1
 MAX_ROWS = 30  # number of rows of a profile printed as text
+NO_KERNELS = "the file has no kernels; instantiate a template, as in template __global__ void k<float>(float *);"
 CUDA_ARCH = "sm_90a"  # the default for CUDA C++
 ACCESS = re.compile(r"(ld|st|atom|red|cp)\.(?!param)")
 TENSOR = re.compile(r"(wgmma\.|tcgen05\.)?(mma|wmma)\b")
@@ -261,12 +262,12 @@ def ptx(
 ) -> Answer[ModuleFacts] | Answer[RunFacts] | Answer[PtxView]:
     """Inspect the kernels of a PTX, CUDA or cubin file, run one, and profile or explain the run.
 
-    info lists entries, parameters, shared memory, and opcodes with their evidence. run reads arrays from files and
-    writes the arrays that the kernel leaves. profile counts instructions, bytes, wavefronts, bank conflicts and tensor
+    info lists entries, parameters, shared memory, and opcodes with their evidence. run reads arrays from files, runs
+    the kernel, and writes the arrays. profile counts instructions, bytes, wavefronts, bank conflicts and tensor-core
     operations by line. explain FILE:LINE shows an instruction in one warp, with its operands as matrices. LINE is a
-    line of the PTX or CUDA file; its tensor-core instruction is shown, or else its memory access. FILE may be CUDA C++
-    (.cu) if nvcc is installed; an --entry with template arguments is instantiated. A .cubin or .fatbin is executed as
-    it is, and LINE is then an address.
+    line of the PTX or CUDA file; its tensor-core instruction is shown, or if it has none, its memory access. FILE may
+    be CUDA C++ (.cu) if nvcc is installed; an --entry with template arguments is instantiated. A .cubin or .fatbin is
+    executed as it is, and LINE is then an address.
 
     Options:
         by: profile: the rows of the table; default: source lines if the PTX has .loc directives.
@@ -349,7 +350,7 @@ def chosen_kernel(module: Module | SassModule, entry: str | None) -> Kernel:
     names = list(module)
     if entry is None and len(names) != 1:
         listed = f"specify --entry: the file has {len(names)} kernels ({', '.join(map(readable, names))})"
-        raise click.UsageError(listed if names else "the file has no kernels")
+        raise click.UsageError(listed if names else NO_KERNELS)
     return module[names[0] if entry is None else entry]
 
 

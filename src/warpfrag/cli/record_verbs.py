@@ -60,10 +60,10 @@ def record(
 ) -> Answer[RecordFacts]:
     """Run a program on this machine's GPU, and store kernel launches for `warpfrag replay`.
 
-    A stored launch has code, grid and parameters, and all memory it can reach, before and after it. The program runs
-    unchanged: CUPTI, which is part of the CUDA toolkit and of PyTorch, reports its launches. Memory is stored if a
-    parameter points to it, or if stored memory contains a pointer to it. The code of NVIDIA's closed libraries is not
-    stored.
+    A stored launch has the code, the grid, the parameters, and the contents of all memory that it can reach, before
+    and after the launch: memory that a parameter or other stored memory points to. The program runs unchanged; CUPTI,
+    which is part of the CUDA toolkit and of PyTorch, reports its launches. The code of NVIDIA's closed libraries is
+    not stored.
 
     Options:
         output (FOLDER): The folder to write.

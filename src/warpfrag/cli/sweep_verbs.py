@@ -129,11 +129,11 @@ def sweep(
 
     for outcome in outcomes:
         for chunk in outcome.repaired:
-            echo_error(f"warpfrag: {store} was damaged; recomputed {chunk}")
+            echo_error(f"warpfrag: {store} was damaged: {chunk}; recomputed")
 
     def show() -> None:
         _print_outcomes(plan, outcomes)
-        summary = f"computed {progress.computed} blocks" if progress.computed else "nothing to compute"
+        summary = f"computed {n} block{'s' * (n > 1)}" if (n := progress.computed) else "nothing to compute"
         echo(f"{summary}; everything is in {store}")
 
     return Answer(SweepFacts(store, plan.digest, progress.computed, outcomes), show)

@@ -33,14 +33,14 @@ BITOPS = {"and": "xor", "xor": "and"}
 
 
 def starts(operand: Operand) -> Iterator[Mistake]:
-    """Yield the mistakes of omitting C and of adding it twice."""
+    """Yield the mistakes of not adding C and of adding it twice."""
     missing = "missing: scale-d is 0 where it should be 1" if operand.storage == "warpgroup" else "missing"
     yield Mistake("c", "c", missing, np.zeros_like)
     yield Mistake("c", "c", "added twice", recoded(operand, lambda codes: added(operand, codes, codes)))
 
 
 def written_as(operand: Operand, recode: Callable[[Recoding], Recoding] | None = None) -> Iterator[Mistake]:
-    """Yield one mistake per format of the same size in which the values of A or B may have been written.
+    """Yield one mistake for each format of the same size in which A or B may have been encoded by mistake.
 
     `recode` turns a change of codes into a change of the operand.
     """
@@ -61,7 +61,7 @@ def rewritten(codes: Codes, *, source: Format, target: Format) -> Codes:
 
 
 def negated(operand: Operand, recode: Callable[[Recoding], Recoding] | None = None) -> Iterator[Mistake]:
-    """Yield the mistake of a wrong imm-scale of wgmma, which changes the sign of A or B."""
+    """Yield the mistake of a wrong imm-scale in wgmma, which negates A or B."""
     if operand.format.is_float:
         flip = partial(negated_codes, number_format=operand.format)
         yield Mistake("sign", operand.role, NEGATED, (recode or partial(recoded, operand))(flip))
@@ -95,7 +95,7 @@ def added(operand: Operand, left: NDArray[Any], right: NDArray[Any]) -> NDArray[
 
 
 def misreadings(form: Form, arch: str, *, scale_d: bool = True) -> Iterator[Misreading]:
-    """Yield misreadings: wrong signs, types, accumulators, qualifiers or architectures, and repeated operations."""
+    """Yield misreadings: wrong signs, types, accumulators, qualifiers or architectures, and operations done twice."""
     yield from _other_formats(form)
     if not scale_d:
         yield Misreading("c", "c", "read: scale-d is 1 where it should be 0", again="scale_d")
@@ -123,12 +123,12 @@ def misreadings(form: Form, arch: str, *, scale_d: bool = True) -> Iterator[Misr
 
 
 def other_arithmetic(form: Form, arch: str) -> list[list[str]]:
-    """Return groups of architectures with equal arithmetic that differs from that of `arch`."""
+    """Return groups of architectures whose arithmetic is the same but differs from that of `arch`."""
     return [archs for archs in arithmetic_groups(dict.fromkeys(able_architectures(form), form)) if arch not in archs]
 
 
 def k_orders(count: int) -> Iterator[tuple[str, tuple[int, ...]]]:
-    """Yield orders of terms, or of the tiles of a K loop, other than ascending k."""
+    """Yield orders of terms, or of the tiles in a loop over K, other than ascending k."""
     places = range(count)
     orders = {
         "from the last to the first": places[::-1],
@@ -173,7 +173,7 @@ def may_be_mistaken(name: str, other: str) -> bool:
 
 
 def _signs(formats: Mapping[str, str], fmt: str, other: str) -> bool:
-    """Return True if A and B are integers, one signed and one unsigned, and both are misread."""
+    """Return True if A and B are both misread, and are integers of which one is signed and the other unsigned."""
     return not FORMATS[fmt].is_float and formats["a"] != formats["b"] and fmt != other
 
 
@@ -184,25 +184,27 @@ MIN_SIGNS = 1 / 8  # minimum share of expected values of either sign
 LARGEST_SHIFT = 1e150  # the square of a larger difference overflows
 MIN_SHIFTED = 32  # number of elements needed to distinguish a shift from rounding
 FEW, MANY_ULPS = 20, 16  # if 1 of 20 elements is off by more than 16 ulps, it is not rounding
+MAX_GROWTH = 4  # largest factor by which a mistake increases |A||B|
+ROUNDED = "With this mistake, D matches except for rounding"
 MIN_ULPS = 4  # the smallest shift
 SHARE = 2  # a constant that absorbs the sums leaves less than half of the distinct results
 
 
 def rounding_bound(form: Form, arch: str, depth: int, number_format: Format) -> RoundingBound:
-    """Return the precision of a sum of `depth` terms on an architecture."""
+    """Return the precision to which an architecture computes a sum of `depth` terms."""
     unit = plan(form, arch).unit
     kept, terms = (unit.fraction_bits, unit.products) if unit else (number_format.fraction, 1)
     return RoundingBound(-(-depth // terms), min(kept, number_format.fraction))
 
 
 class RoundingBound(NamedTuple):
-    """The precision of a result that is right up to rounding: the number of additions, and the bits kept by each."""
+    """The precision of a result that is right up to rounding: the number of additions, and the bits that each keeps."""
 
     steps: int
     bits: int
 
     def of(self, magnitude: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Return the largest rounding error if |A||B| + |C| is `magnitude`: one last kept bit per addition."""
+        """Return the largest rounding error for |A||B| + |C| equal to `magnitude`: one last kept bit per addition."""
         return (self.steps + 1) * 2.0**-self.bits * magnitude
 
 
@@ -228,7 +230,7 @@ def shift(result: Format, seen: Codes, right: Codes, reach: NDArray[np.float64])
     mean, negative = float(more.mean()), float((expected < 0).mean())
     is_clear = abs(mean) > MIN_ULPS * float(ulps_of(result, expected).mean())
     is_mixed = MIN_SIGNS <= negative <= 1 - MIN_SIGNS and more.size >= MIN_SHIFTED
-    # the amount is one more term, with its own rounding error
+    # the shift is one more term, with a rounding error of its own
     allowed = reach + sum(ulps_of(result, values) for values in (got, expected, np.full(got.shape, MIN_ULPS * mean)))
     is_constant = abs(mean) * SHARE > float(np.sqrt((more * more).mean())) and (np.abs(more - mean) <= allowed).all()
     if is_clear and is_mixed and is_constant:
@@ -236,7 +238,7 @@ def shift(result: Format, seen: Codes, right: Codes, reach: NDArray[np.float64])
 
 
 def ulps_of(form: Format, values: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return the distance between adjacent numbers of a format at these values."""
+    """Return the distance between adjacent numbers of a format, at these values."""
     exponent = np.maximum(np.frexp(np.abs(values))[1] - 1, form.emin)
     distances: NDArray[np.float64] = np.ldexp(1.0, exponent - form.fraction)
     return distances

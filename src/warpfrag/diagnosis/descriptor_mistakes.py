@@ -1,10 +1,8 @@
 """Mistakes with a wgmma operand in shared memory: its descriptor, its order, its sign.
 
-A mistake rearranges the bytes so that the right descriptor reads the data that the wrong one would read. Bytes beyond
-the memory are assumed to be zero.
+A mistake is modelled by rearranging the bytes, so that the right descriptor reads what the wrong one would have read.
+Bytes beyond the memory are assumed to be zero.
 """
-
-from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -26,10 +24,11 @@ from warpfrag.smem.shared_memory import SWIZZLES, UNIT, Memory
 from warpfrag.tensorcore.operand import Operand
 from warpfrag.tensorcore.shared_operand import Shared
 
-MAX_TILES = 16  # number of tiles whose mistakes are cached
+MAX_TILES = 16  # the most tiles whose mistakes are cached
 BASE_OFFSETS = 8
 BYTE = 8
-FAR = (16, 32, 64, 128, 256, 512, 1024)  # wrong start offsets in bytes: units, steps along k, lines and atoms
+# offsets in bytes by which a start may be wrong: units, steps along k, lines and atoms
+FAR = (16, 32, 64, 128, 256, 512, 1024)
 
 
 def swizzle_text(width: int) -> str:
@@ -44,17 +43,20 @@ def suspects_in_memory(operand: Operand, tile: Shared) -> tuple[Mistake, ...]:
 
 @lru_cache(MAX_TILES)
 def _suspects(operand: Operand, descriptor: Descriptor, trans: bool, size: int) -> tuple[Mistake, ...]:  # noqa: FBT001
-    """Return the mistakes for a tile in `size` bytes of memory, whatever its contents."""
+    """Return the mistakes for a tile in `size` bytes of memory, whatever the memory contains."""
     tile = Shared(np.random.default_rng(0).integers(0, 256, size, np.uint8), descriptor, trans)
     mistakes = [*_read_wrongly(operand, tile), *_stored_wrongly(operand, tile), *_other_matrices(operand, tile)]
     return tuple(without_repetitions(sorted(mistakes, key=likelihood), tile.memory))
 
 
 def byte_places(operand: Operand, memory: Memory) -> NDArray[np.int64]:
-    """Return the byte addresses of an operand's elements, in order; elements that share a byte have one address."""
+    """Return the byte addresses of an operand's elements, in order.
+
+    Elements that share a byte have the same address.
+    """
     rows, cols = operand.shape
     addresses = memory.addresses((rows, cols), operand.format.bits)
-    if operand.format.bits < BYTE:  # K-major, because only 16-bit types may be MN-major
+    if operand.format.bits < BYTE:  # K-major, because only 16-bit types can be MN-major
         addresses = (addresses if operand.role == "a" else addresses.T)[:, :: 8 // operand.format.bits]
     size = max(1, operand.format.bits // 8)
     return (addresses[..., None] + np.arange(size)).reshape(-1)
@@ -64,7 +66,7 @@ def byte_places(operand: Operand, memory: Memory) -> NDArray[np.int64]:
 
 
 def _read_wrongly(operand: Operand, tile: Shared) -> Iterator[Mistake]:
-    """Yield the mistakes of reading the right bytes with a wrong descriptor or in the wrong order."""
+    """Yield mistakes in which a wrong descriptor, or the wrong order, is used to read the right bytes."""
     role, right = operand.role, tile.descriptor
     places = byte_places(operand, operand.memory(right, trans=tile.trans))
     for text, descriptor, rare in _descriptors(right):
@@ -77,7 +79,7 @@ def _read_wrongly(operand: Operand, tile: Shared) -> Iterator[Mistake]:
 
 
 def _descriptors(right: Descriptor) -> Iterator[tuple[str, Descriptor, bool]]:
-    """Yield wrong descriptors with a description and a flag for rare mistakes."""
+    """Yield wrong descriptors, each with a description and a flag for rare mistakes."""
     yield "leading and stride byte offset swapped", replace(right, leading=right.stride, stride=right.leading), False
     for swizzle in SWIZZLES:
         if swizzle != right.swizzle:
@@ -89,7 +91,7 @@ def _descriptors(right: Descriptor) -> Iterator[tuple[str, Descriptor, bool]]:
             yield text, replace(right, base_offset=offset), offset not in {0, right.start // ROW_OF_PATTERN % LINES, 1}
     for far in FAR:
         for by in (far, -far):
-            with suppress(InvalidOperand):  # an address that a descriptor cannot encode
+            with suppress(InvalidOperand):  # skip addresses that a descriptor cannot encode
                 yield f"start off by {by} bytes", right.moved(by), far > FAR[1]
     for name in ("leading", "stride"):
         own = getattr(right, name)
@@ -104,7 +106,7 @@ def _descriptors(right: Descriptor) -> Iterator[tuple[str, Descriptor, bool]]:
 
 
 def _scaled(name: str, own: int) -> Iterator[tuple[str, int]]:
-    """Yield wrong values of a field: in bytes instead of 16-byte units, and divided by 16 twice."""
+    """Yield wrong values of a field: in bytes instead of 16-byte units, or divided by 16 twice."""
     yield f"{name} byte offset in bytes, not in units of {UNIT}", own * UNIT
     yield f"{name} byte offset divided by {UNIT} twice", own // UNIT // UNIT * UNIT
 
@@ -113,11 +115,11 @@ def _scaled(name: str, own: int) -> Iterator[tuple[str, int]]:
 
 
 def _stored_wrongly(operand: Operand, tile: Shared) -> Iterator[Mistake]:
-    """Yield the mistakes of storing a matrix wrongly and reading it with the right descriptor."""
+    """Yield mistakes in which the right descriptor reads a matrix that was stored wrongly."""
     right, trans = tile.descriptor, tile.trans
     lines = operand.memory(right, trans=trans)
     stored = partial(_stored, operand, byte_places(operand, lines))
-    for swizzle in SWIZZLES:  # lines of the right length, with units in another pattern
+    for swizzle in SWIZZLES:  # lines of the right length, with units in another swizzle pattern
         if right.swizzle:
             text = f"stored with {swizzle_text(swizzle)}, in lines of {right.width} bytes"
             yield from stored(text, replace(lines, swizzle=swizzle))
@@ -132,7 +134,7 @@ def _stored_wrongly(operand: Operand, tile: Shared) -> Iterator[Mistake]:
         yield from stored("stored column by column, without the descriptor's atoms", Memory("col", start=right.start))
     for turned in (trans, not trans) if operand.format.bits == TURNABLE else (trans,):
         for swizzle in SWIZZLES:
-            with suppress(InvalidOperand):  # lines too short for the swizzle
+            with suppress(InvalidOperand):  # skip lines that are too short for the swizzle
                 other = compact(operand, trans=turned, swizzle=swizzle, start=right.start)[0]
                 text = f"stored {_order(trans=turned)} without gaps, with {swizzle_text(swizzle)}"
                 memory = operand.memory(other, trans=turned)
@@ -152,7 +154,7 @@ def _stored(
     kind: Kind = "descriptor",
     rare: bool = False,
 ) -> Iterator[Mistake]:
-    """Yield the mistake of storing a matrix at wrong addresses, unless elements would overlap."""
+    """Yield the mistake of storing a matrix at wrong addresses, unless its elements would overlap."""
     stored = byte_places(operand, memory)
     if np.unique(stored).size == stored.size:
         yield Mistake(kind, operand.role, text, partial(_stored_elsewhere, of=right, to=stored), rare=rare)
@@ -163,7 +165,7 @@ def _order(*, trans: bool) -> str:
 
 
 def _moved(memory: Bytes, *, to: NDArray[np.int64], of: NDArray[np.int64]) -> Bytes:
-    """Return the memory with bytes at `of` copied to `to`; bytes beyond the memory are zero."""
+    """Return the memory with the bytes at `of` copied to `to`; bytes beyond the memory are zero."""
     size = memory.shape[-1]
     source = np.where(of < size, memory[..., np.minimum(of, size - 1)], np.uint8(0))
     result = memory.copy()
@@ -185,13 +187,13 @@ def _stored_elsewhere(memory: Bytes, *, of: NDArray[np.int64], to: NDArray[np.in
 
 
 def _other_matrices(operand: Operand, tile: Shared) -> Iterator[Mistake]:
-    """Yield mistakes in which the matrix was transposed, moved or changed before it was stored."""
+    """Yield mistakes in which the matrix was transposed, shifted or changed before it was stored."""
     for source in (rearranged, negated, written_as):
         yield from source(operand, lambda change: partial(_recoded, operand=operand, tile=tile, change=change))
 
 
 def _recoded(memory: Bytes, *, operand: Operand, tile: Shared, change: Callable[[Codes], Codes]) -> Bytes:
-    """Return the memory with the codes of the operand changed."""
+    """Return the memory with a change applied to the operand's codes."""
     rows, cols = operand.shape
     where = operand.memory(tile.descriptor, trans=tile.trans)
     codes = where.read(memory, (rows, cols), operand.format.bits).astype(code_dtype(operand.format))

@@ -52,13 +52,13 @@ from warpfrag.tensorcore.sparsity import compress, logical_columns
 
 __all__ = ["Agreement", "DiagnoseOptions", "Diagnosis", "Finding", "diagnose"]
 
-MAX_NANS = 0.5  # share of elements that may be NaN if the others are to be explained
-MAX_WORDS = 1 << 20  # the number of elements that are compared at a time
+MAX_NANS = 0.5  # the largest share of NaN elements with which the other elements are still explained
+MAX_WORDS = 1 << 20  # the most elements to compare at a time
 
 
 @dataclass(frozen=True)
 class DiagnoseOptions:
-    """The intended immediates, and the conversion of inputs to codes.
+    """The intended immediates, and how inputs are converted to codes.
 
     With `rounding="rne"`, inputs that are not exact in the operand's format are rounded.
     """
@@ -99,9 +99,10 @@ def diagnose(
 
     `diagnose(mma.a, words, A)` diagnoses one operand, from its registers and the matrix that they should hold.
 
-    With `tile`, D is the result of a whole kernel, of any extents: `tile` has the rows and columns of D that a thread
-    block computes and, optionally, the k of one iteration. D may be rounded to f16 or bf16. The search then covers
-    mistakes in every fragment, in indices into whole matrices, in the loop over k and with accumulators.
+    If A, B and D are larger, D is the result of a whole kernel, of any extents. `tile` has the rows and columns of D
+    that a thread block computes, by default those of the instruction, and, optionally, the k of one iteration. D may be
+    rounded to f16 or bf16. The search then covers mistakes in every fragment, in indices into whole matrices, in the
+    loop over k and with accumulators.
     """
     if not isinstance(options, DiagnoseOptions):
         raise InvalidOperand(f"options: expected a DiagnoseOptions, got {quote(options)}")
@@ -116,8 +117,12 @@ def diagnose(
     mma = instruction_of(form, arch if form.is_wmma else "")
     if B is None:
         raise InvalidOperand(f"{mma.name}: expected the inputs A and B; to diagnose A alone, pass the operand mma.a")
-    is_a = getattr(observed, "shape", ())[-2:] == mma.a.shape
-    if tile is None and is_a and mma.a.shape not in (mma.d.shape, mma.d.shape[::-1]):
+    tile = tile or _default_tile(mma, (A, B, observed))
+    if (
+        tile is None
+        and getattr(observed, "shape", ())[-2:] == mma.a.shape
+        and mma.a.shape not in (mma.d.shape, mma.d.shape[::-1])
+    ):
         raise InvalidOperand(f"{mma.name}: observed has the shape of A: pass D first, as in diagnose(mma, D, A, B)")
     if tile is not None:
         if any(extra is not None for extra in (metadata, *scales)) or isinstance(A, Shared) or isinstance(B, Shared):
@@ -127,7 +132,8 @@ def diagnose(
         return KernelSearch(mma, arch, read_tile(tile, mma), (A, B, C), observed, options.rounding).diagnosis()
     negate, scale_d = options.immediates.negate, options.immediates.scale_d
     _check_warpgroup(mma, A, B, options)
-    immediates = replace(options.immediates, negate=(False, False), scale_d=True)  # both are applied below
+    # `negate` and `scale_d` are applied below
+    immediates = replace(options.immediates, negate=(False, False), scale_d=True)
     check_immediates(form, immediates, mma.operands.selected_layouts)
     tiles, words = _inputs(mma, A, B, C, metadata, options)
     for role, factors in zip(("scale_a", "scale_b"), scales, strict=True):
@@ -141,6 +147,16 @@ def diagnose(
     return _first_explained(case, words, observe(mma.d, observed))
 
 
+def _default_tile(instruction: Instruction, matrices: tuple[object, object, object]) -> tuple[int, ...] | None:
+    """Return the tile of an instruction if A, B and D are the matrices of a whole kernel."""
+    shapes: list[tuple[int, ...]] = [getattr(matrix, "shape", ()) for matrix in matrices]
+    a, b, d = shapes
+    is_whole = len(a) == len(b) == 2 and d == (a[0], b[1]) and (a, b) != (instruction.a.shape, instruction.b.shape)
+    return (
+        instruction.d.shape if is_whole and instruction.pattern is None and not instruction.form.block_scale else None
+    )
+
+
 # ---- inputs
 
 
@@ -152,7 +168,7 @@ def _inputs(
     metadata: ArrayLike | None,
     options: DiagnoseOptions,
 ) -> tuple[dict[str, Shared], dict[str, Words]]:
-    """Return the tiles in shared memory, and the registers or bytes of each operand."""
+    """Return the tiles in shared memory, and each operand's registers or bytes."""
     rounding = options.rounding
     tiles: dict[str, Shared] = {}
     words: dict[str, Words] = {}
@@ -178,7 +194,7 @@ def _inputs(
 def left_words(
     instruction: Instruction, A: ArrayLike, metadata: ArrayLike | None, immediates: Immediates, rounding: Rounding
 ) -> dict[str, Words]:
-    """Return the registers of A, and the metadata of a sparse A."""
+    """Return the registers of A and, for a sparse A, of the metadata."""
     rule = instruction.pattern
     if rule is None:
         if metadata is not None:
@@ -202,7 +218,7 @@ def left_words(
 
 
 def _check_warpgroup(instruction: Instruction, A: object, B: object, options: DiagnoseOptions) -> None:
-    """Raise InvalidOperand for invalid wgmma options, or wgmma options with another instruction."""
+    """Raise InvalidOperand for invalid wgmma options, or for wgmma options with another instruction."""
     name, negate, scale_d = instruction.name, options.immediates.negate, options.immediates.scale_d
     pair = isinstance(negate, tuple | list) and len(negate) == 2 and all(isinstance(flag, bool) for flag in negate)
     if not pair:
@@ -219,7 +235,7 @@ def _check_warpgroup(instruction: Instruction, A: object, B: object, options: Di
 
 
 def _tile_bytes(operand: Operand, tile: Shared) -> NDArray[np.uint8]:
-    """Return the memory of a tile; raise an error if its elements are outside or overlap."""
+    """Return the memory of a tile; raise an error if its elements overlap or lie outside the memory."""
     operand.read(tile)
     places = byte_places(operand, operand.memory(tile.descriptor, trans=tile.trans))
     if np.unique(places).size != places.size:
@@ -232,7 +248,7 @@ def _tile_bytes(operand: Operand, tile: Shared) -> NDArray[np.uint8]:
 def _scale_words(
     instruction: Instruction, role: str, scales: ArrayLike | None, options: DiagnoseOptions
 ) -> dict[str, Words]:
-    """Return the words of the scale factors of A or B, if the instruction has them."""
+    """Return the scale-factor words of A or B, if the instruction has them."""
     scale = instruction.operands.get(role)
     if (scale is None) != (scales is None):
         raise InvalidOperand(f"{instruction.name} {'takes no' if scale is None else 'needs'} {role}")
@@ -245,7 +261,7 @@ def _scale_words(
 
 
 def _first_explained(case: SuspectProduct, words: dict[str, Words], seen: Observation) -> Diagnosis:
-    """Search for mistakes; a D with swapped extents is first read as the transpose, then in memory order."""
+    """Search for mistakes; if D's extents are swapped, try D as the transpose first, then in memory order."""
     operand = case.instruction.d
     shape = operand.shape
     if seen.codes.shape[-len(shape) :] == shape:
@@ -281,7 +297,7 @@ def _first_explained(case: SuspectProduct, words: dict[str, Words], seen: Observ
 def _diagnose_operand(
     operand: AnyOperand, observed: ArrayLike | Printed, matrix: ArrayLike, options: DiagnoseOptions
 ) -> Diagnosis:
-    """Return the mistakes that turn the right registers of a matrix into the observed ones."""
+    """Return the mistakes that turn the right registers of an operand into the observed ones."""
     choice = options.immediates
     suspected = [*suspects(operand)]
     if isinstance(operand, Operand):
@@ -292,7 +308,7 @@ def _diagnose_operand(
         right = chosen_words(operand, codes, part_of(choice, operand.role))
         suspected += written_elsewhere(operand, codes, choice)
 
-    def read(words: Words) -> Codes:  # padding and copies in the registers of a matrix do not matter
+    def read(words: Words) -> Codes:  # padding and copies in the registers of a matrix are ignored
         return operand.unpack(words, raw=True) if isinstance(operand, Operand) else words
 
     if isinstance(observed, Printed) and isinstance(operand, Operand):
@@ -317,7 +333,7 @@ def _diagnose_operand(
     expected = read(right)
     seen = seen.map(lambda array: np.broadcast_to(array, expected.shape))
     is_right = bool(seen.matches(expected).all())
-    if not isinstance(operand, Operand):  # only the part that the immediates select is read
+    if not isinstance(operand, Operand):  # only the part that the immediates select is compared
         chosen = part_of(choice, operand.role)
         is_right |= np.array_equal(chosen_codes(operand, words, chosen), chosen_codes(operand, right, chosen))
     notes = seen.notes(expected)

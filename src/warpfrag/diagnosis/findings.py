@@ -5,8 +5,6 @@ A `Mistake` changes the registers of one operand; a `Misreading` runs another in
 correct elements of a wrong result, and known values that the wrong ones equal, even if no mistake is found.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -21,28 +19,12 @@ from warpfrag.formats.codes import code_dtype, from_codes
 from warpfrag.formats.number_formats import Format
 from warpfrag.tensorcore.operand import Operand
 
-Words: TypeAlias = NDArray[Any]  # registers, or bytes of shared memory
+Words: TypeAlias = NDArray[Any]  # registers, or bytes in shared memory
 Codes: TypeAlias = NDArray[Any]
 Kind = Literal[
-    "transposed",
-    "descriptor",
-    "blocks",
-    "registers",
-    "halves",
-    "index",
-    "stride",
-    "offset",
-    "layout",
-    "lanes",
-    "sign",
-    "selector",
-    "metadata",
-    "c",
-    "loop",
-    "arch",
-    "order",
-    "rounding",
-]
+    "transposed", "descriptor", "blocks", "registers", "halves", "index", "stride", "offset", "layout", "lanes", "sign",
+    "selector", "metadata", "c", "loop", "arch", "order", "rounding",
+]  # fmt: skip
 KINDS: tuple[Kind, ...] = get_args(Kind)
 """The categories of mistakes, most likely first."""
 
@@ -69,7 +51,7 @@ class Mistake:
 
 @dataclass(frozen=True, eq=False)
 class Misreading:
-    """Another instruction or architecture that runs on the right registers.
+    """A mistake in which another instruction or architecture runs on the right registers.
 
     `words` are the qualifiers that differ. `again` is the operation that is repeated: the mma (with D as C), the
     addition of C, or the reading of C although scale-d is 0. `k_order` is the order of the columns of A and the rows of
@@ -87,16 +69,17 @@ class Misreading:
 
 
 def likelihood(mistake: Mistake | Misreading) -> tuple[bool, int, int]:
-    """Return a sort key for likelihood: by category, and inputs before D."""
+    """Return a sort key for likelihood: first by category, then inputs before D."""
     place = "abc".find(mistake.operand[:1])
     return mistake.rare, KINDS.index(mistake.kind), place if place >= 0 else len(KINDS)
 
 
 def without_repetitions(mistakes: Iterable[Mistake], words: Words) -> Iterator[Mistake]:
-    """Yield mistakes, except mistakes that do not change `words` or that repeat an earlier one of their category."""
+    """Yield mistakes, skipping those that do not change `words` or that repeat an earlier one of their category."""
     right, seen = words.tobytes(), set()
     for mistake in mistakes:
-        if mistake.kind == "selector":  # a change may hold large arrays, while names are unique
+        # names are compared, because changes may hold large arrays while names are unique
+        if mistake.kind == "selector":
             yield mistake
             continue
         key = mistake.kind, mistake.change(words).tobytes()
@@ -108,17 +91,17 @@ def without_repetitions(mistakes: Iterable[Mistake], words: Words) -> Iterator[M
 # ---- agreement of observed and expected results
 
 
-BLOCK = 8  # rows and columns of a block
+BLOCK = 8  # the rows and columns of a block
 MIN_EQUAL = 2  # the smallest group of elements that is reported
-MAX_NAMED = 12  # the number of listed ranges
+MAX_NAMED = 12  # the most ranges that a text lists
 
 
 @dataclass(frozen=True)
 class Agreement:
-    """The rows, columns, blocks, lanes and registers of a wrong result that are right, and hints on the others.
+    """The rows, columns, blocks, lanes and registers of a wrong result that are right, and hints about the others.
 
-    `blocks` are (row, column) of 8 x 8 blocks, or of the tiles of a kernel; `lanes` are numbered through the warps of a
-    warpgroup. `equals` has a sentence for each group of wrong elements that have a known value.
+    `blocks` are (row, column) pairs of 8 x 8 blocks, or of the tiles of a kernel; `lanes` are numbered through the
+    warps of a warpgroup. `equals` has a sentence for each group of wrong elements that have a known value.
     """
 
     correct: int
@@ -132,11 +115,11 @@ class Agreement:
     block_shape: tuple[int, int] = (BLOCK, BLOCK)
 
     def __repr__(self) -> str:
-        """Return the number of correct elements."""
+        """Format the number of correct elements."""
         return f"<Agreement: {self.correct} of {self.elements} elements are right>"
 
     def __str__(self) -> str:
-        """Return the number of correct elements, the correct parts, and the values that the wrong elements equal."""
+        """Format the number of correct elements, where they are, and the known values of wrong elements."""
         if not self.correct:
             lines = [f"none of {self.elements} elements is right"]
         else:
@@ -156,7 +139,7 @@ class Agreement:
         return "\n".join([*lines, *self.equals])
 
     def to_dict(self) -> dict[str, object]:
-        """Return all fields for JSON."""
+        """Return all fields as JSON-compatible values."""
         names = ("rows", "columns", "block_shape", "lanes", "registers", "equals")
         lists: dict[str, object] = {name: list(getattr(self, name)) for name in names}
         blocks = [list(block) for block in self.blocks]
@@ -227,6 +210,8 @@ def _by_place(operand: Operand, same: NDArray[np.bool_]) -> tuple[tuple[int, ...
 
 def _equals(form: Format, seen: Codes, right: Codes, c: Codes | None) -> Iterator[str]:
     """Yield a sentence for each group of wrong elements; an element belongs to the first group that fits."""
+    if seen.size > 1 and (seen == seen.flat[0]).all():
+        yield f"every element is {from_codes(form, seen).flat[0]:g}: check that the kernel ran, and that it stores D"
     left = seen != right
     total = int(left.sum())
     got, expected = (as_doubles(from_codes(form, codes)) for codes in (seen, right))
@@ -249,7 +234,7 @@ def _equals(form: Format, seen: Codes, right: Codes, c: Codes | None) -> Iterato
 
 
 def _elsewhere(seen: Codes, right: Codes, left: NDArray[np.bool_], total: int) -> Iterator[str]:
-    """Yield a sentence about wrong elements that are expected in another row or column."""
+    """Yield a sentence about wrong elements whose values are expected in another row or column."""
     codes, first, counts = np.unique(right, return_index=True, return_counts=True)
     unique = dict(zip(codes[counts == 1].tolist(), first[counts == 1].tolist(), strict=True))
     away: Counter[tuple[int, ...]] = Counter()
@@ -283,7 +268,7 @@ TOO_FEW_DIGITS = "print D with %.9g or %08x for a certain answer"
 
 @dataclass(frozen=True)
 class Finding:
-    """A mistake with an operand that explains the observed result, and the change that fixes the kernel."""
+    """A mistake with an operand that explains the observed result, and the change to the kernel that fixes it."""
 
     kind: Kind
     operand: str
@@ -291,7 +276,7 @@ class Finding:
     fix: str = field(default="", compare=False)
 
     def __str__(self) -> str:
-        """Return the operand and the mistake, such as `B: registers 0 and 1 swapped`."""
+        """Format the operand and the mistake, as in `B: registers 0 and 1 swapped`."""
         return f"{self.operand.upper() if len(self.operand) == 1 else self.operand}: {self.text}"
 
 
@@ -299,8 +284,8 @@ class Diagnosis(list[Finding]):
     """The findings, most likely first, and the extent of the search.
 
     `correct` is True if nothing is wrong. `tried` counts the mistakes by category. `agreement` lists the correct
-    elements, and the values that the wrong elements equal; it is None if all are right. `notes` are hints: the
-    precision of the comparison, the architecture, and a result that decides between several findings.
+    elements, and the known values of wrong elements; it is None if everything is right. `notes` are hints: the
+    precision of the comparison, the architecture, and a kernel result that would distinguish several findings.
     """
 
     def __init__(
@@ -312,7 +297,7 @@ class Diagnosis(list[Finding]):
         agreement: Agreement | None = None,
         notes: Iterable[str] = (),
     ) -> None:
-        """Store the findings, the counts, the agreement and the notes."""
+        """Create a diagnosis from findings, counts, agreement and notes."""
         super().__init__(findings)
         self.notes = tuple(notes)
         self.correct = correct
@@ -327,13 +312,13 @@ class Diagnosis(list[Finding]):
         return "\n".join([*lines, *self.notes])
 
     def __repr__(self) -> str:
-        """Return the summary and the most likely findings."""
+        """Format the summary and the most likely findings."""
         listed = [f" {finding}" for finding in self[:MAX_LISTED]]
         more = [f" and {len(self) - MAX_LISTED} more"] if len(self) > MAX_LISTED else []
         return "\n".join([f"<Diagnosis: {self.summary}", *listed, *more]) + ">"
 
     def _repr_html_(self) -> str:
-        """Return a card for notebooks with the summary and every finding."""
+        """Return an HTML card for notebooks, with the summary and every finding."""
         rows = [
             (str(rank), finding.kind, finding.operand, finding.text, finding.fix)
             for rank, finding in enumerate(self, start=1)
@@ -344,7 +329,7 @@ class Diagnosis(list[Finding]):
 
     @property
     def is_certain(self) -> bool:
-        """False if there are too few printed digits to distinguish mistakes."""
+        """False if too few digits were printed to distinguish mistakes."""
         return not any(note.endswith(TOO_FEW_DIGITS) for note in self.notes)
 
     @property
@@ -379,7 +364,7 @@ def diagnosis(
 
 
 def ranked(explanations: Iterable[Suspect]) -> list[Suspect]:
-    """Return the explanations, most likely first: one of each category and operand before a second one."""
+    """Rank the explanations, most likely first: one of each category and operand comes before a second one."""
     alike: Counter[tuple[Kind, str]] = Counter()
     numbered: list[tuple[int, Suspect]] = []
     for mistake in sorted(explanations, key=likelihood):

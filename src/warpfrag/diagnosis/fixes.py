@@ -1,6 +1,4 @@
-"""The change to a kernel that fixes a mistake."""
-
-from __future__ import annotations
+"""Suggest the change to a kernel that fixes a mistake."""
 
 import re
 from collections.abc import Mapping
@@ -10,7 +8,8 @@ from warpfrag.isa.targets import gpu_names
 from warpfrag.layout.index_expressions import element_formulas
 from warpfrag.tensorcore.operand import AnyOperand
 
-# The first pattern that matches "kind: text" gives the fix; braces are fields of `_facts` and groups of the pattern.
+# The first pattern that matches "kind: text" gives the fix; braces refer to fields of `_facts` and groups of the
+# pattern.
 FIXES = tuple(
     (re.compile(pattern), text)
     for pattern, text in {
@@ -36,6 +35,7 @@ FIXES = tuple(
         r"blocks: .*ldmatrix \.trans": "add .trans to the ldmatrix of {name}, or remove it if it is there",
         r"blocks: .*with \.trans": "load {name} without .trans, which needs 16-bit elements",
         r"blocks: 8 x 8 blocks in": "pass the 8 x 8 blocks to ldmatrix in the order of the registers: {blocks}",
+        r"transposed: the whole": "pass {name}.T, or exchange row and column in the index of {name}",
         r"transposed: ": "{verb} {name}[row * {cols} + col], not {name}[col * {rows} + row]{turned}",
         r"layout: .*accumulated in": "use the instruction that accumulates in {format}, unless D was converted later",
         r"layout: .*(?:written as|taken for)": "convert the values of {name} to {format}",
@@ -48,14 +48,14 @@ FIXES = tuple(
 
 
 def fix(operands: Mapping[str, AnyOperand], suspect: Suspect) -> str:
-    """Return the change to the kernel that fixes a mistake with one of an instruction's operands."""
+    """Return the change to a kernel that fixes a mistake with one of an instruction's operands."""
     named = f"{suspect.kind}: {suspect.text}"
     match, text = next((match, text) for pattern, text in FIXES if (match := pattern.match(named)))
     return text.format(match[0], *match.groups(), **_facts(operands[suspect.operand], suspect))
 
 
 def _facts(operand: AnyOperand, suspect: Suspect) -> dict[str, object]:
-    """Return the values for the placeholders in a fix."""
+    """Return the values for the placeholders in the text of a fix."""
     rows, cols = operand.shape[-2:]
     has_pairs = operand.storage != "shared" and operand.slots == 2
     return {
@@ -74,7 +74,7 @@ def _facts(operand: AnyOperand, suspect: Suspect) -> dict[str, object]:
 
 
 def index_text(operand: AnyOperand) -> str:
-    """Return the row and column of a lane's element i as C expressions."""
+    """Return C expressions for the row and column of a lane's element i."""
     formulas = {} if operand.storage == "shared" else element_formulas(operand.layout)
     if not {"row", "col"} <= formulas.keys():
         return ""

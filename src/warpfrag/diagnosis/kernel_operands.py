@@ -12,7 +12,6 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import product
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -21,8 +20,8 @@ from numpy.typing import NDArray
 
 from warpfrag.diagnosis.diagnose import diagnose
 from warpfrag.diagnosis.findings import Finding, Mistake, diagnosis
-from warpfrag.diagnosis.fixes import fix
-from warpfrag.diagnosis.matrix_mistakes import misloads
+from warpfrag.diagnosis.fixes import fix, index_text
+from warpfrag.diagnosis.index_maps import loaded_elsewhere
 from warpfrag.diagnosis.mistakes import suspects
 from warpfrag.errors import InvalidOperand
 from warpfrag.formats.arrays import as_doubles
@@ -37,24 +36,24 @@ if TYPE_CHECKING:
     from warpfrag.machine.debugger.debugger import Debugger
     from warpfrag.machine.debugger.stepping import Stop
 
-MAX_STOPS = 256  # maximum number of mma instructions to compare
-MAX_TILES = 256  # maximum number of tiles of A or B to compare with a wrong operand
-MAX_RESULTS = 16  # maximum number of results of earlier mma instructions, per warp
-MAX_JOINED = 4  # maximum number of results side by side in one operand
-MIN_DISTINCT = 4  # an order is compared if at least 1 of 4 elements differs from all others
+MAX_STOPS = 256  # the most mma instructions that are compared
+MAX_TILES = 256  # the most tiles of A or B that are compared with a wrong operand
+MAX_RESULTS = 16  # the most results of earlier mma instructions, per warp
+MAX_JOINED = 4  # the most results that one operand may hold side by side
+MIN_DISTINCT = 4  # an order is compared only if at least 1 of 4 elements differs from all others
 OVERFLOW = 1e308  # stands for infinity in an order
-MIN_BITS = 8  # minimum width of elements whose order is compared
+MIN_BITS = 8  # elements must have at least this many bits for their order to be compared
 
 
 @dataclass(frozen=True)
 class MmaOperand:
-    """One operand of an executed mma: the tile or results that it holds, and the mistakes that it shows.
+    """One operand of an executed mma: the tile or results that it holds, and the mistakes that it reveals.
 
-    `matrix` is A or B, an argument, its transpose (`K.T`), or the mma that computed the operand; it is empty if nothing
-    explains the registers: then `unexplained` has lines that describe them. `row` and `col` are the tile's first row
-    and column, and -1 if there is no tile. `uncompared` is the reason if the kernel computes the operand in a way that
+    `matrix` is A or B, an argument, its transpose (`K.T`), or the mma that computed the operand. It is empty if nothing
+    explains the registers; then `unexplained` has lines that describe them. `row` and `col` are the tile's first row
+    and column, or -1 if there is no tile. `uncompared` is the reason if the kernel computes the operand in a way that
     cannot be compared. `loaded_at` are the source lines of the loads that fill the registers. For the D of a whole
-    kernel, `matrix` is the argument that it is stored in, and `loaded_at` are the source lines of the stores.
+    kernel, `matrix` is the argument in which it is stored, and `loaded_at` are the source lines of the stores.
     """
 
     role: str
@@ -109,14 +108,14 @@ class ExecutedMma:
 
 
 class EarlierResult(NamedTuple):
-    """The D of an executed mma, and the source line of the mma."""
+    """The D of an executed mma, and the mma's source line."""
 
     values: NDArray[Any]
     source: str
 
 
 class Candidate(NamedTuple):
-    """A matrix from which the kernel may have computed an operand: its elements, the row of each, and its name."""
+    """A matrix from which the kernel may have computed an operand: its elements, each element's row, and its name."""
 
     values: NDArray[Any]
     rows: NDArray[Any]
@@ -124,12 +123,12 @@ class Candidate(NamedTuple):
 
 
 class OperandComparison:
-    """Runs a kernel, and compares each mma with the intended matrices, the arguments and earlier results."""
+    """Runs a kernel and compares each mma with the intended matrices, the arguments and earlier results."""
 
     def __init__(
         self, debugger: Debugger, intended: Mapping[str, NDArray[Any]], arguments: dict[str, NDArray[Any]]
     ) -> None:
-        """Keep copies of the arguments, because the kernel may change them."""
+        """Copy the arguments, because the kernel may change them."""
         self.debugger, self.intended = debugger, intended
         self.given = {name: (array, array.copy()) for name, array in arguments.items()}
         self.writers: dict[str, list[DecodedInstruction]] = {}
@@ -182,7 +181,7 @@ class OperandComparison:
                 del earlier[:-MAX_RESULTS]
 
     def stored(self, executed: Sequence[ExecutedMma]) -> MmaOperand:
-        """Compare the changed arguments with D, and return a correct one or, if there is none, the first."""
+        """Compare the changed arguments with D; return a correct one or, if there is none, the first."""
         changed = {name: array for name, (array, old) in self.given.items() if array.tobytes() != old.tobytes()}
         compare = self._with_product if self.intended else self._with_results
         results = [compare(executed, name, array) for name, array in changed.items() if executed]
@@ -211,6 +210,8 @@ class OperandComparison:
         text = f"wrong in {array.size - found.agreement.correct} of {array.size} elements of argument {name}"
         if not all(each.is_correct for each in executed):
             return MmaOperand("d", unexplained=(text,))
+        if not any(operand.uncompared for each in executed for operand in each.operands[:2]):
+            found[:] = [finding for finding in found if finding.operand not in {"a", "b"}]
         lines = (f"{text}; no known mistake explains it", *str(found.agreement).splitlines())
         return MmaOperand("d", f"argument {name}", findings=tuple(found), unexplained=() if found else lines)
 
@@ -223,7 +224,7 @@ class OperandComparison:
         computed = [each for earlier in self.results.values() for each in _candidates(operand.shape, earlier)]
         if all(_in_order(operand, tile, computed) for tile in tiles.values()):
             return MmaOperand("d", f"argument {name}")
-        return MmaOperand("d", uncompared=f"argument {name} has other values than the mma results; pass A and B")
+        return MmaOperand("d", uncompared=f"the values of argument {name} differ from the mma results; pass A and B")
 
     def _producers(self, role: str) -> list[DecodedInstruction]:
         """Return the loads, and the earlier mma instructions, whose values reach an operand of the next mma.
@@ -239,7 +240,7 @@ class OperandComparison:
         return sorted({inst.line: inst for inst in (*direct, *staged)}.values(), key=lambda inst: inst.line)
 
     def _followed(self, names: list[str]) -> list[DecodedInstruction]:
-        """Return the loads and the mma instructions whose values reach registers through other registers."""
+        """Return the loads and mma instructions whose values reach the named registers through other registers."""
         found: dict[int, DecodedInstruction] = {}
         followed: set[str] = set()
         while names:
@@ -259,7 +260,7 @@ class OperandComparison:
     def _compared(
         self, operand: Operand, held: NDArray[Any], earlier: list[EarlierResult], producers: list[DecodedInstruction]
     ) -> MmaOperand:
-        """Return the tile or the results in the registers, or the mistake that explains them."""
+        """Return the tile or results that the registers hold, or the mistake that explains them."""
         role = operand.role
         own = {role.upper(): self.intended[role]} if role in self.intended else {}
         turned = {f"{name}.T": array.T for name, array in self.arguments.items()}
@@ -272,9 +273,10 @@ class OperandComparison:
             _exact_tile(operand, held, own | self.arguments)
             or _in_order(operand, held, computed)
             or _mistaken_tile(operand, held, own)
-            or _misloaded_tile(operand, held, own | self.arguments)
+            or _misloaded_tile(operand, held, own)
             or _exact_tile(operand, held, turned)
             or _mistaken_tile(operand, held, self.arguments | turned)
+            or _misloaded_tile(operand, held, self.arguments)
             or _mistaken_order(operand, held, computed)
         )
         if found is not None:
@@ -289,7 +291,7 @@ class OperandComparison:
         return MmaOperand(role, ", ".join(mmas), uncompared=_no_order(held, computed))
 
     def _with_loads(self, operand: MmaOperand, producers: list[DecodedInstruction]) -> MmaOperand:
-        """Return the operand with its loads; a finding about 8 x 8 blocks comes last unless a load is an ldmatrix."""
+        """Return the operand with its loads; findings about 8 x 8 blocks come last unless an ldmatrix loaded it."""
         loads = [inst for inst in producers if not is_mma(inst)]
         lines = dict.fromkeys(self._source(inst) for inst in loads)
         by_block = [inst.name for inst in loads if inst.name.startswith("ldmatrix")]
@@ -314,7 +316,7 @@ def _read(inst: DecodedInstruction) -> list[str]:
 
 
 def _tiles(operand: Operand, matrix: NDArray[Any], dtype: np.dtype[Any]) -> dict[tuple[int, int], NDArray[Any]]:
-    """Return the tiles of a matrix that have the shape of an operand, by first row and column."""
+    """Return the tiles of a matrix that have the shape of an operand, keyed by first row and column."""
     high, wide = operand.shape
     return {
         (row, col): matrix[row : row + high, col : col + wide].astype(dtype)
@@ -332,7 +334,7 @@ def _exact_tile(operand: Operand, held: NDArray[Any], matrices: Mapping[str, NDA
 
 
 def _mistaken_tile(operand: Operand, held: NDArray[Any], matrices: Mapping[str, NDArray[Any]]) -> MmaOperand | None:
-    """Return a tile and a mistake that together give the registers; try tiles with the same numbers first."""
+    """Return a tile and a mistake that together give the registers, trying tiles with the same numbers first."""
     words, counts = operand.pack(held), np.sort(held, axis=None)
     for name, matrix in matrices.items():
         tiles = _tiles(operand, matrix, held.dtype)
@@ -348,21 +350,18 @@ def _mistaken_tile(operand: Operand, held: NDArray[Any], matrices: Mapping[str, 
 
 
 def _misloaded_tile(operand: Operand, held: NDArray[Any], matrices: Mapping[str, NDArray[Any]]) -> MmaOperand | None:
-    """Return a tile and wrong addresses, which may be outside the tile, that together give the registers."""
-    wrong = [*misloads(operand)]
-    for (name, matrix), order in product(matrices.items(), "CF"):
-        memory, (rows, cols) = matrix.astype(held.dtype).flatten(order), matrix.shape
-        for (top, left), (kind, text, row, col) in product([*_tiles(operand, matrix, held.dtype)][:MAX_TILES], wrong):
-            place = (top + row) * cols + left + col if order == "C" else (left + col) * rows + top + row
-            if place.min() >= 0 and place.max() < memory.size and np.array_equal(memory[place], held):
-                mistake = Mistake(kind, operand.role, text, np.copy)
-                found = diagnosis([mistake], [mistake], fix=partial(fix, {operand.role: operand}))
-                return MmaOperand(operand.role, name, top, left, findings=tuple(found))
+    """Return a tile and a wrong index, which may be outside the tile, that together give the registers."""
+    for name, matrix in matrices.items():
+        corners = [*_tiles(operand, matrix, held.dtype)]
+        if found := loaded_elsewhere(operand, held, matrix.astype(held.dtype), corners):
+            (row, col), text = found
+            finding = Finding("index", operand.role, text, index_text(operand))
+            return MmaOperand(operand.role, name, row, col, findings=(finding,))
     return None
 
 
 def _first_wrong(operand: Operand, held: NDArray[Any], matrices: Mapping[str, NDArray[Any]]) -> Iterator[str]:
-    """Yield what the first wrong lane holds, and what it should hold if the operand resembles a tile of a matrix."""
+    """Yield what the first wrong lane holds and, if the operand resembles a tile of a matrix, what it should hold."""
     axis, slots = int(operand.role != "b"), operand.slots
     places = fragment.elements(operand.layout).reshape(-1, operand.regs, slots)
     for name, matrix in matrices.items():
@@ -389,7 +388,7 @@ def _span(name: str, first: NDArray[Any], axis: int, count: int) -> str:
 
 
 def _candidates(shape: tuple[int, ...], earlier: list[EarlierResult]) -> Iterator[Candidate]:
-    """Yield earlier results, joined side by side or stacked, and transposed, that have the shape of an operand."""
+    """Yield matrices of an operand's shape made from earlier results: joined side by side, stacked, or transposed."""
     for count in range(1, MAX_JOINED + 1):
         for start in range(len(earlier) - count, -1, -1):
             group = earlier[start : start + count]
@@ -406,7 +405,7 @@ def _candidates(shape: tuple[int, ...], earlier: list[EarlierResult]) -> Iterato
 
 
 def _keeps_order(held: NDArray[Any], values: NDArray[Any], rows: NDArray[Any]) -> bool:
-    """Return True if the elements of each row of `values` are in the same order in `held`."""
+    """Return True if the elements of each row of `values` have the same order in `held`."""
     order = np.lexsort((values.ravel(), rows.ravel()))
     more = np.diff(np.nan_to_num(as_doubles(held), posinf=OVERFLOW, neginf=-OVERFLOW).ravel()[order])
     is_tie = np.diff(values.ravel()[order]) == 0
@@ -440,7 +439,7 @@ def _in_order(operand: Operand, held: NDArray[Any], candidates: list[Candidate])
 
 
 def _mistaken_order(operand: Operand, held: NDArray[Any], candidates: list[Candidate]) -> MmaOperand | None:
-    """Return earlier results and a fragment mistake that together give the registers."""
+    """Return earlier results and a fragment mistake that together give the order of the registers' elements."""
     if operand.format.bits < MIN_BITS or not _has_order(held):
         return None
     moves = [*_moves(operand)]
@@ -452,8 +451,8 @@ def _mistaken_order(operand: Operand, held: NDArray[Any], candidates: list[Candi
 
 
 def _moves(operand: Operand) -> Iterator[tuple[Mistake, tuple[NDArray[Any], NDArray[Any]]]]:
-    """Yield the mistakes that move or repeat elements, with the row and column that each element comes from."""
-    grids = (np.indices(operand.shape) + 1).astype(f"u{operand.format.bits // 8}")  # 0 is no element
+    """Yield the mistakes that move or repeat elements, each with the row and column from which every element comes."""
+    grids = (np.indices(operand.shape) + 1).astype(f"u{operand.format.bits // 8}")  # 0 means that no element is there
     right = [operand.pack(grid, raw=True) for grid in grids]
     for mistake in suspects(operand):
         row, col = (operand.unpack(mistake.change(words), raw=True).astype(np.intp) - 1 for words in right)

@@ -1,16 +1,15 @@
 """Search for mistakes in a kernel that computes D = A B + C of any extents, tile by tile, in a loop over k.
 
-The search covers fragment mistakes, applied to every fragment, and mistakes that only a kernel can have: in indices
-into whole matrices, in the loop over k, with reused accumulators. As for one instruction, a few wrong outputs are
-computed for all mistakes together; mistakes that reproduce them are computed completely.
+The search covers fragment mistakes, applied to every fragment, and mistakes that only a kernel can have: wrong indices
+into whole matrices, mistakes in the loop over k, and accumulators that are not reset. As for one instruction, a few
+wrong outputs are first computed for all mistakes together; only the mistakes that reproduce them are computed
+completely.
 """
-
-from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -19,6 +18,8 @@ from warpfrag.blas.find_order import RESULTS, Observed, search
 from warpfrag.blas.gemm import gemm, read_gemm
 from warpfrag.blas.order import Order
 from warpfrag.diagnosis.arithmetic_mistakes import (
+    MAX_GROWTH,
+    ROUNDED,
     RoundingBound,
     added,
     k_orders,
@@ -26,23 +27,29 @@ from warpfrag.diagnosis.arithmetic_mistakes import (
     rounding,
     rounding_bound,
     shift,
+    ulps_of,
 )
 from warpfrag.diagnosis.findings import Codes, Diagnosis, Misreading, Mistake, agreement, diagnosis, likelihood
 from warpfrag.diagnosis.fixes import fix
+from warpfrag.diagnosis.index_maps import stored_elsewhere
 from warpfrag.diagnosis.matrix_mistakes import gathered, misindexed
 from warpfrag.diagnosis.mistakes import suspects
+from warpfrag.diagnosis.observation import stored_precision
 from warpfrag.errors import InvalidOperand, quote
 from warpfrag.formats.arrays import as_array, as_doubles
-from warpfrag.formats.codes import code_dtype, codes_of, from_codes, natural_dtype
+from warpfrag.formats.codes import code_dtype, codes_of, from_codes, natural_dtype, to_codes
 from warpfrag.formats.epilogue import convert
-from warpfrag.formats.number_formats import FORMATS, Rounding
+from warpfrag.formats.number_formats import FORMATS, Format, Rounding
 from warpfrag.tensorcore.instruction import Instruction
 from warpfrag.tensorcore.operand import Operand
 from warpfrag.tensorcore.rules import IntegerSum, Popcount
 
-PROBES = 6  # number of outputs that a mistake must reproduce before it is computed completely
-MAX_WHOLE = 24  # number of likeliest mistakes that are computed completely
-MAX_CHAINED = 256  # maximum number of tiles that may reuse accumulators
+PROBES = 6  # the number of outputs that a mistake must reproduce before it is computed completely
+MAX_WHOLE = 24  # the most mistakes that are computed completely, likeliest first
+MAX_CHAINED = 256  # the most tiles for which reused accumulators are considered
+
+
+Suspects: TypeAlias = list[Mistake | Misreading]
 
 
 class BlockTile(NamedTuple):
@@ -62,7 +69,7 @@ class Suspicion:
 
 
 def read_tile(tile: object, instruction: Instruction) -> BlockTile:
-    """Return `tile` as a BlockTile; k is optional, and by default that of the instruction."""
+    """Return `tile` as a BlockTile; its k is optional and defaults to that of the instruction."""
     extents = (*tile, instruction.shape.k)[:3] if isinstance(tile, tuple | list) and 2 <= len(tile) <= 3 else ()
     if not extents or not all(isinstance(extent, int) and extent > 0 for extent in extents):
         wanted = "the rows and columns of D that a block computes, such as (128, 64), optionally followed by k"
@@ -82,7 +89,7 @@ class KernelSearch:
         observed: ArrayLike,
         rounding: Rounding,
     ) -> None:
-        """Convert the matrices to codes, and compute the right result."""
+        """Convert the matrices to codes, and compute the correct result."""
         self.instruction, self.arch, self.tile = instruction, arch, tile
         A, B, C = matrices
         taken = read_gemm(A, B, instruction=instruction, arch=arch, rounding=rounding)
@@ -97,18 +104,31 @@ class KernelSearch:
         self.c = zero if C is None else codes_of(form, as_array(C, "C"), raw=False, rounding=rounding, label="C")
         if self.c.shape != taken.shape:
             raise InvalidOperand(f"C: expected shape {taken.shape} (A's rows, B's columns), got {self.c.shape}")
+        self.slack = 0.0  # half a unit of the last printed digit
+        self.notes: tuple[str, ...] = ()
         self.result, self.seen = self._observed(as_array(observed, "observed"), taken.shape)
+        self.allowed = 0.0  # the largest accepted difference from the observed D
         self.sums = self._product(self.a, self.b, self.c)
         self.right = self._written(self.sums)
 
     def _observed(self, observed: NDArray[Any], shape: tuple[int, ...]) -> tuple[str, Codes]:
-        """Return the format of the observed result, and its codes."""
+        """Return the format and the codes of the observed result."""
         name = self.rule.d
         if observed.shape != shape:
             raise InvalidOperand(f"observed: expected shape {shape} (A's rows, B's columns), got {observed.shape}")
         formats = {natural_dtype(FORMATS[other]): other for other in RESULTS.get(name, (name,))}
-        result = formats.get(observed.dtype, name)
-        return result, codes_of(FORMATS[result], observed, raw=False, rounding=None, label="observed")
+        if observed.dtype in formats or not FORMATS[name].is_float:
+            result = formats.get(observed.dtype, name)
+            narrow = [other for other in formats.values() if result == name and _is_exact(FORMATS[other], observed)]
+            if narrow[1:]:
+                result = narrow[-1]
+                self.notes = (f"D has only {result} numbers, and is compared as {result}",)
+            return result, codes_of(FORMATS[result], observed, raw=False, rounding=None, label="observed")
+        printed = stored_precision(FORMATS[name], observed)
+        if printed is not None:
+            self.slack, observed = float(printed.error.max()), printed.values
+            self.notes = (f"compared to the precision of D: {printed.digits}",)
+        return name, codes_of(FORMATS[name], observed, raw=False, rounding="rne" if printed else None, label="observed")
 
     def _product(self, a: Codes, b: Codes, c: Codes | None, *, arch: str = "", order: Order | None = None) -> Codes:
         codes: Codes = gemm(
@@ -122,22 +142,27 @@ class KernelSearch:
 
     def diagnosis(self) -> Diagnosis:
         """Search for the mistakes that explain all of D."""
-        if np.array_equal(self.seen, self.right):
-            return Diagnosis([], correct=True, tried={})
+        if self._is_seen(self.sums):
+            return Diagnosis([], correct=True, tried={}, notes=self.notes)
         suspected = {
             role: sorted(self._suspects(role), key=lambda suspicion: likelihood(suspicion.mistake)) for role in "abcd"
         }
         tried = [suspicion.mistake for some in suspected.values() for suspicion in some]
-        explanations: list[Mistake | Misreading] = [
-            suspicion.mistake for role, some in suspected.items() for suspicion in self._explaining(role, some)
-        ]
         misread = [*self._of_loops()]
-        explanations += [mistake for mistake, codes in misread if self._is_seen(codes)]
+        explanations = self._explanations(suspected, misread)
+        if all(suspect.rare for suspect in explanations):
+            explanations += stored_elsewhere(self.instruction.d, self.seen, self.right)
         if not explanations:
             explanations += [*self._of_accumulators()][:1]
         if not explanations:
             near = self._rounding()
             explanations += (near and self._of_orders()) or near  # a different order changes only the rounding
+        notes = self.notes
+        if not explanations and FORMATS[self.result].is_float:
+            magnitude = as_doubles(from_codes(FORMATS[self.result], self._magnitude()))
+            self.allowed = float(self._bound().of(MAX_GROWTH * magnitude[np.isfinite(magnitude)].max(initial=0.0)))
+            explanations = self._explanations(suspected, misread)
+            notes += (ROUNDED,) if explanations else ()
         partial_agreement = agreement(
             self.instruction.d,
             self.seen,
@@ -146,15 +171,31 @@ class KernelSearch:
             block=(self.tile.m, self.tile.n),
         )
         everything: list[Mistake | Misreading] = [*tried, *(mistake for mistake, _ in misread)]
-        return diagnosis(explanations, everything, partial_agreement, fix=partial(fix, self.instruction.operands))
+        fixes = partial(fix, self.instruction.operands)
+        return diagnosis(explanations, everything, partial_agreement, fix=fixes, notes=notes)
+
+    def _explanations(self, suspected: dict[str, list[Suspicion]], misread: list[tuple[Misreading, Codes]]) -> Suspects:
+        """Return the mistakes that reproduce all of D."""
+        found = [suspicion.mistake for role, some in suspected.items() for suspicion in self._explaining(role, some)]
+        return [*found, *(mistake for mistake, codes in misread if self._is_seen(codes))]
 
     def _is_seen(self, sums: Codes) -> bool:
-        return np.array_equal(self._written(sums), self.seen)
+        return bool(self._match(self._written(sums), self.seen).all())
+
+    def _match(self, codes: Codes, seen: Codes) -> NDArray[np.bool_]:
+        """Return a mask of codes that are equal or, if rounding is allowed, close to the observed ones."""
+        same: NDArray[np.bool_] = np.asarray(codes == seen)
+        if not self.allowed + self.slack:
+            return same
+        form = FORMATS[self.result]
+        values, wanted = (as_doubles(from_codes(form, each)) for each in (codes, seen))
+        with np.errstate(invalid="ignore"):
+            return np.asarray(same | (np.abs(values - wanted) <= self.allowed + self.slack + ulps_of(form, wanted)))
 
     # ---- mistakes with one matrix
 
     def _suspects(self, role: str) -> Iterator[Suspicion]:
-        """Yield mistakes in every fragment of a matrix, and with indices into the whole matrix."""
+        """Yield mistakes in every fragment of a matrix, and wrong indices into the whole matrix."""
         operand: Operand = getattr(self.instruction, role)
         codes: Codes = {"a": self.a, "b": self.b, "c": self.c, "d": self.sums}[role]
         if role == "c" and not codes.any():
@@ -183,14 +224,14 @@ class KernelSearch:
                 )
 
     def _explaining(self, role: str, some: Sequence[Suspicion]) -> list[Suspicion]:
-        """Return the mistakes that reproduce all of D, without repetitions in a category."""
+        """Return the mistakes that reproduce all of D, without repetitions within a category."""
         wrong = np.argwhere(self.seen != self.right)
         probes = wrong[np.linspace(0, len(wrong) - 1, min(PROBES, len(wrong))).astype(int)]
         kept = list(some)
         for row, col in probes:
             if kept:
-                outputs = self._outputs(role, kept, int(row), int(col))
-                kept = [suspicion for suspicion, code in zip(kept, outputs, strict=True) if code == self.seen[row, col]]
+                outputs = self._match(self._outputs(role, kept, int(row), int(col)), self.seen[row, col])
+                kept = [suspicion for suspicion, code in zip(kept, outputs, strict=True) if code]
         explaining: dict[str, Suspicion] = {}
         for suspicion in kept[:MAX_WHOLE]:
             if self._is_seen(self._whole(role, suspicion)):
@@ -198,7 +239,7 @@ class KernelSearch:
         return [*explaining.values()]
 
     def _outputs(self, role: str, some: Sequence[Suspicion], row: int, col: int) -> Codes:
-        """Return one output for each of several mistakes."""
+        """Return one output of D as it would be with each of several mistakes."""
         codes: Codes = {"a": self.a, "b": self.b, "c": self.c, "d": self.sums}[role]
         line = np.array([col if role == "b" else row])
         lines = np.concatenate([suspicion.lines(codes, line) for suspicion in some])
@@ -215,7 +256,7 @@ class KernelSearch:
         return self._written(sums)
 
     def _whole(self, role: str, suspicion: Suspicion) -> Codes:
-        """Return the sums of a kernel that makes a mistake throughout a matrix."""
+        """Return the sums of a kernel that makes a mistake everywhere in a matrix."""
         codes: Codes = {"a": self.a, "b": self.b, "c": self.c, "d": self.sums}[role]
         changed = suspicion.lines(codes, np.arange(codes.shape[1 if role == "b" else 0]))
         if role == "d":
@@ -226,7 +267,7 @@ class KernelSearch:
     # ---- mistakes with k, accumulators and architectures
 
     def _of_loops(self) -> Iterator[tuple[Misreading, Codes]]:
-        """Yield mistakes with tiles of k (missing, repeated, in another order), with C, and other architectures."""
+        """Yield mistakes with tiles of k (missing, repeated, in another order) and with C, and other architectures."""
         depth, step = len(self.b), self.tile.k
         starts = [*range(0, depth, step)]
         tiles = [np.arange(start, min(start + step, depth)) for start in starts]
@@ -260,7 +301,7 @@ class KernelSearch:
             yield Misreading("arch", "d", text), self._product(self.a, self.b, self.c, arch=archs[0])
 
     def _of_accumulators(self) -> Iterator[Misreading]:
-        """Yield the mistakes of accumulators that start with a constant or with the sums of the previous tile."""
+        """Yield the mistakes of accumulators that start with a constant, or with the sums of the previous tile."""
         for chained in (False, True):
             codes = self._carried(columns_first=chained)
             if codes is not None and self._is_seen(codes):
@@ -269,7 +310,7 @@ class KernelSearch:
         yield from shift(FORMATS[self.result], self.seen, self.right, self._reach())
 
     def _reach(self) -> NDArray[np.float64]:
-        """Return the largest rounding error of each element."""
+        """Return the largest possible rounding error of each element."""
         form = FORMATS[self.result]
         if not form.is_float:
             return np.zeros(self.seen.shape)
@@ -292,7 +333,7 @@ class KernelSearch:
         return codes
 
     def _of_orders(self) -> list[Misreading]:
-        """Return a misreading if an order of additions that a library or split-K uses explains D."""
+        """Return a misreading if an order of additions that libraries or split-K kernels use explains D."""
         if isinstance(self.rule, IntegerSum | Popcount) or self.c.any() or self.instruction.form.block_scale:
             return []
         taken = read_gemm(self.a, self.b, instruction=self.instruction, arch=self.arch, raw=True)
@@ -316,14 +357,21 @@ class KernelSearch:
         """Return a misreading if D is right up to rounding."""
         if not FORMATS[self.rule.d].is_float:
             return []
-        text = rounding(FORMATS[self.result], self.seen, self.right, self._magnitude(), self._bound())
+        text = rounding(FORMATS[self.result], self.seen, self.right, self._magnitude(), self._bound(), self.slack)
         return [] if text is None else [Misreading("rounding", "d", text)]
+
+
+def _is_exact(form: Format, values: NDArray[Any]) -> bool:
+    """Return True if every value is a number of a format."""
+    with np.errstate(over="ignore"):
+        codes = to_codes(form, values, rounding="rne")
+    return np.array_equal(as_doubles(from_codes(form, codes)), as_doubles(values), equal_nan=True)
 
 
 def _indexed(
     codes: Codes, which: NDArray[np.intp], *, source: Callable[..., NDArray[np.intp]], columns: bool = False
 ) -> Codes:
-    """Return lines of a matrix that is read (for D, stored) with wrong indices."""
+    """Return rows or columns of a matrix as read (for D, as stored) with wrong indices."""
     if columns:
         return gathered(codes, source(np.arange(codes.shape[0])[None], which[:, None]))
     return gathered(codes, source(which[:, None], np.arange(codes.shape[1])[None]))
@@ -336,7 +384,7 @@ def _transposed(row: NDArray[np.intp], col: NDArray[np.intp], *, shape: tuple[in
 def _blocks_swapped(
     row: NDArray[np.intp], col: NDArray[np.intp], *, shape: tuple[int, int], tile: BlockTile
 ) -> NDArray[np.intp]:
-    """Return the element at the same position in the block with row and column exchanged."""
+    """Return the element at the same position in the block whose row and column are exchanged."""
     there = col // tile.n * tile.m + row % tile.m
     return there * shape[1] + row // tile.m * tile.n + col % tile.n
 
@@ -344,7 +392,7 @@ def _blocks_swapped(
 def _in_fragments(
     codes: Codes, which: NDArray[np.intp], *, operand: Operand, change: Callable[[Codes], Codes]
 ) -> Codes:
-    """Return lines of a matrix with a mistake in every fragment."""
+    """Return rows or columns of a matrix with a mistake in every fragment."""
     high, wide = operand.shape
     across = operand.role == "b"
     size = wide if across else high

@@ -10,8 +10,6 @@ outside the matrix. The rules do not depend on the extents of fragments: `indexi
     [0, 4, 0, 4]
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
@@ -33,21 +31,21 @@ from warpfrag.tensorcore.operand import Operand
 
 Indices: TypeAlias = NDArray[np.intp]
 Recoding: TypeAlias = Callable[[NDArray[Any]], NDArray[Any]]
-BLOCK = 8  # rows and columns of the blocks that ldmatrix and movmatrix transpose
-HALF = 16  # bits of their elements
-GROUP = 4  # number of lanes that share a row in most fragments
-MANY = 8  # up to this count, single registers are wrong
+BLOCK = 8  # the rows and columns of the blocks that ldmatrix and movmatrix transpose
+HALF = 16  # the size of their elements in bits
+GROUP = 4  # the number of lanes that share a row in most fragments
+MANY = 8  # up to this number of registers, single registers are varied
 LANE_NUMBERS = "loaded with groupID = {1} and threadID_in_group = {0}"
 EXCHANGED = LANE_NUMBERS.format("lane / 4", "lane % 4")
 
 
 def other_order(shape: tuple[int, ...]) -> NDArray[np.intp]:
-    """Return the element at each position if a column-major matrix is read as row-major."""
+    """Return the element that is read at each position if a column-major matrix is read as row-major."""
     return np.arange(math.prod(shape)).reshape(shape).swapaxes(-1, -2).reshape(-1)
 
 
 def recoded(operand: Operand, change: Callable[[NDArray[Any]], NDArray[Any]]) -> Callable[[Words], Words]:
-    """Return a function that changes registers as `change` changes the codes of their matrix."""
+    """Return a function on registers that applies `change` to the codes of their matrix."""
     return partial(_recode, operand=operand, change=change)
 
 
@@ -56,7 +54,7 @@ def _recode(words: Words, *, operand: Operand, change: Callable[[NDArray[Any]], 
 
 
 def ordered(codes: NDArray[Any], *, order: NDArray[np.intp], axes: int = 2) -> NDArray[Any]:
-    """Return the matrix whose element i is element order[i] of `codes`; the last `axes` axes are the matrix."""
+    """Return the matrix whose element i is element order[i] of `codes`; the last `axes` axes form the matrix."""
     return codes.reshape(*codes.shape[:-axes], order.size).take(order, axis=-1).reshape(codes.shape)
 
 
@@ -65,7 +63,7 @@ def _rearranged(operand: Operand, order: NDArray[np.intp]) -> Callable[[Words], 
 
 
 def element_orders(shape: tuple[int, ...]) -> Iterator[tuple[Kind, str, NDArray[np.intp], bool]]:
-    """Yield wrong element orders: category, text, the element at each index, and a flag for rare ones."""
+    """Yield wrong element orders: the category, a description, the element at each index, and a flag for rare ones."""
     rows, cols = shape[-2:]
     elements = np.arange(math.prod(shape)).reshape(shape)
     other = other_order(shape)
@@ -87,7 +85,7 @@ def element_orders(shape: tuple[int, ...]) -> Iterator[tuple[Kind, str, NDArray[
 
 
 def rearranged(operand: Operand, recode: Callable[[Recoding], Recoding] | None = None) -> Iterator[Mistake]:
-    """Yield one mistake per wrong order of the elements; `recode` turns a change of codes into one of the operand."""
+    """Yield one mistake for each wrong order of elements; `recode` turns a change of codes into one of the operand."""
     is_moved = recode is None and operand.spec.container == HALF and operand.role in "ab"
     recode = recode or partial(recoded, operand)
     for kind, text, order, rare in element_orders(operand.shape):
@@ -193,13 +191,13 @@ def _tilings(
 
 
 BEYOND = -1
-PADDING = (1, 2, 4, 8, 16, 32)  # numbers of elements by which leading dimensions are padded and pointers are off
+PADDING = (1, 2, 4, 8, 16, 32)  # numbers of elements by which leading dimensions may be padded, or pointers may be off
 FACTORS = (2, 4)
 
 
 @dataclass(frozen=True)
 class IndexRule:
-    """One mistake with an index: `source` gives the element that is read for (row, col)."""
+    """A mistake with an index: `source` gives the element that is read instead of (row, col)."""
 
     kind: Kind
     text: str
@@ -210,8 +208,8 @@ class IndexRule:
 def misindexed(shape: tuple[int, int], role: str, lengths: Iterable[int] = (), tile: int = 0) -> Iterator[IndexRule]:
     """Yield every rule for a matrix; `lengths` are leading dimensions that may be mistaken for the right one.
 
-    For D, the rules give the location of each result; elements that are never stored are `BEYOND`. `tile` is the number
-    of rows, and of columns, in a tile.
+    For D, the rules give the location at which each result is stored; elements that are never stored are `BEYOND`.
+    `tile` is the number of rows, and of columns, in a tile.
     """
     yield from _few_bits(shape)
     for columns_first in (False, True):
@@ -282,13 +280,13 @@ def _offset(shape: tuple[int, int], role: str, *, columns_first: bool, tile: int
 def _apart(
     row: Indices, col: Indices, *, shape: tuple[int, int], stride: int, shift: int, columns_first: bool
 ) -> Indices:
-    """Return the element that is read with a wrong stride."""
+    """Return the element that is read if the stride is wrong."""
     place = (col * stride + row if columns_first else row * stride + col) + shift
     return _element(place, shape, columns_first=columns_first)
 
 
 def _stored_apart(row: Indices, col: Indices, *, shape: tuple[int, int], stride: int, columns_first: bool) -> Indices:
-    """Return the element that is stored at (row, col) with a wrong stride; BEYOND if none is."""
+    """Return the element that is stored at (row, col) if the stride is wrong, or BEYOND if there is none."""
     right = shape[0] if columns_first else shape[1]
     place = col * right + row if columns_first else row * right + col
     line, within = place // stride, place % stride
@@ -310,7 +308,7 @@ def gathered(codes: NDArray[Any], source: Indices) -> NDArray[Any]:
 
 
 def indexing(operand: Operand) -> Iterator[Mistake]:
-    """Yield the mistakes with indices into one operand."""
+    """Yield mistakes with the indices into one operand."""
     rows, cols = operand.shape[-2:]
     for rule in misindexed((rows, cols), operand.role):
         source = rule.source(np.arange(rows)[:, None], np.arange(cols)[None])
@@ -320,28 +318,22 @@ def indexing(operand: Operand) -> Iterator[Mistake]:
 
 def misloaded(operand: Operand) -> Iterator[Mistake]:
     """Yield wrong loads: another register's elements, a wrong row or column, or wrong numbers made from the lane."""
-    (rows, cols), by_column = operand.shape[-2:], operand.role == "b"
-    for kind, text, row, col in misloads(operand):
+    layout, (rows, cols), by_column = operand.layout, operand.shape[-2:], operand.role == "b"
+    if layout.copies > 1 or layout.dims != ("row", "col") or not layout.is_bitwise or operand.role == "d":
+        return
+    for kind, text, is_wrong, (down, across) in _misloads(operand):
+        row, col = np.add(np.indices((rows, cols)), (is_wrong * down, is_wrong * across))
         is_inside = (row >= 0) & (row < rows) & (col >= 0) & (col < cols)
         source = np.where(is_inside, row * cols + col, BEYOND)
-        if kind == "lanes":  # an address after the end of a row is in the next one; B is column-major in most kernels
+        if kind == "lanes":  # an address beyond the end of a row is in the next row; B is column-major in most kernels
             pitch = rows if by_column else cols
             source = _apart(row, col, shape=(rows, cols), stride=pitch, shift=0, columns_first=by_column)
         change = recoded(operand, partial(gathered, source=source))
         yield Mistake(kind, operand.role, text, change, rare=text != EXCHANGED)
 
 
-def misloads(operand: Operand) -> Iterator[tuple[Kind, str, Indices, Indices]]:
-    """Yield wrong loads: the category, the text, and the row and column from which each element is loaded."""
-    layout = operand.layout
-    if layout.copies == 1 and layout.dims == ("row", "col") and layout.is_bitwise and operand.role != "d":
-        row, col = np.indices(operand.shape)
-        for kind, text, is_wrong, (down, across) in _misloads(operand):
-            yield kind, text, row + is_wrong * down, col + is_wrong * across
-
-
 def _misloads(operand: Operand) -> Iterator[tuple[Kind, str, NDArray[np.bool_], tuple[Any, Any]]]:
-    """Yield the category, the text, the wrong elements, and the rows and columns by which their indices are off."""
+    """Yield wrong loads: category, description, a mask of wrong elements, and the errors of their rows and columns."""
     places = np.argsort(fragment.elements(operand.layout)).reshape(operand.shape)
     start = dict.fromkeys(operand.layout.ins, 0)
     lane, reg = places // (operand.regs * operand.slots) % LANES, places // operand.slots % operand.regs

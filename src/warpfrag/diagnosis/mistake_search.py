@@ -1,10 +1,8 @@
-"""Search for mistakes that explain D.
+"""Search for the mistakes that explain D.
 
 The search uses the first mma with a wrong result. A few of its outputs, the probes, are computed for many mistakes at
 once, as rows or columns of one mma. Mistakes that reproduce the probes are then computed completely, in all mmas.
 """
-
-from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -16,6 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from warpfrag.diagnosis.arithmetic_mistakes import (
+    MAX_GROWTH,
+    ROUNDED,
     RoundingBound,
     misreadings,
     other_arithmetic,
@@ -39,6 +39,7 @@ from warpfrag.diagnosis.findings import (
     ranked,
 )
 from warpfrag.diagnosis.fixes import fix
+from warpfrag.diagnosis.index_maps import snapped, stored_elsewhere
 from warpfrag.diagnosis.mistakes import distinct
 from warpfrag.diagnosis.observation import Observation
 from warpfrag.diagnosis.outcome import SuspectProduct
@@ -54,11 +55,9 @@ PROBES = 12  # number of outputs that a mistake must reproduce, one by one, befo
 MIN_READABLE_SHARE = 8  # at least 1 of 8 lines of D must be known
 PIECE = 1 << 21  # bytes of registers with mistakes that are computed together
 NUMBERED = (7, 5)  # element numbers modulo these fill A and B, and are exact in every type
-MAX_GROWTH = 4  # largest factor by which a mistake increases |A||B|
 MAX_WORSE = 4  # a mistake that explains D is at most this factor farther from D than the best one
-ROUNDED = "With this mistake, D matches except for rounding"
 OTHER_GPU = "; it matches exactly with the arithmetic of {0}: pass --arch {1} (arch= in Python) if the kernel ran there"
-COLUMNS = ("b", "scale_b")  # the operands that determine the columns of D; the others determine its rows
+COLUMNS = ("b", "scale_b")  # the operands that determine the columns of D; the others determine the rows
 
 
 class Search:
@@ -106,6 +105,8 @@ class Search:
         explanations: list[Suspect] = self._named_once(self._explaining([*candidates, *misread]))
         if not explanations:
             explanations = [suspect for role in ("a", "b") for suspect in self._beyond(role, suspected[role])]
+        if len(right) == 1 and all(suspect.rare for suspect in explanations):
+            explanations += stored_elsewhere(self.operand, snapped(self.target, self.right), self.right)
         near: list[Suspect] = [] if explanations else [*self._rounding(right)]
         if not explanations and not near and self.operand.format.is_float:
             explanations, gpus = self._up_to_rounding(everything)
@@ -153,7 +154,7 @@ class Search:
         return self._named_once(next(iter(exact.values()), found)), gpus
 
     def _error(self, suspect: Suspect, widest: float) -> float:
-        """Return the largest difference of D from a mistake's outcome, in units of the largest rounding error."""
+        """Return the largest difference between D and a mistake's outcome, in units of the largest rounding error."""
         outcomes, magnitudes = self._outcomes(suspect), self._outcomes(suspect, magnitude=True)
         if outcomes is None or magnitudes is None:
             return math.inf
@@ -165,19 +166,19 @@ class Search:
         return math.inf if np.isnan(error).any() else float(error.max())
 
     def _c(self) -> Codes | None:
-        """Return C's codes if they can be compared with D's and are not all zero."""
+        """Return the codes of C if they can be compared with those of D and are not all zero."""
         c = self.base["c"].reshape(self.right.shape)
         return c if self.case.form.c == self.case.form.d and c.any() else None
 
     def _bound(self) -> RoundingBound:
-        """Return the loosest rounding bound among all architectures and a sequential sum of k terms."""
+        """Return the loosest rounding bound of all architectures and of a sequential sum of k terms."""
         form, result = self.case.form, self.operand.format
         archs = (self.case.arch, *(archs[0] for archs in other_arithmetic(form, self.case.arch)))
         bounds = [rounding_bound(form, arch, form.shape.k, result) for arch in archs]
         return max([*bounds, RoundingBound(form.shape.k, result.fraction)], key=lambda bound: bound.of(np.ones(1))[0])
 
     def _reach(self, words: Mapping[str, Words]) -> NDArray[np.float64]:
-        """Return the largest rounding error of one mma."""
+        """Return the largest possible rounding error of one mma."""
         form = self.operand.format
         if not form.is_float:
             return np.zeros(self.right.shape)
@@ -193,7 +194,7 @@ class Search:
                 yield Misreading("rounding", "d", text)
 
     def _named_once(self, explanations: list[Suspect]) -> list[Suspect]:
-        """Remove mistakes that have the same effect as another of their category under a different name."""
+        """Remove mistakes with the same effect as another of their category that has a different name."""
         repeated: set[int] = set()
         for role, operand in self.case.instruction.operands.items():
             mine = [
@@ -218,7 +219,7 @@ class Search:
         return exact or explanations
 
     def _outcomes(self, suspect: Suspect, arch: str = "", *, magnitude: bool = False) -> Codes | None:
-        """Return D's codes, or those of |A||B| + |C|, of every mma with this mistake; None if it is impossible."""
+        """Return the codes of D, or of |A||B| + |C|, of every mma with this mistake; None if it is impossible."""
         case = replace(self.case, arch=arch or self.case.arch)
         outcomes = [case.outcome(words, suspect, magnitude=magnitude) for words in self.tiles]
         possible = [codes for codes in outcomes if codes is not None]
@@ -270,15 +271,15 @@ class Search:
         return " and ".join(texts), {**self.words, **matrices}
 
     def _beyond(self, role: str, some: list[Mistake]) -> Iterator[Mistake]:
-        """Yield wrong descriptors, strides and offsets that read beyond the memory and explain the other lines of D."""
-        axis = "ba".index(role)  # an element beyond the memory affects a column of D or, if it is in A, a row
+        """Yield wrong descriptors, strides and offsets that read beyond the memory and explain the rest of D."""
+        axis = "ba".index(role)  # an element beyond the memory affects a column of D, or a row if it belongs to A
         lines = self.right.shape[1 - axis]
         kinds = {"descriptor", "transposed"} if role in self.case.tiles else {"stride", "offset"}
         all_set = np.full_like(self.words[role], np.iinfo(self.words[role].dtype).max)
         for mistake in some:
             if mistake.kind not in kinds or self.right.ndim > 2:
                 continue
-            # known bits are 1, unknown bits are 0
+            # set known bits to 1 and unknown bits to 0
             read = self.case.read(role, mistake.change(all_set))[1][0]
             known = (read == read.max()).all(axis=axis)
             count = int(known.sum())

@@ -12,8 +12,6 @@ registers (`Misreading`), with another sign, type or architecture.
     ['b: registers 0 and 1 swapped', 'b: halves of a register swapped', 'b: lane 0 dropped']
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 from functools import lru_cache
 
@@ -24,7 +22,7 @@ from warpfrag.diagnosis.findings import Mistake, likelihood, without_repetitions
 from warpfrag.tensorcore.instruction import Instruction
 from warpfrag.tensorcore.operand import AnyOperand, Metadata, Scale
 
-MAX_OPERANDS = 64  # number of cached operands
+MAX_OPERANDS = 64  # the most operands that are cached
 
 
 def mistakes(instruction: Instruction) -> Iterator[Mistake]:
@@ -32,7 +30,7 @@ def mistakes(instruction: Instruction) -> Iterator[Mistake]:
     for operand in (instruction.a, instruction.b, instruction.c, instruction.d):
         yield from register_mistakes.simple(operand)
     for operand in (instruction.a, instruction.b):
-        yield next(matrix_mistakes.rearranged(operand))  # column-major, read as row-major
+        yield next(matrix_mistakes.rearranged(operand))  # column-major data that is read as row-major
     for role in ("metadata", "scale_a", "scale_b"):
         if role in instruction.operands:
             yield from register_mistakes.simple_word_mistakes(instruction.operands[role])
@@ -42,7 +40,7 @@ def mistakes(instruction: Instruction) -> Iterator[Mistake]:
 def suspects(operand: AnyOperand) -> tuple[Mistake, ...]:
     """Return every mistake with one operand, most likely first.
 
-    Rare mistakes, and mistakes of different categories, may be the same change; `distinct` removes repetitions.
+    Rare mistakes, and mistakes of different categories, may have the same effect; `distinct` removes repetitions.
     """
     role = operand.role
     if isinstance(operand, Metadata | Scale):
@@ -62,9 +60,9 @@ def suspects(operand: AnyOperand) -> tuple[Mistake, ...]:
 
 
 def distinct(operand: AnyOperand, mistakes: Iterable[Mistake]) -> Iterator[Mistake]:
-    """Remove mistakes that change nothing or repeat an earlier one of their category."""
+    """Yield mistakes, skipping those that change nothing or repeat an earlier one of their category."""
     shape = operand.threads if isinstance(operand, Metadata | Scale) else (*operand.threads, operand.words)
     words = np.random.default_rng(0).integers(0, 1 << 32, shape, np.uint32)
-    if not isinstance(operand, Metadata | Scale):  # copies are equal, and padding is zero
+    if not isinstance(operand, Metadata | Scale):  # copies are made equal, and padding zero
         words = operand.pack(operand.unpack(words, raw=True), raw=True)
     return without_repetitions(mistakes, words)

@@ -18,10 +18,10 @@ from warpfrag.formats.number_formats import Format
 from warpfrag.tensorcore import fragment
 from warpfrag.tensorcore.operand import AnyOperand, Operand
 
-SLOP = 1e-9  # relative: bounds and decimals are rounded to binary, and ties must match
+SLOP = 1e-9  # relative tolerance: bounds and decimals are rounded to binary, and ties must match
 NARROW = {"float16": 10, "bfloat16": 7}  # fraction bits of the types to which a wider D is often converted
-MIN_KNOWN = 0.75  # share of elements whose digits show the conversion to a narrower type
-MIN_DISTINCT = 4  # too few digits: they leave less than a quarter of the expected distinct values
+MIN_KNOWN = 0.75  # the share of elements whose digits must show the conversion to a narrower type
+MIN_DISTINCT = 4  # there are too few digits if they leave less than a quarter of the expected distinct values
 
 
 DECIMAL = re.compile(r"[+-]?0*(\d*)(?:\.(\d*))?(?:e([+-]?\d+))?", re.ASCII | re.IGNORECASE)
@@ -31,8 +31,8 @@ DECIMAL = re.compile(r"[+-]?0*(\d*)(?:\.(\d*))?(?:e([+-]?\d+))?", re.ASCII | re.
 class Printed:
     """Numbers as a program printed them.
 
-    `error` is half a unit of each number's last printed digit. `digits` describes the format: "6 decimals". If
-    `by_register`, the values are those of each lane's registers, in order; otherwise they are a matrix.
+    `error` is half a unit of each number's last printed digit. `digits` describes the format, such as "6 decimals". If
+    `by_register`, the values are those of each lane's registers, in order; otherwise they form a matrix.
     """
 
     values: NDArray[np.float64]
@@ -90,7 +90,7 @@ class Observation:
 
     @property
     def slack(self) -> NDArray[np.float64]:
-        """The largest distance of each element from the code's value."""
+        """The largest possible distance between each element and the value of its code."""
         return np.zeros(self.codes.shape) if self.printed is None else self.printed.error
 
     @property
@@ -99,12 +99,12 @@ class Observation:
         return as_doubles(from_codes(self.format, self.codes)) if self.printed is None else self.printed.values
 
     def widened(self, error: NDArray[np.float64] | float) -> Observation:
-        """Return the observation with a larger error; every value matches an element whose error is infinite."""
+        """Return the observation with a larger error; an element with infinite error matches every value."""
         digits = "" if self.printed is None else self.printed.digits
         return replace(self, printed=Printed(self.values, self.slack + error, digits))
 
     def narrowed(self) -> Observation:
-        """Return the observation with the precision of bfloat16 or float16 if every element is such a number."""
+        """Return the observation with the precision of bfloat16 or float16, if every element is such a number."""
         values = np.where(np.isfinite(self.values), self.values, 0.0)
         for bits in sorted(bits for bits in NARROW.values() if bits < self.format.fraction):
             unit = np.ldexp(1.0, np.frexp(values)[1] - 1 - bits)
@@ -114,14 +114,14 @@ class Observation:
         return self
 
     def map(self, change: Callable[[NDArray[Any]], NDArray[Any]]) -> Observation:
-        """Return the observation with a function applied to every array: a reshape, a transposition, an index."""
+        """Return the observation with a function, such as a reshape or transposition, applied to every array."""
         printed = self.printed
         if printed is not None:
             printed = replace(printed, values=change(printed.values), error=change(printed.error))
         return replace(self, codes=change(self.codes), printed=printed)
 
     def matches(self, codes: Codes) -> NDArray[np.bool_]:
-        """Return a mask of codes that may be the observed ones: equal, or printed with the same digits."""
+        """Return a mask of codes that may be the observed ones: they are equal, or print with the same digits."""
         same: NDArray[np.bool_] = np.asarray(codes == self.codes)
         if self.printed is None:
             return same
@@ -131,25 +131,25 @@ class Observation:
         return np.asarray(same | near | (np.isnan(values) & np.isnan(self.printed.values)))
 
     def is_exact(self, codes: Codes) -> bool:
-        """Return True if every code is equal, even if the numbers were printed with few digits."""
+        """Return True if all codes are equal, even if the numbers were printed with few digits."""
         return np.array_equal(codes, self.codes)
 
     def towards(self, right: Codes) -> Codes:
-        """Return the observed codes, with the expected code for every element that matches it."""
+        """Return the observed codes, replaced by the expected code in elements that match it."""
         return np.where(self.matches(right), right, self.codes)
 
     def notes(self, right: Codes) -> tuple[str, ...]:
-        """Return a note on the number of digits that are compared, or none if codes are compared exactly."""
+        """Return a note on the number of digits that are compared; none if codes are compared exactly."""
         if self.printed is None or not self.printed.digits or not np.isfinite(self.printed.values).any():
             return ()
-        note = f"compared to the precision of the dump: {self.printed.digits}"
+        note = f"compared at the precision of the dump: {self.printed.digits}"
         if np.unique(self.printed.values).size * MIN_DISTINCT < np.unique(right).size:
             note += f"; most elements look alike at this precision: {TOO_FEW_DIGITS}"
         return (note,)
 
 
 def observe(operand: AnyOperand, observed: ArrayLike | Printed) -> Observation:
-    """Return the observed operand: registers if the array has their dtype and shape, otherwise a matrix.
+    """Read an observed operand: registers if the array has their dtype and shape, otherwise a matrix.
 
     The last two axes may be exchanged; the caller checks the shape.
     """
@@ -170,14 +170,14 @@ def observe(operand: AnyOperand, observed: ArrayLike | Printed) -> Observation:
         raise InvalidOperand(
             f"{operand.description}: expected a matrix (..., {matrix}) or {registers}, got {array.dtype} {array.shape}"
         )
-    if operand.format.is_float and (printed := _stored(operand.format, array)):
+    if operand.format.is_float and (printed := stored_precision(operand.format, array)):
         return observe(operand, printed)
     return Observation(
         operand.format, codes_of(operand.format, array, raw=False, rounding=None, label=operand.description)
     )
 
 
-def _stored(number_format: Format, array: NDArray[Any]) -> Printed | None:
+def stored_precision(number_format: Format, array: NDArray[Any]) -> Printed | None:
     """Return D with its precision if it was converted to a narrower type or read from printed decimals."""
     values = as_doubles(array)
     bits = NARROW.get(array.dtype.name)

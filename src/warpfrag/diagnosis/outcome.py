@@ -1,6 +1,4 @@
-"""The result of an mma with a mistake."""
-
-from __future__ import annotations
+"""Compute the result of an mma that has a mistake."""
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -33,7 +31,7 @@ from warpfrag.tensorcore.sparsity import logical_columns
 
 @dataclass(frozen=True)
 class SuspectProduct:
-    """The intended instruction with its architecture and immediates.
+    """The intended instruction, with its architecture and immediates.
 
     `tiles` are the operands in shared memory. Without `scale_d`, C is not read.
     """
@@ -58,13 +56,13 @@ class SuspectProduct:
         """Return every mistake with an operand, most likely first."""
         operand = self.instruction.operands[role]
         if role == "c" and not self.scale_d:
-            return []  # C is not read
+            return []  # a C that is not read cannot be mistaken
         if role in self.tiles:
             return [*suspects_in_memory(self._staged(role), self.tiles[role])]
         return [*suspects(operand), *other_choices(operand, self.choice)]
 
     def axes(self, role: str) -> int:
-        """Return the number of array axes of one operand of one mma: threads and registers, or bytes."""
+        """Return the number of array axes of an operand in one mma: threads and registers, or bytes."""
         if role in self.tiles:
             return 1
         return len(self.instruction.operands[role].threads) + (role not in SELECTED_BY)
@@ -74,7 +72,7 @@ class SuspectProduct:
         return operand
 
     def rule(self, suspect: Suspect | None = None) -> Rule | None:
-        """Return the arithmetic rule, under a misreading if one is given; None if it is unknown."""
+        """Return the arithmetic rule, or that of a misreading if one is given; None if it is unknown."""
         form, arch = self.form, self.arch
         if isinstance(suspect, Misreading):
             form, arch = replace(form, **suspect.words), suspect.arch or arch  # type: ignore[arg-type] # words of a name
@@ -85,7 +83,7 @@ class SuspectProduct:
         return None
 
     def read(self, role: str, words: Words) -> tuple[str, Codes]:
-        """Return the name of an input, and the codes that the hardware reads for it from `words`."""
+        """Return the name of an input of the rule, and the codes that the hardware reads for it from `words`."""
         operand = self.instruction.operands[role]
         codes: Codes
         batch = words.shape[: -self.axes(role)]
@@ -99,7 +97,7 @@ class SuspectProduct:
         return "columns" if role == "metadata" else role, codes.reshape(*batch, -1, *codes.shape[-2:])
 
     def inputs(self, words: Mapping[str, Words]) -> ProductOperands:
-        """Return the codes that the hardware reads for one mma, which is four matrix multiplications for m8n8k4."""
+        """Return the codes that the hardware reads for one mma (m8n8k4 consists of four matrix multiplications)."""
         read = ProductOperands(**dict(self.read(role, array) for role, array in words.items()))
         return read if self.scale_d else read._replace(c=np.zeros_like(read.c))
 
@@ -110,12 +108,12 @@ class SuspectProduct:
         return inputs._replace(**{role: getattr(inputs, role) & ~sign for role, sign in signs.items()})
 
     def right(self, words: Mapping[str, Words], *, magnitude: bool = False) -> Codes:
-        """Return D's codes for one mma without mistakes, or those of |A||B| + |C|."""
+        """Return the codes of D, or of |A||B| + |C|, for one mma without mistakes."""
         rule, inputs = plan(self.form, self.arch).rule, self.inputs(words)  # raises an error if the rule is unknown
         return self.run(rule, self.unsigned(inputs) if magnitude else inputs).reshape(self.instruction.d.shape)
 
     def outcome(self, words: Mapping[str, Words], suspect: Suspect, *, magnitude: bool = False) -> Codes | None:
-        """Return D's codes for one mma with this mistake, or those of |A||B| + |C|; None if it is impossible."""
+        """Return the codes of D, or of |A||B| + |C|, for one mma with this mistake; None if it is impossible."""
         rule, operand = self.rule(suspect), self.instruction.d
         made = {**words}
         if isinstance(suspect, Mistake) and suspect.operand != "d":
@@ -144,7 +142,7 @@ class SuspectProduct:
         return codes.reshape(operand.shape)
 
     def run(self, rule: Rule, inputs: ProductOperands) -> Codes:
-        """Return D's codes for one mma; C and D are converted if the rule has other accumulators."""
+        """Return the codes of D for one mma; C and D are converted if the rule has other accumulators."""
         mine, its = self.instruction.operands, (FORMATS[rule.c], FORMATS[rule.d])
         c = inputs.c
         if its[0] is not mine.c.format:
@@ -156,7 +154,7 @@ class SuspectProduct:
         return codes
 
     def changed(self, role: str, words: Words, mistakes: Sequence[Mistake]) -> tuple[list[Mistake], str, Codes]:
-        """Return the mistakes that leave legal metadata, the name of the changed input, and its codes."""
+        """Return the mistakes that leave metadata legal, the name of the changed input, and its codes."""
         stack = np.stack([mistake.change(words) for mistake in mistakes])
         if role == "metadata":
             fields = self.instruction.metadata.unpack(stack, **part_of(self.choice, role))

@@ -1,7 +1,5 @@
 """Mistakes with registers: registers, slots, bytes, lanes and warps in another order; metadata and scale words."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache, partial
 from itertools import combinations, permutations, product
@@ -17,9 +15,9 @@ from warpfrag.isa.operands import REGISTER_BITS
 from warpfrag.layout.coordinates import LANES
 from warpfrag.tensorcore.operand import AnyOperand, Metadata, Operand, OperandBase, Scale
 
-MANY = 8  # up to this count, any two are swapped; above it, those a power of two apart
+MANY = 8  # up to this count, any two are swapped; above it, only those a power of two apart
 FEW = 4  # up to this count, every order is tried
-MAX_BITS = 5  # up to this many bits, every order of bits is tried; above it, swaps of two
+MAX_BITS = 5  # up to this many bits, every order of bits is tried; above it, only swaps of two
 PARTS = {
     16: "halves of a register swapped",
     8: "bytes of each half swapped",
@@ -30,14 +28,14 @@ PARTS = {
     7: "bits of each byte reversed",
     31: "bits of a register reversed",
 }
-"""The exchanges of bits, by the mask that is xored with every bit number."""
+"""Descriptions of bit exchanges, by the mask that is xored with every bit number."""
 HALVES = {
     "the halves of {} swapped": (1, 0),
     "both halves of {} hold its low half": (0, 0),
     "both halves of {} hold its high half": (1, 1),
 }
 NIBBLE = 4
-GROUP = 4  # number of lanes that share a row in most fragments
+GROUP = 4  # the number of lanes that share a row in most fragments
 
 
 class WrongOrder(NamedTuple):
@@ -50,7 +48,7 @@ class WrongOrder(NamedTuple):
 
 @cache
 def wrong_orders(noun: str, numbers: tuple[int, ...]) -> tuple[WrongOrder, ...]:
-    """Return distinct wrong orders: swaps, xor masks, shifts and permutations of index bits."""
+    """Return distinct wrong orders: swaps, xor masks, shifts, and permutations of index bits."""
     by_sources: dict[tuple[int, ...], WrongOrder] = {tuple(range(len(numbers))): WrongOrder("", [])}
     for order in _orders(noun, numbers):
         by_sources.setdefault(tuple(order.sources), order)
@@ -113,7 +111,7 @@ def simple(operand: Operand) -> Iterator[Mistake]:
 
 
 def register_orders(operand: Operand) -> Iterator[Mistake]:
-    """Yield the mistakes of registers in a wrong order and of registers that are not filled."""
+    """Yield the mistakes of registers in a wrong order, and of registers that are not filled."""
     first, width = _first_registers(operand), operand.words // operand.regs
     whole = np.arange(operand.words).reshape(-1, width)
     for text, sources, rare in wrong_orders("register", tuple(first)) if len(first) > 1 else ():
@@ -128,14 +126,14 @@ def register_orders(operand: Operand) -> Iterator[Mistake]:
 
 
 def _first_registers(operand: OperandBase) -> list[int]:
-    """Return the registers that the hardware reads, without copies of earlier ones."""
+    """Return the registers that the hardware reads, without those that only hold copies."""
     zero = dict.fromkeys(operand.layout.ins, 0)
     first = {operand.layout.at(**zero | {"reg": reg}): reg for reg in reversed(range(operand.regs))}
     return sorted(first.values())
 
 
 def _drop(words: Words, *, index: int | slice, axis: int) -> Words:
-    """Return registers with zeros at an index of an axis."""
+    """Return registers with zeros at an index along an axis."""
     result = words.copy()
     np.moveaxis(result, axis, 0)[index] = 0
     return result
@@ -161,7 +159,7 @@ def warps(operand: AnyOperand) -> Iterator[Mistake]:
 
 
 def parts(operand: Operand) -> Iterator[Mistake]:
-    """Yield the swaps within a register that `simple` does not include, of elements or of bits of elements."""
+    """Yield swaps within a register that `simple` does not include: of elements, or of bits of elements."""
     role, container = operand.role, operand.spec.container
     if container > REGISTER_BITS:
         swap = methodcaller("take", np.arange(operand.words) ^ 1, axis=-1)
@@ -180,7 +178,7 @@ def parts(operand: Operand) -> Iterator[Mistake]:
 
 
 def _slots(words: Words, *, order: Sequence[int], container: int, reg: int | slice = slice(None)) -> Words:
-    """Return registers with the slots of register `reg`, by default of all registers, in another order."""
+    """Return registers in which the slots of register `reg`, by default of all registers, are in another order."""
     mask = np.uint32((1 << container) - 1)
     result = words.copy()
     result[..., reg] = 0
@@ -190,7 +188,7 @@ def _slots(words: Words, *, order: Sequence[int], container: int, reg: int | sli
 
 
 def exchange_bits(words: Words, *, mask: int) -> Words:
-    """Move every bit to the position that is its bit number xor `mask`."""
+    """Move every bit to the position given by its bit number xor `mask`."""
     result = words
     for step, low in ((16, 0x0000FFFF), (8, 0x00FF00FF), (4, 0x0F0F0F0F), (2, 0x33333333), (1, 0x55555555)):
         if mask & step:
@@ -211,7 +209,7 @@ def simple_word_mistakes(operand: AnyOperand) -> Iterator[Mistake]:
 
 
 def word_mistakes(operand: AnyOperand) -> Iterator[Mistake]:
-    """Yield the other swaps within words and between lanes, and words that are the same in all lanes."""
+    """Yield the other swaps within words and between lanes, and words that are equal in all lanes."""
     role, parts = operand.role, _kind(operand, "halves")
     for mask, text in PARTS.items():
         if mask != REGISTER_BITS - operand.spec.container and mask in {16, 8, 24, 4, 2}:
@@ -232,7 +230,7 @@ def _kind(operand: AnyOperand, usual: Kind) -> Kind:
 
 
 def other_choices(operand: AnyOperand, choice: Immediates) -> Iterator[Mistake]:
-    """Yield a mistake for each wrong selector, byte id or thread id, as a change to the register words."""
+    """Yield a mistake for each wrong selector, byte id or thread id, as a change of the register words."""
     if isinstance(operand, Metadata | Scale):
         right = part_of(choice, operand.role)
         for text, wrong in _wrong_immediates(operand, right):
@@ -248,25 +246,25 @@ def _wrong_immediates(operand: Metadata | Scale, right: dict[str, int]) -> Itera
 
 
 def _chosen(words: Words, *, operand: Metadata | Scale, wrong: dict[str, int], right: dict[str, int]) -> Words:
-    """Return registers that simulate wrong immediates: the right ones select the values that the wrong ones would."""
+    """Return registers from which the right immediates select what wrong immediates would have selected."""
     return chosen_words(operand, chosen_codes(operand, words, wrong), right)
 
 
 def chosen_codes(operand: Metadata | Scale, words: Words, choice: Mapping[str, int]) -> NDArray[Any]:
-    """Return the codes that words hold for a selector, or for a byte id and a thread id."""
+    """Return the codes that words hold for a selector, or for a byte id and thread id."""
     return (
         operand.unpack(words, **choice) if isinstance(operand, Metadata) else operand.unpack(words, **choice, raw=True)
     )
 
 
 def chosen_words(operand: Metadata | Scale, codes: NDArray[Any], choice: Mapping[str, int]) -> Words:
-    """Return the words that hold codes for a selector, or for a byte id and a thread id."""
+    """Return words that hold codes for a selector, or for a byte id and thread id."""
     how: dict[str, Any] = {**choice} if isinstance(operand, Metadata) else {**choice, "raw": True}
     return operand.pack(codes, **how)
 
 
 def written_elsewhere(operand: Metadata | Scale, codes: NDArray[Any], choice: Immediates) -> Iterator[Mistake]:
-    """Yield the mistake of writing the words for another selector or id."""
+    """Yield the mistake of filling the words for another selector or id."""
     for text, wrong in _wrong_immediates(operand, part_of(choice, operand.role)):
         words = chosen_words(operand, codes, wrong)
         yield Mistake("selector", operand.role, f"written for {text}", partial(_replaced, by=words))

@@ -4,7 +4,7 @@ r"""Find instructions in pasted CUDA C++ or PTX source, and their names in other
     ('mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32',)
 
 Comments are dropped, and adjacent string literals are joined as a compiler joins them. Anything else between two
-literals is most likely a macro with unknown text: `?` replaces it, and the name is rejected.
+literals is most likely a macro whose text is unknown: it is replaced by `?`, and the name is rejected.
 """
 
 from __future__ import annotations
@@ -12,13 +12,15 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator
 from functools import cache
-from typing import Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-from warpfrag.isa.operands import OperandSpec
 from warpfrag.isa.ops import OPS
 from warpfrag.isa.qualifiers import Form
 from warpfrag.isa.rows import fits, forms
 from warpfrag.tables import read_table
+
+if TYPE_CHECKING:
+    from warpfrag.isa.operands import OperandSpec
 
 LONGEST_WORD = 40  # number of characters searched for the end of the first word
 MAX_SOURCE = 1 << 14  # maximum length; a statement has a few hundred characters
@@ -29,7 +31,7 @@ OPERANDS = r"[:(){}\[\]]"
 
 
 def is_plain(text: str) -> bool:
-    """Return True if a text is an instruction name, with or without operands, and not source code."""
+    """Return True if a text is an instruction name, with or without operands, rather than source code."""
     start = text[:LONGEST_WORD].lstrip().lstrip('"').lstrip()
     return text.count('"') <= 2 and start.split(".", 1)[0].rstrip().lower() in _operations()
 
@@ -48,7 +50,7 @@ def _instruction() -> re.Pattern[str]:
 
 
 def names_in(text: str) -> tuple[str, ...]:
-    """Return the text if it is an instruction name, otherwise the instructions in it as source code."""
+    """Return the text itself if it is an instruction name, else the instructions that it contains as source code."""
     return (text,) if is_plain(text) else statements(text)
 
 
@@ -63,12 +65,12 @@ def statements(text: str) -> tuple[str, ...]:
 
 
 def _joined(text: str) -> str:
-    """Return the string literals of a text; literals with only space and comments between them are joined."""
+    """Return the string literals in a text; literals separated only by space and comments are joined."""
     pieces: list[str] = []
     end = 0
     for literal in re.finditer(LITERAL, text):
         raw, plain = literal.groups()
-        if raw is None and plain is None:  # a comment
+        if raw is None and plain is None:  # the match is a comment
             text = text[: literal.start()] + " " * len(literal[0]) + text[literal.end() :]
             continue
         between = text[end : literal.start()].replace("\\\n", "")
@@ -85,20 +87,25 @@ ATOM_SHAPE = r"\d+x\d+x\d+"
 ATOM = r"(?ia)(?<![\w.])(?:\w+::)*(?:SM\d+_\w+|G?MMA_\d+x\d+x\d+_\w+)(?:\s*<[^<>]*>)?"
 MLIR_OPERATION = (
     r"(?<![\w.])(?:nvgpu\.mma\.sync"
-    r"|nvvm\.(?:mma\.(?:sp\.)?(?:sync|block_scale)|wmma\.(?:mma|load|store)|ldmatrix|stmatrix))(?![\w.])"
+    r"|nvvm\.(?:mma\.(?:sp\.)?(?:sync|block_scale)|wmma\.(?:mma|load|store)|wgmma\.mma_async|ldmatrix|stmatrix))(?![\w.])"
 )
 MLIR_ATTRIBUTE = r"(\w+)\s*=\s*(?:(?:#[\w.]+)?<([^>]*)>|(\[[^\]]*\]|[^<>{},]+))"
 MLIR_TYPES = r"\}\s*:|\s:\s*(?=\()"
 MLIR_REGISTERS = r"\b[A-Za-z]*\[[^\]]*\]"
 
-MLIR_FLAGS = ("ordered", "kind", "tf32")  # absent means false
+MLIR_WGMMA = {  # an unnamed shape, and operands with a type
+    r"(?<![=\w.])\s*(?:#nvvm\.shape)?<(m\s*=[^>]*)>": r" shape = <\1>",
+    r"\b([DAB])\s*\[\s*(?:#nvvm\.wgmma_type)?<(\w+)>": r"type\1 = <\2>, [",
+    r"<satfinite>": "overflow = <satfinite>",
+}
+MLIR_FLAGS = ("ordered", "kind", "tf32", "overflow")  # absent means false
 
 MlirFacts = dict[str, str]
-WIDTH = 32  # i32 stands for packed elements without an LLVM type
+WIDTH = 32  # i32 stands for packed elements that have no LLVM type
 
 
 class Named(NamedTuple):
-    """A name for an instruction, or for a construct that contains it; `how` describes the construct."""
+    """A name of an instruction or of a construct that contains it; `how` describes the construct."""
 
     name: str
     form: Form
@@ -111,7 +118,7 @@ def names_of(form: Form, notation: Notation) -> tuple[str, ...]:
 
 
 def all_names_of(form: Form, notation: Notation) -> tuple[Named, ...]:
-    """Return the names of an instruction, and of every construct that contains it."""
+    """Return the names of an instruction and of all constructs that contain it."""
     return tuple(_written(form.listed, notation))
 
 
@@ -134,7 +141,7 @@ def _written(form: Form, notation: Notation) -> Iterator[Named]:
 
 @cache
 def _rows(notation: Notation, op: str) -> tuple[dict[str, Any], ...]:
-    """Return the patterns and conditions of the table rows of a notation that may match an operation."""
+    """Return the table rows of a notation that may match an operation, as patterns and conditions."""
     rows = []
     for row in read_table("names")[notation]["rows"]:
         if op in row["op"]:
@@ -145,7 +152,7 @@ def _rows(notation: Notation, op: str) -> tuple[dict[str, Any], ...]:
 
 
 def fill(pattern: str, form: Form) -> str:
-    """Return a pattern with the qualifiers of an instruction filled in.
+    """Return a pattern with its fields replaced by the qualifiers of an instruction.
 
     >>> from warpfrag.isa.legality import resolve
     >>> fill("IMMA.{mnk}.{A}.{B}{.SAT}", resolve("mma.m16n8k32.satfinite.s32.s8.u8.s32"))
@@ -182,7 +189,7 @@ def _field(form: Form, name: str) -> str:
 
 
 def _operand(form: Form, role: str) -> OperandSpec:
-    """Return the operand whose number of registers is part of a name, or None."""
+    """Return the operand whose register count is part of a name, or None."""
     from warpfrag.isa.operands import measured_architectures, operands
 
     return operands(form, measured_architectures()[0])[role]
@@ -251,7 +258,7 @@ _FIELDS: dict[str, Callable[[Form], str]] = {
 
 
 def atoms(text: str) -> tuple[Named, ...]:
-    """Return the instructions that the first atom in a text wraps; an atom that omits an argument has several."""
+    """Return the instructions that the first atom in a text wraps; there are several if the atom omits an argument."""
     match = re.search(ATOM, text)
     if match is None:
         return ()
@@ -269,7 +276,7 @@ def atoms(text: str) -> tuple[Named, ...]:
 
 @cache
 def _atoms_of_shape(shape: str) -> dict[str, tuple[tuple[tuple[str, ...], Named], ...]]:
-    """Return the atoms with this shape, or the atoms of matrix moves, which have no shape."""
+    """Return the atoms with this shape; matrix moves, which have no shape, have the shape ""."""
     by_name: dict[str, list[tuple[tuple[str, ...], Named]]] = {}
     for form in forms():
         if ("x".join(map(str, form.shape)) if form.is_product else "") == shape:
@@ -280,7 +287,7 @@ def _atoms_of_shape(shape: str) -> dict[str, tuple[tuple[tuple[str, ...], Named]
 
 
 def _atom_parts(text: str) -> tuple[str, tuple[str, ...]]:
-    """Return the name and the arguments of an atom, without namespaces."""
+    """Return the name and arguments of an atom, without namespaces."""
     name, _, arguments = _bare(text).partition("<")
     return name, tuple(filter(None, arguments.rstrip(">").split(",")))
 
@@ -293,11 +300,14 @@ def _bare(text: str) -> str:
 
 
 def mlir_facts(text: str) -> MlirFacts:
-    """Return the name, the attributes and the operand types of an operation."""
+    """Return the name, attributes and operand types of an MLIR operation."""
     operation = re.search(MLIR_OPERATION, text)
     if operation is None:
         return {}
-    rest = re.sub(MLIR_REGISTERS, " ", text[operation.end() :])
+    rest = text[operation.end() :]
+    for written, replaced in MLIR_WGMMA.items() if "wgmma" in operation[0] else ():
+        rest = re.sub(written, replaced, rest)
+    rest = re.sub(MLIR_REGISTERS, " ", rest)
     stated = {"operation": operation[0]}
     attributes, types = (*re.split(MLIR_TYPES, rest, maxsplit=1), "")[:2]
     for name, bracketed, bare in re.findall(MLIR_ATTRIBUTE, attributes):

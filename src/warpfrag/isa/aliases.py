@@ -24,12 +24,12 @@ from warpfrag.tables import read_table
 
 INTRINSIC = r"(?a)(?<![\w.])llvm\.nvvm\.\w+(?:\.\w+)*"
 OPCODE = r"(?ia)(?<![\w.])(?:[HIBDQO]MMA|[HIBQ]GMMA|LDSM|STSM|MOVM)(?:\.\w+)*(?!\w)"
-LONGEST = 1 << 13  # number of characters searched for a name
+LONGEST = 1 << 13  # the number of characters that are searched for a name
 POINTER = r"\.p\d+$"  # the address space in an overloaded LLVM intrinsic
 CALLED = {"cute": "CuTe atom", "sass": "machine code (SASS)", "nvvm": "NVVM intrinsic", "mlir": "MLIR operation"}
 
 Users = tuple[tuple[Form, ...], tuple[Form, ...]]
-"""The forms that compile to one opcode, and the forms that compile to it and others."""
+"""The forms that compile to one opcode alone, and the forms that compile to it together with others."""
 
 
 class Aliases(TypedDict):
@@ -62,7 +62,7 @@ class Meaning(NamedTuple):
 
     @property
     def called(self) -> str:
-        """The name of the notation, for messages."""
+        """The notation's name, for messages."""
         return CALLED[self.notation]
 
 
@@ -96,7 +96,7 @@ _NOTATIONS: tuple[Notation, ...] = ("cute", "nvvm", "mlir")
 def meaning(text: str) -> Meaning | None:
     """Return the instructions that a name in another notation refers to, or None if the text is not such a name.
 
-    A name that fits a notation but is unknown has no forms.
+    The result for an unknown name that fits a notation has no forms.
     """
     text = text[:LONGEST]
     if match := re.search(INTRINSIC, text):
@@ -152,7 +152,10 @@ def opcodes(code: str) -> tuple[str, ...]:
 
 @lru_cache(maxsize=1024)
 def forms_with_opcode(opcode: str) -> Users:
-    """Return the forms that compile to this opcode alone, and those that also use others; a prefix matches too."""
+    """Return forms that compile to this opcode alone, and forms that also use others.
+
+    A prefix of an opcode matches too.
+    """
     asked = opcode.lower()
     table = read_table("machine_code")["rows"]
     rows = [row for row in table if any(_fits_pattern(asked, pattern) for pattern in row["sass"].values())]
@@ -185,7 +188,7 @@ def users() -> dict[str, Users]:
 
 
 def _users(some: Iterable[Form]) -> dict[str, Users]:
-    """Return the opcodes of these forms, each with the forms that use it.
+    """Return the opcodes of the given forms, each with the forms that use it.
 
     In machine code, a wmma becomes the mma of its shape. So if both use an opcode, the mma is the primary user.
     """

@@ -9,13 +9,16 @@ from __future__ import annotations
 from collections.abc import Callable, Container, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import product
+from typing import TYPE_CHECKING
 
 from warpfrag.errors import InvalidOperand, check_index, quote
-from warpfrag.layout.linear_layout import Layout
+
+if TYPE_CHECKING:
+    from warpfrag.layout.linear_layout import Layout
 
 SIDES = ("scale_a", "scale_b")
 SELECTED_BY: dict[str, tuple[str, ...]] = {"metadata": ("selector",), **dict.fromkeys(SIDES, ("thread_id", "byte_id"))}
-"""Registers that an instruction reads in part, and the coordinates that select the part."""
+"""The registers that an instruction reads only in part, with the coordinates that select the part."""
 WORD_BYTES = 4
 
 
@@ -46,14 +49,14 @@ def as_immediates(argument: object) -> Immediates:
 
 
 def suffix_of(immediates: Immediates, roles: Container[str]) -> str:
-    """Return a suffix for a kernel's name: empty if no operand has immediates or all ids are 0."""
+    """Return a suffix for a kernel's name, which is empty without immediates or if all ids are 0."""
     text = f"_selector{immediates.selector}" if "metadata" in roles else ""
     ids = (*immediates.byte_id, *immediates.thread_id)
     return text + ("_bytes{}{}_threads{}{}".format(*ids) if any(ids) else "")
 
 
 def part_of(immediates: Immediates, role: str) -> dict[str, int]:
-    """Return the coordinates that select the part of a metadata or scale register that is read."""
+    """Return the coordinates of the part of a metadata or scale register that is read."""
     if role not in SELECTED_BY:
         return {}
     if role == "metadata":
@@ -63,12 +66,12 @@ def part_of(immediates: Immediates, role: str) -> dict[str, int]:
 
 
 def immediates_after(immediates: Immediates, role: str) -> tuple[int, ...]:
-    """Return the immediates that follow a register: the selector, or a scale's byte id and thread id."""
+    """Return the immediates that follow a register in PTX: the selector, or a scale's byte id and thread id."""
     return tuple(reversed(part_of(immediates, role).values()))
 
 
 def check_ids(immediates: Immediates, layouts: Mapping[str, Layout], name: Callable[[], str]) -> None:
-    """Raise InvalidOperand for a selector or id that an instruction does not take."""
+    """Raise InvalidOperand for a selector or id that an instruction does not accept."""
     if (immediates.trans, immediates.negate, immediates.scale_d) != ((False, False), (False, False), True):
         raise InvalidOperand(f"{name()} does not take trans, negate or scale_d; only wgmma does")
     if immediates.selector and "metadata" not in layouts:
@@ -84,7 +87,7 @@ def check_ids(immediates: Immediates, layouts: Mapping[str, Layout], name: Calla
 
 
 def legal(layout: Layout, coordinate: str) -> range:
-    """Return the legal values of an immediate: the first byte of each group for byte_id, else 0 and up."""
+    """Return the legal values of an immediate: for byte_id the first byte of each group, otherwise 0 and up."""
     count = layout.outs[coordinate]
     return range(0, WORD_BYTES, WORD_BYTES // count) if coordinate == "byte_id" else range(count)
 
@@ -109,7 +112,7 @@ def immediate_coordinates(layout: Layout, chosen: Mapping[str, int], *, of: str 
 
 
 def all_immediates(layouts: Mapping[str, Layout], *, ids: bool = False) -> Iterator[Immediates]:
-    """Yield every selector of an instruction and, with `ids`, every byte and thread id."""
+    """Yield every selector of an instruction and, with `ids`, also every byte id and thread id."""
     selectors = legal(layouts["metadata"], "selector") if "metadata" in layouts else (0,)
     for selector in selectors:
         if ids and SIDES[0] in layouts:

@@ -1,4 +1,4 @@
-"""Read and write instruction names: PTX text and its qualifiers.
+"""Parse and print instruction names: PTX text and its qualifiers.
 
 The same rows of `qualifiers` parse and print a name, so the two agree. Qualifiers may come in any order.
 """
@@ -16,13 +16,13 @@ from warpfrag.isa.qualifiers import FIXED, QUALIFIERS, SHAPE, Form
 from warpfrag.isa.rows import families, families_of
 from warpfrag.isa.tcgen05_forms import TensorForm
 
-LONGEST = 256  # maximum length; the longest legal name has about half of it
+LONGEST = 256  # the longest text that is parsed; the longest legal name has about half as many characters
 
 
 class ParsedName(NamedTuple):
-    """A parsed name: its operation, and its choice for each qualifier in checking order.
+    """A parsed name: its operation, and the value of each qualifier, in the order of checking.
 
-    Qualifiers that the text omits are absent; `legality` decides whether they may be.
+    Qualifiers that the text omits are absent; `legality` decides whether this is allowed.
     """
 
     op: str
@@ -55,7 +55,7 @@ def tokens(text: str) -> list[str]:
 
 
 def head(text: str) -> str:
-    """Return the part of a text that may be an instruction name, shortened for a message."""
+    """Return the start of a text, which may be an instruction name, shortened for a message."""
     start = text[: 2 * LONGEST].strip().lstrip('"').strip()
     return re.split(r"[\s;{}\[\]%,]", start, maxsplit=1)[0].rstrip('."')
 
@@ -114,7 +114,7 @@ def read(text: str) -> ParsedName:
 
 
 def _split(qualifiers: list[str]) -> tuple[str, list[str]]:
-    """Split a name into operation and qualifiers; .sp may be among the qualifiers, and wmma.load.a is one operation."""
+    """Split a name into operation and qualifiers; .sp may be among the qualifiers, and wmma.load.a is an operation."""
     if qualifiers[:1] == ["wgmma"] and SHAPE.fullmatch("".join(qualifiers[1:2])):
         qualifiers = ["wgmma", "mma_async", *qualifiers[1:]]
     for stem in OPS:
@@ -152,7 +152,7 @@ def _read_qualifier(name: str, qualifiers: list[str]) -> Any:  # noqa: ANN401 (a
 
 
 def _read_types(op: str, types: list[str]) -> dict[str, str]:
-    """Return the type of each operand."""
+    """Return the type of each operand that the type qualifiers specify."""
     row = OPS[op]
     names = [name for name in row.qualifiers if QUALIFIERS[name].group == "types"]
     wanted = [name for name in names if QUALIFIERS[name].absent is None]

@@ -9,7 +9,7 @@ from contextlib import suppress
 from dataclasses import replace
 from functools import cache, lru_cache, partial
 from operator import index
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
 from warpfrag.errors import IllegalInstruction, ParseError, quote
 from warpfrag.isa.alias_names import is_plain, names_in
@@ -22,23 +22,25 @@ from warpfrag.isa.targets import architectures, read_target, targets
 from warpfrag.isa.tcgen05_forms import TensorForm, read_form
 from warpfrag.isa.tcgen05_names import forms_named
 from warpfrag.isa.tcgen05_spelling import PREFIX, read_spelling
-from warpfrag.layout.linear_layout import Layout
 from warpfrag.tables import read_table
+
+if TYPE_CHECKING:
+    from warpfrag.layout.linear_layout import Layout
 
 NEAREST = 3
 MAX_FORMS = 4096  # number of cached (form, architecture) pairs
-MAX_LISTED = 8  # number of instructions listed for an ambiguous name
-MAX_NAMED = 24  # number of choices up to which an error lists all of them
+MAX_LISTED = 8  # the most instructions that are listed for an ambiguous name
+MAX_NAMED = 24  # the most choices that an error lists in full
 Version = tuple[int, int]
 TENSOR_NAME = re.compile(r"(?<![\w.:])tcgen05\.[a-z][\w:]*(?:\.[\w:]+)*", re.IGNORECASE)
-MAX_TENSOR_SOURCE = 1 << 14  # number of characters searched for a tcgen05 instruction
+MAX_TENSOR_SOURCE = 1 << 14  # the number of characters searched for a tcgen05 instruction
 
 
 def resolve(text: str, target: str | None = None, selector: int | None = None, **shape: object) -> Form:
     """Return the form that a text names; raise IllegalInstruction if there is none for this target and selector.
 
     The text is a PTX name with its qualifiers in any order, source code with one instruction, or another tool's name.
-    `shape` has the fields that a tcgen05.mma omits: m, n, k, a, b, d, scale_type.
+    `shape` gives the fields that the text of a tcgen05.mma omits: m, n, k, a, b, d, scale_type.
     """
     if not isinstance(text, str):
         raise IllegalInstruction(quote(text), f"expected PTX text, got a {type(text).__name__}")
@@ -71,7 +73,7 @@ def is_tensor_text(text: str) -> bool:
 def _tensor_form(text: str, target: str | None, selector: int | None, asked: dict[str, object]) -> Form:
     """Return the form of a tcgen05 text; raise IllegalInstruction if the target does not support it."""
     plain = text.strip().strip('"').strip()
-    if not plain.lower().startswith(PREFIX):  # operands in source are placeholders
+    if not plain.lower().startswith(PREFIX):  # operands in source code are placeholders
         plain = TENSOR_NAME.findall(plain[:MAX_TENSOR_SOURCE])[0]
     try:
         form = read_form(plain, **asked)
@@ -91,7 +93,7 @@ def _tensor_form(text: str, target: str | None, selector: int | None, asked: dic
 
 
 def _statement(text: str) -> str:
-    """Return the only instruction in a name or a piece of source, or the text itself if there is none."""
+    """Return the only instruction in a name or source fragment, or the text itself if there is none."""
     names = names_in(text)
     forms = {}
     if len(names) > 1:
@@ -132,19 +134,19 @@ def _form_by_alias(text: str, problem: str) -> Form:
 
 
 def _short(text: str) -> str:
-    """Return the text as quoted in errors: shortened to one line."""
+    """Return a text as errors quote it: shortened, and on one line."""
     name, longest = head(text), 160
     return name if len(name) <= longest else name[:longest] + "..."
 
 
 def form_of(instruction: str | HasForm) -> Form:
-    """Return the form of an instruction, or of its name."""
+    """Return the form of an instruction, which may be given by its name."""
     form = getattr(instruction, "form", None)
     return form if isinstance(form, Form) else resolve(cast("str", instruction))  # raises an error with the reason
 
 
 def _match(reading: ParsedName) -> Form:
-    """Return the forms that match all qualifiers; raise an error for the first qualifier that no form matches."""
+    """Return the form that matches all qualifiers; raise an error for the first qualifier that no form matches."""
     wanted = dict(reading.choices)
     space = wanted.pop("space", "")
     left = list(forms_of(reading.op))
@@ -157,7 +159,7 @@ def _match(reading: ParsedName) -> Form:
     family = families_of(left[0])[0]
     if "scale_vec" not in wanted and left[0].scale_vec and not family.scale_vec_optional:
         sizes = ", ".join(dict.fromkeys(f"scale_vec::{form.scale_vec}" for form in left))
-        raise ParseError(f"kind::{left[0].kind} needs one of {sizes}")
+        raise ParseError(f"kind::{left[0].kind} needs {sizes.replace(', ', ' or ')}")
     if reading.says_nearest and "rounding" not in family.qualifiers:
         raise ParseError(_blame(reading, "rounding", "rn", []))
     if len(left) > 1:
@@ -176,7 +178,7 @@ def _moved_to(form: Form, space: str) -> Form:
 
 
 def _written(name: str, choice: object) -> str:
-    """Return a choice as it is spelled in a name."""
+    """Return a qualifier's value as it is spelled in a name."""
     return ".".join(QUALIFIERS[name].write(choice)) if choice else ""
 
 
@@ -197,7 +199,7 @@ def _blame(reading: ParsedName, name: str, choice: object, allowed: Sequence[obj
 
 
 def _distance(text: str, other: str) -> int:
-    """Return the sum of the differences between the numbers in two texts, such as shapes."""
+    """Return the sum of the differences between corresponding numbers in two texts, such as shapes."""
     pairs = zip(re.findall(r"\d+", text), re.findall(r"\d+", other), strict=False)
     return sum(abs(int(first) - int(second)) for first, second in pairs)
 
@@ -216,7 +218,7 @@ def left_out(text: str) -> tuple[str, ...]:
 
 
 def out_of_scope(text: str) -> str:
-    """Return the description of an instruction that is out of scope, or an empty string."""
+    """Return a description of an instruction that is out of scope, or an empty string if it is in scope."""
     qualifiers = tokens(text)
     if qualifiers:
         qualifiers[0] = qualifiers[0].removeprefix("cute::")
@@ -238,18 +240,21 @@ def _check_target(text: str, form: Form, target: str) -> None:
 
 
 def illegal(form: Form, reason: str) -> IllegalInstruction:
-    """Return the error for a request that a form does not support; spell the form only when it is raised."""
+    """Return the error for a request that a form does not support.
+
+    The form is spelled only when the error is raised.
+    """
     return IllegalInstruction(spell(form), reason)
 
 
 def able_architectures(form: Form) -> tuple[str, ...]:
-    """Return the architectures that support a form on at least one of their targets, oldest first."""
+    """Return the architectures with at least one target that supports a form, oldest first."""
     able = {targets()[target].arch for target in legal_targets(form)}
     return tuple(arch for arch in architectures() if arch in able)
 
 
 def running_target(form: Form, arch: str) -> str:
-    """Return the architecture, or the target with its arithmetic on which a form is legal.
+    """Return an architecture, or the target with its arithmetic, on which a form is legal.
 
     >>> form = resolve("wgmma.m64n8k16.f32.f16.f16")
     >>> running_target(form, "sm_90"), running_target(form, "sm_90a")
@@ -296,13 +301,13 @@ def advice(form: Form) -> str:
 
 
 def companions(form: Form) -> list[tuple[str, str]]:
-    """Return the instructions that a kernel must execute before and after a form, in order; usually none."""
+    """Return the instructions that a kernel must execute before and after a form, in order; usually there are none."""
     rows = read_table("companions")["companion"]
     return [(row["name"], row["when"]) for row in rows if form.op in row["op"]]
 
 
 def check_selector(form: Form, selector: int) -> None:
-    """Raise InvalidOperand for a selector that a form does not have or that makes the hardware trap."""
+    """Raise InvalidOperand for a selector that a form does not accept or that makes the hardware trap."""
     if not form.is_sparse:
         raise IllegalInstruction(spell(form), f"selector {quote(selector)}: only sparse instructions have one")
     family = families_of(form)[0]
@@ -321,7 +326,7 @@ def check_selector(form: Form, selector: int) -> None:
 
 
 def check_immediates(form: Form, choice: Immediates, layouts: Mapping[str, Layout]) -> None:
-    """Raise an error for immediates that a form does not take; `layouts` has the metadata and scale registers."""
+    """Raise an error for immediates that a form does not accept; `layouts` has the metadata and scale registers."""
     if form.is_sparse:
         check_selector(form, choice.selector)
     check_ids(choice, layouts, lambda: spell(form))
@@ -340,7 +345,7 @@ def nearest(text: str, target: str | None = None) -> tuple[str, ...]:
     for order, (form, pieces) in enumerate(_form_pieces(operation).items()):
         shared = sum(min(count, pieces[piece]) for piece, count in wanted.items() if piece in pieces)
         if shared and (target is None or is_legal(form, target)):
-            # sparse instructions are no substitute in a dense kernel
+            # a sparse instruction is no substitute in a dense kernel
             rest = pieces.total() - shared
             # prefer f32, because most kernels accumulate in it
             apart = 0 if has_shape else _distance(shape, str(form.shape))
@@ -350,12 +355,12 @@ def nearest(text: str, target: str | None = None) -> tuple[str, ...]:
 
 
 def _nearest_operation(qualifier: str) -> str:
-    """Return the operations whose names contain the first qualifier or resemble it."""
+    """Return the operations whose names contain the first qualifier, or resemble it."""
     known = list(dict.fromkeys(op.split(".")[0] for op in OPS))
     if qualifier in known:
         return qualifier
     if SHAPE.fullmatch(qualifier) or qualifier in QUALIFIERS:
-        return "mma"  # a name without an operation
+        return "mma"  # the name has no operation
     from difflib import get_close_matches
 
     return next(iter(get_close_matches(qualifier[:20], known, n=1)), "")
@@ -372,7 +377,7 @@ def _form_pieces(operation: str) -> dict[Form, Counter[str]]:
 
 
 def _pieces(qualifiers: list[str]) -> Counter[str]:
-    """Return weighted qualifiers for a similarity score; an operation weighs more than any type."""
+    """Return weighted qualifiers for computing similarity; an operation weighs more than any type."""
     pieces = [piece for qualifier in qualifiers for piece in _cut(qualifier)]
     operation = qualifiers[0].lower()
     return Counter(pieces + 2 * [operation] if operation in pieces else pieces)

@@ -19,7 +19,7 @@ from warpfrag.layout.linear_layout import MAY_BE_LEFT_OUT, Layout
 from warpfrag.tables import read_table
 
 REGISTER_BITS = 32
-TILE_WIDTH = 8  # columns of C in one tile of a warpgroup
+TILE_WIDTH = 8  # the number of columns of C in one tile of a warpgroup
 MATRIX = ("row", "col")
 MATRICES = ("matrix", "row", "col")
 PRODUCTS = ("mma", "row", "col")
@@ -28,14 +28,15 @@ SCALES = {"a": ("thread_id", "byte_id", "row", "scale"), "b": ("thread_id", "byt
 
 
 OperandStorage = Literal["warp", "warpgroup", "shared", "tensor", "immediate"]
-"""The storage of an operand: registers of a warp or of a warpgroup, shared or tensor memory, the instruction itself."""
+"""The storage of an operand: registers of a warp or a warpgroup, shared or tensor memory, or the instruction itself."""
 
 
 @dataclass(frozen=True)
 class OperandSpec:
-    """One operand. If its layout is unknown, `unknown` is the reason, and `layout` has only the number of registers.
+    """The specification of an operand; if its layout is unknown, `unknown` is the reason.
 
-    The layout of an operand in shared memory is that of the matrix itself; its descriptor has the addresses.
+    In that case, `layout` gives only the number of registers. The layout of an operand in shared memory is that of the
+    matrix itself; its descriptor determines the addresses.
     """
 
     role: str
@@ -47,7 +48,7 @@ class OperandSpec:
     unknown: str = ""
 
     def __post_init__(self) -> None:
-        """Check that the slots of the layout fill a register exactly."""
+        """Raise an error unless the slots of the layout fill a register exactly."""
         if self.storage != "shared" and self.container * self.layout.slots != self.register_bits:
             raise ValueError(
                 f"operand {self.role}: {self.layout.slots} slots of {self.container} bits do not fill a register"
@@ -60,7 +61,7 @@ class OperandSpec:
 
     @cached_property
     def threads(self) -> tuple[int, ...]:
-        """The extents of the threads that share the operand: lanes, or warps and lanes."""
+        """The extents of the threads that hold the operand: lanes, or warps and lanes."""
         return tuple(size for name, size in self.layout.ins.items() if name not in MAY_BE_LEFT_OUT)
 
     @property
@@ -151,7 +152,7 @@ def _dense(form: Form, role: str) -> OperandSpec:
 
 @cache
 def _warpgroup_layouts(role: str) -> dict[tuple[tuple[int, int], int], Layout]:
-    """Return the layouts of a warpgroup's operands, by extents and elements per register."""
+    """Return the layouts of warpgroup operands, by extents and elements per register."""
     table = read_table("layouts")["wgmma"]
     layouts = [_layout(MATRIX, tuple(row["extents"]), row | {"warp": table["warp"]}) for row in table[role]]
     return {((layout.shape[0], layout.shape[1]), layout.slots): layout for layout in layouts}
@@ -176,7 +177,7 @@ def _warpgroup(form: Form, role: str) -> OperandSpec:
 
 
 def _all_bits(letter: str, size: int) -> str:
-    """Return the bases of an index that counts along one coordinate."""
+    """Return the bases of an index that counts along one coordinate only."""
     return " ".join(f"{letter}{1 << bit}" for bit in range((size - 1).bit_length()))
 
 
@@ -212,7 +213,7 @@ def _tensor(form: TensorForm) -> list[OperandSpec]:
 
 
 def _tensor_access(form: TensorForm) -> list[OperandSpec]:
-    """Return the registers of a load or store of tensor memory."""
+    """Return the registers of a tensor-memory load or store."""
     layout = tensor_layouts.access(form.spelling)
     unknown = ""
     if form.spelling.op.endswith("spcompress"):
@@ -244,7 +245,7 @@ def _wmma_rows(arch: str) -> dict[tuple[str, str, str], dict[str, Any]]:
 def _wmma(form: Form, role: str, arch: str) -> OperandSpec:
     number_format = FORMATS[getattr(form, role)]
     measured = arch in measured_architectures()
-    # The ISA fixes the number of registers of a fragment, so any measured row gives it.
+    # The ISA fixes the number of registers in a fragment, so any measured row gives it.
     known = arch if measured else measured_architectures()[0]
     row = _wmma_rows(known)["c" if role == "d" else role, str(form.shape), number_format.name]
     unknown = (
@@ -315,5 +316,5 @@ def addresses(form: Form) -> Layout | None:
 
 
 def _keep(bases: str, num: int) -> str:
-    """Drop the bases of matrices that a form does not have: .x1 keeps neither m1 nor m2, .x2 keeps m1."""
+    """Remove the bases of matrices that a form lacks: .x1 keeps neither m1 nor m2, .x2 keeps m1."""
     return " ".join(basis for basis in bases.split() if basis[0] != "m" or int(basis[1:]) < num)

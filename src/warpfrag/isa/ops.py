@@ -50,7 +50,7 @@ class Op(NamedTuple):
 
     @property
     def usual_space(self) -> str:
-        """The state space of its listed forms."""
+        """The state space that the operation's listed forms use."""
         return self.spaces[0] if self.spaces else ""
 
 

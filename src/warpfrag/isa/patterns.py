@@ -12,7 +12,7 @@ from warpfrag.tables import read_table
 
 @dataclass(frozen=True)
 class Pattern:
-    """One row of the table of patterns. `rising` and `descending` map codes to the stored columns, in order.
+    """A row of the table of sparsity patterns; `rising` and `descending` map codes to the stored columns, in order.
 
     If metadata is `ordered`, only the codes in `rising` are legal.
     """

@@ -25,7 +25,7 @@ SHAPE = re.compile(r"m([1-9][0-9]{0,3})n([1-9][0-9]{0,3})(?:k([1-9][0-9]{0,3}))?
 
 
 class Shape(NamedTuple):
-    """The extents of an mma: A is m x k, B is k x n, D is m x n. Matrix moves have no k."""
+    """The extents of an mma: A is m x k, B is k x n, and D is m x n. Matrix moves have no k."""
 
     m: int
     n: int
@@ -68,7 +68,7 @@ class Form:
     space: str = ""
 
     def __hash__(self) -> int:
-        """Hash all qualifiers; computed once, because many caches are keyed by forms."""
+        """Return the hash of all qualifiers; it is cached, because many caches are keyed by forms."""
         return self._hash
 
     @cached_property
@@ -76,17 +76,17 @@ class Form:
         return hash(_words_of(self))
 
     def __getstate__(self) -> dict[str, object]:
-        """Pickle the qualifiers without the hash: string hashes differ between processes."""
+        """Return the qualifiers without the hash, because string hashes differ between processes."""
         return dict(zip(_WORDS_OF_A_FORM, _words_of(self), strict=True))
 
     @property
     def operation(self) -> Op:
-        """The operation's row of OPS."""
+        """The row of the operation in OPS."""
         return OPS[self.op]
 
     @property
     def listed(self) -> Form:
-        """The form with the usual state space, which represents it in lists."""
+        """The form with the usual state space, which represents this form in lists."""
         usual = self.operation.usual_space
         return self if self.space == usual else replace(self, space=usual)
 
@@ -131,7 +131,7 @@ _words_of = attrgetter(*_WORDS_OF_A_FORM)
 
 
 class HasForm(Protocol):
-    """The interface of an Instruction for lower layers: a hashable object with a form."""
+    """The interface of an Instruction for lower layers: a hashable object that has a form."""
 
     def __hash__(self) -> int:
         """Return the hash."""

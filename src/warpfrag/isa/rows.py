@@ -28,7 +28,7 @@ ROLES = ("a", "b", "c", "d")
 
 @dataclass(frozen=True)
 class Family:
-    """A row of the instruction table; `qualifiers` has its lists. The head of the table explains the fields."""
+    """A row of the instruction table; `qualifiers` contains its lists. The head of the table explains the fields."""
 
     source: str
     ops: tuple[str, ...]
@@ -44,7 +44,7 @@ class Family:
     layout: str = ""
 
     def __post_init__(self) -> None:
-        """Check that a row has either a first target or a required feature."""
+        """Raise an error unless the row has a first target or a required feature."""
         if bool(self.since) == bool(self.needs):
             shapes = " ".join(map(str, self.qualifiers["shape"]))
             raise ValueError(f"family {self.ops[0]} {shapes}: expected either since or needs")
@@ -77,25 +77,25 @@ class Family:
 
 
 def _family(source: str, op: str, row: dict[str, Any]) -> Family:
-    """Return the family of a row, with its entries sorted into qualifiers and facts."""
+    """Return the family of a row, with its entries divided into qualifiers and facts."""
     qualifiers = {name: _choices(name, row[name]) for name in Form.__dataclass_fields__ if name in row}
     facts = {name: tuple(row[name]) if isinstance(row[name], list) else row[name] for name in row.keys() - qualifiers}
     return Family(source=source, qualifiers=qualifiers, **({"ops": (op,)} | facts))
 
 
 def _choices(name: str, entry: Any) -> tuple[Any, ...]:  # noqa: ANN401 (an entry of a TOML table)
-    """Return an entry as a list of choices; `true` means all of them."""
+    """Return an entry of a row as a list of choices; `true` stands for all of them."""
     if entry is True:
         return QUALIFIERS[name].choices
     listed = entry if isinstance(entry, list) else [entry]
-    if name in ("shape", "layouts"):  # one text with several numbers or qualifiers
+    if name in ("shape", "layouts"):  # a text may contain several numbers or qualifiers
         texts = [text for entry in listed for text in _widths(entry)] if name == "shape" else listed
         return tuple(QUALIFIERS[name].read(tuple(text.split("."))) for text in texts)
     return tuple(listed)
 
 
 def _widths(text: str) -> list[str]:
-    """Return the shapes of a table entry: m64n8..24k32 means n = 8, 16 and 24."""
+    """Return the shapes that a table entry abbreviates: m64n8..24k32 means n = 8, 16 and 24."""
     match = WIDTHS.fullmatch(text)
     if match is None:
         return [text]
@@ -104,7 +104,7 @@ def _widths(text: str) -> list[str]:
 
 
 def _memory_families(made: Family) -> Iterator[Family]:
-    """Yield wmma.load and wmma.store for all operands of a wmma.mma."""
+    """Yield the wmma.load and wmma.store families for all operands of a wmma.mma."""
 
     def family(op: str, layouts: set[str]) -> Family:
         role = op[-1]
@@ -135,13 +135,13 @@ def families() -> tuple[Family, ...]:
 
 @cache
 def _forms_in(number: int, op: str) -> tuple[Form, ...]:
-    """Return the forms of a family, by its number in the table, and an operation."""
+    """Return the forms of a family, given by its number in the table, for an operation."""
     return tuple(families()[number].forms(op))
 
 
 @cache
 def forms_of(op: str) -> dict[Form, tuple[Family, ...]]:
-    """Return the listed forms of an operation with their families; a wmma.load may belong to several."""
+    """Return the listed forms of an operation with their families; a wmma.load may belong to several families."""
     by_form: dict[Form, list[Family]] = defaultdict(list)
     for number, family in enumerate(families()):
         for form in _forms_in(number, op) if op in family.ops else ():
@@ -163,7 +163,7 @@ def forms(first: str = "") -> dict[Form, tuple[Family, ...]]:
 
 @cache
 def forms_on(target: str) -> dict[Form, None]:
-    """Return the forms that the assembler of a target accepts, in table order, as dictionary keys."""
+    """Return the forms that the assembler accepts for a target, as dictionary keys in table order."""
     accepted = [(number, family) for number, family in enumerate(families()) if target in family.targets]
     return dict.fromkeys(form for number, family in accepted for op in family.ops for form in _forms_in(number, op))
 
@@ -188,7 +188,7 @@ def _tensor_family(form: TensorForm) -> Family:
 
 
 def legal_targets(form: Form) -> tuple[str, ...]:
-    """Return the targets whose assembler accepts a form."""
+    """Return the targets for which the assembler accepts a form."""
     if isinstance(form, TensorForm):
         return form.targets
     rows = families_of(form)
@@ -210,5 +210,5 @@ def fits(row: Mapping[str, Any], form: Form) -> bool:
 
 
 def has_elements(form: Form, role: str, alias: FormatAlias) -> bool:
-    """Return True if an operand of a form has the elements of an alias."""
+    """Return True if an operand of a form has the element types that an alias stands for."""
     return getattr(form, role) in alias.types and fits(alias.lists, form)

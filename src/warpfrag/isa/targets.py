@@ -10,16 +10,16 @@ from typing import NamedTuple
 from warpfrag.errors import IllegalInstruction, quote
 from warpfrag.tables import read_table
 
-OPTIONAL = ("jetson", "rtx")  # optional first words of a name
+OPTIONAL = ("jetson", "rtx")  # first words that users may omit
 FAMILIES = ("Volta", "Turing", "Ampere", "Ada", "Ada Lovelace", "Hopper", "Blackwell")
 WELL_KNOWN = re.compile(r"H200|RTX \d090")
-"""GPUs that are named besides the first one of their architecture."""
-LONGEST = 80  # maximum length of a GPU's name
+"""GPUs that are listed in addition to the first one of their architecture."""
+LONGEST = 80  # the longest GPU name
 WRITTEN = re.compile(r"(?:(?:sm|compute)_?)?([1-9][0-9]{1,2}[af]?)", re.IGNORECASE | re.ASCII)
 
 
 class Target(NamedTuple):
-    """A target of the assembler; the head of the table explains the fields."""
+    """An assembler target; the head of the table explains the fields."""
 
     name: str
     generation: int
@@ -37,7 +37,7 @@ def targets() -> dict[str, Target]:
 
 @cache
 def architectures() -> tuple[str, ...]:
-    """Return the architectures with their own arithmetic, oldest first: targets without a suffix."""
+    """Return the architectures that have their own arithmetic, oldest first: targets without a suffix."""
     return tuple(name for name, target in targets().items() if target.arch == name)
 
 
@@ -61,7 +61,7 @@ def gpu_called(text: str) -> str | None:
 
 
 def gpu_names(archs: Iterable[str], *, well_known: bool = False) -> str:
-    """Return the first GPU of each architecture, or the architecture if no GPU is known; `well_known` adds GPUs.
+    """Return the first GPU of each architecture, or the architecture if it has none; `well_known` adds more GPUs.
 
     >>> gpu_names(["sm_80", "sm_90"]), gpu_names(["sm_89", "sm_90"], well_known=True)
     ('A100, H100', 'L4, RTX 4090, H100, H200')
@@ -80,9 +80,9 @@ def _gpu_words(text: str) -> list[str]:
 
 
 def read_target(text: str, asker: str | Callable[[], str]) -> Target:
-    """Return the target that a text names: sm_90a may also be written 90a, SM90A or compute_90a, or H100 for the GPU.
+    """Return the target that a text names: sm_90a may also be written 90a, SM90A or compute_90a, or as the GPU H100.
 
-    Raises IllegalInstruction, with similar names, if there is none; `asker` is the instruction name in the message.
+    Raises IllegalInstruction, with similar names, if there is none; messages name the instruction `asker`.
     """
     match = WRITTEN.fullmatch(text.strip()) if isinstance(text, str) else None
     name = f"sm_{match[1].lower()}" if match else text
@@ -90,9 +90,12 @@ def read_target(text: str, asker: str | Callable[[], str]) -> Target:
         return targets()[name]
     if isinstance(text, str) and not match and (gpu := gpu_called(text[:LONGEST])):
         return targets()[gpus()[gpu]]
-    is_gpu = isinstance(text, str) and not text.strip().lower().startswith("sm")  # then a list of targets is no help
+    # for a GPU name, a list of targets would not help
+    is_gpu = isinstance(text, str) and not text.strip().lower().startswith("sm")
     expected = "an architecture such as sm_90" if is_gpu else f"one of {', '.join(targets())}"
     reason = f"unknown arch {quote(text)}; expected {expected}, or a GPU such as H100 (docs/reference/tables.md)"
+    if isinstance(text, str) and text.endswith((".npy", ".npz", ".txt")):
+        reason = f"expected an architecture, got the file {quote(text)}; pass a matrix as an option, such as --a FILE"
     raise IllegalInstruction(asker if isinstance(asker, str) else asker(), reason, lambda: _near(name))
 
 

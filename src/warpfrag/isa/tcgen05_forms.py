@@ -57,7 +57,7 @@ class ShapeRow(NamedTuple):
 
 
 def block_of(spelling: TensorSpelling, k: int) -> int:
-    """Return the number of elements along k per scale factor, from the name or the default of the kind."""
+    """Return the number of elements along k per scale factor, from the name or from the default of the kind."""
     size = spelling.qualifier("scale_size")
     if size.startswith("block"):
         return int(size.removeprefix("block"))
@@ -65,7 +65,7 @@ def block_of(spelling: TensorSpelling, k: int) -> int:
 
 
 def _widths(text: str) -> tuple[int, ...]:
-    """Return the numbers in a text such as 8..24/8,32..256/16."""
+    """Return the numbers that a text such as 8..24/8,32..256/16 lists."""
     result: list[int] = []
     for part in text.split(","):
         first, _, rest = part.partition("..")
@@ -110,7 +110,7 @@ def shape_rows() -> tuple[ShapeRow, ...]:
 
 @cache
 def _operation(op: str, *, is_sparse: bool) -> Op:
-    """Return the row of a tcgen05 operation, like the rows of `OPS`."""
+    """Return the properties of a tcgen05 operation, in the form of a row of `OPS`."""
     stem = op.partition(".")[0]
     if stem == "mma":
         storage: dict[str, Any] = {"d": "tensor", "a": "either", "b": "shared", "c": "tensor"}
@@ -124,13 +124,13 @@ def _operation(op: str, *, is_sparse: bool) -> Op:
 
 @dataclass(frozen=True)
 class TensorForm(Form):
-    """A tcgen05 instruction: its spelling, and the shape and types of a typed mma."""
+    """A tcgen05 instruction: its spelling and, for a typed mma, its shape and types."""
 
     spelling: TensorSpelling = NO_SPELLING
     block: int = 0
 
     def __hash__(self) -> int:
-        """Hash its qualifiers, shape and types; computed once."""
+        """Return the hash of qualifiers, shape and types, which is computed once."""
         return self._hash
 
     @cached_property
@@ -168,21 +168,21 @@ class TensorForm(Form):
 
     @cached_property
     def name(self) -> str:
-        """The PTX qualifiers, followed by the shape and types of a typed mma."""
+        """The PTX qualifiers; for a typed mma, followed by the shape and types."""
         if not self.is_typed:
             return self.spelling.name
         return ".".join(filter(None, (self.spelling.name, str(self.shape), self.d, self.a, self.b, self.scale_type)))
 
     @cached_property
     def targets(self) -> tuple[str, ...]:
-        """The targets on which the spelling, and the shape of a typed mma, are legal."""
+        """The targets for which the spelling and, for a typed mma, the shape are legal."""
         if not self.is_typed:
             return self.spelling.targets
         return tuple(name for name in self.spelling.targets if name in read_table("tcgen05")["targets"][self.row.on])
 
     @cached_property
     def row(self) -> ShapeRow:
-        """The table row with the shapes of a typed mma."""
+        """The table row that contains the shape of a typed mma."""
         return next(row for row in rows_of(self.spelling) if _has(row, self))
 
 
@@ -198,7 +198,7 @@ def _has(row: ShapeRow, form: TensorForm) -> bool:
 
 @cache
 def rows_of(spelling: TensorSpelling) -> tuple[ShapeRow, ...]:
-    """Return the table rows with the shapes that a spelling may have."""
+    """Return the table rows with shapes that a spelling may have."""
     return tuple(row for row in shape_rows() if row.fits(spelling))
 
 
@@ -213,7 +213,7 @@ def untyped(spelling: TensorSpelling) -> TensorForm:
 def typed(spelling: TensorSpelling, row: ShapeRow, m: int, n: int, a: str, b: str) -> TensorForm:
     """Return the form of an mma with shape and types."""
     plain = untyped(spelling)
-    stored = row.k // 2 if row.is_sparse else row.k  # a block of a sparse A counts stored elements
+    stored = row.k // 2 if row.is_sparse else row.k  # for a sparse A, a block is counted in stored elements
     vector = f"{stored // row.block}X" if row.block else ""
     return replace(
         plain,
@@ -229,9 +229,9 @@ def typed(spelling: TensorSpelling, row: ShapeRow, m: int, n: int, a: str, b: st
 
 
 def choose(spelling: TensorSpelling, text: str, **wanted: Any) -> TensorForm:  # noqa: ANN401 (m, n, k, types)
-    """Return the mma of a spelling with this shape and these types; raise IllegalInstruction if there is none.
+    """Return the mma with this spelling, shape and types; raise IllegalInstruction if there is none.
 
-    A field may be omitted if only one choice remains.
+    A field may be omitted if only one value remains.
     """
     asked = {name: entry for name, entry in wanted.items() if entry is not None}
     if not asked:
@@ -274,7 +274,7 @@ def _entries(row: ShapeRow, name: str) -> tuple[Any, ...]:
 
 
 def _ranges(choices: Iterable[Any]) -> str:
-    """Return the choices as text; a long arithmetic sequence is given by its ends and step."""
+    """Return choices as text; a long arithmetic sequence is given by its first and last element and its step."""
     listed = list(choices)
     if len(listed) > MAX_LISTED and all(isinstance(entry, int) for entry in listed):
         listed.sort()
@@ -285,7 +285,7 @@ def _ranges(choices: Iterable[Any]) -> str:
 
 
 def _nearest(spelling: TensorSpelling, asked: dict[str, Any]) -> tuple[str, ...]:
-    """Return the mma forms nearest to a request: those that match most fields, then the nearest m and n."""
+    """Return the mma forms nearest to a request: those that match the most fields, then the nearest m and n."""
 
     def distance(row: ShapeRow) -> tuple[int, int, int]:
         wrong = sum(entry not in _entries(row, name) for name, entry in asked.items() if name not in "mn")
@@ -341,7 +341,7 @@ PUBLISHED_ARCH = "sm_100"
 
 
 def unpublished(form: TensorForm, arch: str) -> str:
-    """Return the reason why a tcgen05.mma is not modelled: the property that is not published."""
+    """Return the reason why a tcgen05.mma is not modelled, which names the unpublished property."""
     if not form.is_typed:
         return "the name has no shape and types: pass m, n, a, b and d"
     if form.is_sparse:
@@ -371,22 +371,11 @@ def published_form(form: TensorForm) -> TensorForm:
 
 
 def _listed_words(op: str) -> Iterator[TensorSpelling]:
-    """Yield the spellings of an operation with its required qualifiers and the qualifiers that change its result."""
+    """Yield the spellings of an operation, with required qualifiers and those that change its result."""
     table = read_table("tcgen05")
     groups = table["operations"][op]["qualifiers"].split()
-    optional = {
-        "sp",
-        "block_scale",
-        "scale_size",
-        "pack",
-        "unpack",
-        "copies",
-        "byte",
-        "narrow",
-        "exclusive",
-        "abs",
-        "nan",
-    }
+    words = "sp block_scale scale_size pack unpack copies byte narrow exclusive abs nan"
+    optional = set(words.split())
     choices = []
     for entry in groups:
         group = entry.rstrip("*")
@@ -419,7 +408,7 @@ def listed_forms() -> dict[TensorForm, None]:
             continue
         for row in rows_of(spelling):
             if row.block and (spelling.kind != "mxf4nvf4") and spelling.qualifier("scale_size"):
-                continue  # the size is the default of the kind and need not be written
+                continue  # this is the default size of the kind, which need not be written
             if (row in seen) or not set(spelling.targets) & set(read_table("tcgen05")["targets"][row.on]):
                 continue
             seen.add(row)

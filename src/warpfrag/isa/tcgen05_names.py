@@ -1,7 +1,7 @@
 """Names of tcgen05 instructions in other notations: CuTe atoms, LLVM intrinsics, MLIR operations and machine code.
 
-A name usually has less information than a spelling (an mma intrinsic takes its kind as a number), so a name maps to
-every spelling that it matches.
+A name usually contains less information than a spelling (an mma intrinsic takes its kind as a number), so a name maps
+to every spelling that it matches.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ CUTE_COPIES = {
 
 
 def cute_names(spelling: TensorSpelling) -> tuple[str, ...]:
-    """Return CuTe's atoms for a spelling; mma has two, for A in shared memory (SS) and in tensor memory (TS)."""
+    """Return the CuTe atoms for a spelling; mma has two, for A in shared memory (SS) or tensor memory (TS)."""
     op = spelling.op
     if op in ("ld", "st") and spelling.qualifier("lanes"):
         packed = "_16b" if spelling.qualifier("pack") or spelling.qualifier("unpack") else ""
@@ -92,7 +92,7 @@ def sass_name(spelling: TensorSpelling) -> str:
 
 
 def mlir_name(spelling: TensorSpelling) -> str:
-    """Return the operation in MLIR's nvvm dialect."""
+    """Return the operation in MLIR's nvvm dialect for a spelling."""
     op = spelling.op.replace("fence::before_thread_sync", "fence").replace("fence::after_thread_sync", "fence")
     op = "wait" if op.startswith("wait") else op
     op = "mma_smem_desc" if op == "mma_desc" else op
@@ -118,7 +118,7 @@ ELSEWHERE = r"(?i)(?:cute::)?(?:sm100_(?:mma|tmem|utccp)|(?:llvm\.)?nvvm\.tcgen0
 
 
 def forms_named(text: str) -> tuple[TensorForm, ...] | None:
-    """Return the spellings that match a CuTe, NVVM or MLIR name; None if it is not such a name.
+    """Return the forms that match a CuTe, NVVM or MLIR name, or None if the text is not such a name.
 
     >>> [form.name for form in forms_named("SM100_TMEM_LOAD_16dp256b8x")]
     ['tcgen05.ld.sync.aligned.16x256b.x8.b32']

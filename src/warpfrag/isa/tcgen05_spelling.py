@@ -26,13 +26,13 @@ PREFIX = "tcgen05"
 REGISTERS_PER_REPEAT = {"32x32b": 1, "16x64b": 1, "16x128b": 2, "16x256b": 4, "16x32bx2": 1}
 SMALLEST_ALLOCATION, LARGEST_ALLOCATION, LARGEST_EXCLUSIVE = 32, 512, 576
 LARGEST_SCALE = 15
-METADATA_COLUMNS = 32  # columns per metadata register of ld.spcompress: two bits for each column
+METADATA_COLUMNS = 32  # ld.spcompress returns two metadata bits per column, so a register serves this number of columns
 OPERAND = r"\{[^{}]*\}|\[[^\[\]]*\]|[^,\s{}\[\]]+"
 
 
 @dataclass(frozen=True)
 class TensorSpelling:
-    """One spelling: its operation, its qualifiers by group, and facts about its operands, if the text has any."""
+    """A spelling: its operation, its qualifiers by group, and facts about its operands if the text has any."""
 
     op: str
     qualifiers: tuple[tuple[str, str], ...]
@@ -40,11 +40,11 @@ class TensorSpelling:
 
     @cached_property
     def choices(self) -> dict[str, str]:
-        """The qualifier of each group and the facts about operands, by name."""
+        """The qualifier of each group, and facts about operands, by name."""
         return dict(self.qualifiers) | dict(self.facts)
 
     def qualifier(self, group: str) -> str:
-        """Return the qualifier of a group, or an empty string."""
+        """Return the spelling's qualifier in a group, or an empty string."""
         return self.choices.get(group, "")
 
     @cached_property
@@ -69,7 +69,7 @@ class TensorSpelling:
 
     @property
     def kind(self) -> str:
-        """The qualifier after kind::, or an empty string."""
+        """The part of the kind:: qualifier after the colons, or an empty string."""
         return self.qualifier("kind").removeprefix("kind::")
 
     @property
@@ -107,7 +107,7 @@ class TensorSpelling:
         return f"{demands}, but not on {target}"
 
     def _demands(self, target: str = "") -> str:
-        """Return the qualifiers that only some targets support; for one target, those that it lacks."""
+        """Return the qualifiers that only some targets support or, given a target, those that it does not support."""
         table = read_table("tcgen05")["targets"]
         stated = []
         for rule in self._rules:
@@ -136,7 +136,7 @@ class TensorSpelling:
 
 @cache
 def _groups(op: str) -> dict[str, bool]:
-    """Return the qualifier groups of an operation in order; the value is True if a group is required."""
+    """Return the qualifier groups of an operation in order; the value is True for required groups."""
     listed = read_table("tcgen05")["operations"][op]["qualifiers"].split()
     return {name.rstrip("*"): name.endswith("*") for name in listed}
 
@@ -149,7 +149,7 @@ def _group_of(op: str) -> dict[str, str]:
 
 
 def _split(qualifiers: list[str]) -> tuple[str, list[str]]:
-    """Split off the operation, which takes as many leading qualifiers as possible; return it and the rest."""
+    """Split qualifiers into the operation, the longest prefix that names one, and the remaining qualifiers."""
     operations = read_table("tcgen05")["operations"]
     for length in (3, 2, 1):
         if ".".join(qualifiers[:length]) in operations:
@@ -162,7 +162,7 @@ def _split(qualifiers: list[str]) -> tuple[str, list[str]]:
 
 
 def read_qualifiers(qualifiers: list[str]) -> TensorSpelling:
-    """Read the qualifiers after `tcgen05.`; raise ParseError if one is wrong, missing or repeated."""
+    """Parse the qualifiers after `tcgen05.`; raise ParseError if one is wrong, missing or repeated."""
     op, rest = _split(qualifiers)
     by_group: dict[str, str] = {}
     order: list[str] = []
@@ -190,7 +190,7 @@ def read_qualifiers(qualifiers: list[str]) -> TensorSpelling:
 
 
 def in_full(qualifiers: list[str]) -> list[str]:
-    """Return the qualifiers with sync and aligned, which short forms omit."""
+    """Return the qualifiers including sync and aligned, which short forms omit."""
     op, rest = _split(qualifiers)
     needed = [group for group in ("sync", "aligned") if _groups(op).get(group)]
     if len(needed) < 2 or {qualifier.lower() for qualifier in rest} & set(needed):
@@ -228,12 +228,12 @@ def read_spelling(text: str) -> TensorSpelling:
 
 
 def operand_facts(spelling: TensorSpelling, operands: list[str]) -> dict[str, str]:
-    """Return facts about the operands of a statement, such as where A is stored; raise ParseError if they are wrong."""
+    """Return facts about a statement's operands, such as where A is stored; raise ParseError if they are wrong."""
     return dict(_facts(spelling, operands))
 
 
 def _facts(spelling: TensorSpelling, operands: list[str]) -> Iterator[tuple[str, str]]:
-    """Return facts about the operands of a statement; raise ParseError if they do not match its qualifiers."""
+    """Yield facts about a statement's operands; raise ParseError if they do not match its qualifiers."""
     expected = _operands(spelling)
     categories = "".join(map(_category, operands))
     match = re.fullmatch("".join(map(_pattern, expected)), categories)
@@ -251,7 +251,8 @@ def _facts(spelling: TensorSpelling, operands: list[str]) -> Iterator[tuple[str,
             if vectors[0] not in (4, 8):
                 raise ParseError(f"expected lane masks in 4 registers, or in 8 for a pair of blocks; got {vectors[0]}")
         if match.groupdict().get("factor"):
-            _check_range("the factor of the old D", operands[-1], 0, LARGEST_SCALE)
+            if not 0 <= _integer(operands[-1]) <= LARGEST_SCALE:
+                raise ParseError(f"expected the factor of the old D in 0..{LARGEST_SCALE}, got {operands[-1]}")
             yield "scale_d", "yes"
     elif spelling.qualifier("lanes"):
         wanted = registers(spelling)
@@ -272,7 +273,7 @@ def registers(spelling: TensorSpelling) -> list[int]:
 
 
 def _category(operand: str) -> str:
-    """Return t for memory in brackets, v for registers in braces, i for an integer, r for anything else."""
+    """Return an operand's category: t for memory in brackets, v for registers in braces, i for an integer, else r."""
     if operand[0] in BRACKETS:
         return BRACKETS[operand[0]]
     return "i" if re.fullmatch(r"-?(?:0[xX][0-9a-fA-F]+|\d+)U?", operand) else "r"
@@ -292,11 +293,11 @@ OPERANDS = {
 }
 BRACKETS = {"[": "t", "{": "v"}
 CATEGORIES = {"a": "[tri]", "result": "r", "immediate": "i", "factor of D": "(?P<factor>i)"}
-"""The categories of operands without brackets; the others are [ri]."""
+"""The categories of operands that have no brackets; all others are [ri]."""
 
 
 def _operands(spelling: TensorSpelling) -> list[str]:
-    """Return the operands that a spelling takes; ? marks optional ones."""
+    """Return the operands that a spelling takes; optional ones are marked with ?."""
     if spelling.op not in ("mma", "mma.ws"):
         operands = OPERANDS[spelling.op].split(", ") if spelling.op in OPERANDS else []
         if spelling.qualifier("lanes") == "16x32bx2" and not spelling.op.endswith("spcompress"):
@@ -312,14 +313,14 @@ def _operands(spelling: TensorSpelling) -> list[str]:
 
 
 def _pattern(operand: str) -> str:
-    """Return the categories that an operand may have, as a regular expression over `_category`."""
+    """Return the categories that an operand may have, as a regular expression for the result of `_category`."""
     name = operand.rstrip("?")
     category = BRACKETS.get(name[0]) or CATEGORIES.get(name, "[ri]")
     return category + "?" * operand.endswith("?")
 
 
 def _integer(text: str) -> int:
-    """Return the value of a PTX integer: it may end in U, and a leading 0 means octal."""
+    """Return the value of a PTX integer, which may end in U; a leading 0 means octal."""
     digits = text.lstrip("-").removesuffix("U")
     try:
         size = int(digits, 8 if digits.isdigit() and digits.startswith("0") else 0)
@@ -328,13 +329,8 @@ def _integer(text: str) -> int:
     return -size if text.startswith("-") else size
 
 
-def _check_range(label: str, text: str, low: int, high: int) -> None:
-    if not low <= _integer(text) <= high:
-        raise ParseError(f"expected {label} in {low}..{high}, got {text}")
-
-
 def check_columns(columns: int, *, is_exclusive: bool) -> None:
-    """Raise an error if no allocation can have this number of columns."""
+    """Raise an error if tensor memory cannot be allocated in this number of columns."""
     largest = LARGEST_EXCLUSIVE if is_exclusive else LARGEST_ALLOCATION
     if columns % SMALLEST_ALLOCATION or not SMALLEST_ALLOCATION <= columns <= largest:
         step = SMALLEST_ALLOCATION

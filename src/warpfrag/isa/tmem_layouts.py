@@ -1,11 +1,11 @@
-"""Layouts of D, A, metadata and scale factors in tensor memory, and of load and store registers.
+"""Layouts of D, A, metadata and scale factors in tensor memory, and of the registers of loads and stores.
 
-The tensor memory of a block has 128 lanes (`tlane`) and 512 columns of 32 bits; `slot` counts the elements inside a
+The tensor memory of a block has 128 lanes (`tlane`) and 512 columns of 32 bits; `slot` counts the elements within a
 column, and `block` the two blocks of a pair. An accumulator maps these places to (row, col). A load maps (warp, lane,
 reg, slot) to these places. So the layout of a load's registers is the composition `accumulator @ load`.
 
-All are read from rows of `tables/tcgen05.toml`, bit by bit. A move of `0` is a copy; n2 and n4 are half and a
-quarter of the columns of D.
+All layouts are read from rows of `tables/tcgen05.toml`, bit by bit. A bit that moves by `0` gives a copy; n2 and n4 are
+half and a quarter of the columns of D.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ Step = tuple[int, tuple[int, ...]]
 
 
 def digits(size: int) -> list[tuple[int, int]]:
-    """Return the (weight, radix) of each bit of a size and of its odd factor, low first."""
+    """Return the (weight, radix) of each bit of a size, and of its odd factor, lowest first."""
     result, weight = [], 1
     while size % 2 == 0:
         result.append((weight, 2))
@@ -35,13 +35,13 @@ def digits(size: int) -> list[tuple[int, int]]:
     return [*result, (weight, size)] if size > 1 else result
 
 
-def _along(axis: int, axes: int, size: int, scale: int = 1) -> list[Step]:
-    """Return the moves of an input that counts along one coordinate."""
-    return [(radix, tuple(weight * scale if at == axis else 0 for at in range(axes))) for weight, radix in digits(size)]
+def _along_columns(size: int, scale: int = 1) -> list[Step]:
+    """Return the moves of an input that counts along the columns of a matrix."""
+    return [(radix, (0, weight * scale)) for weight, radix in digits(size)]
 
 
 def _moves(text: str, letters: str, named: Mapping[str, tuple[int, ...]]) -> list[Step]:
-    """Return the moves of the bits in a table row: r4 moves the coordinate with that letter by 4."""
+    """Return the steps that a table row lists: r4 is a step of 4 along the coordinate with the letter r."""
     steps: list[Step] = []
     for word in text.split():
         if word in named:
@@ -68,19 +68,19 @@ def placement(form: TensorForm) -> tuple[str, Mapping[str, Any]]:
 
 
 def is_half(form: TensorForm) -> bool:
-    """Return True if operands use 16 of every 32 lanes: the first 16, or the last 16 with base lane 16."""
+    """Return True if operands use only 16 of every 32 lanes: the first 16, or with base lane 16 the last 16."""
     return "0" in placement(form)[1]["tlane"].split()
 
 
 def _in_order(steps: dict[str, list[Step]], *, is_pair: bool) -> dict[str, list[Step]]:
-    """Return the inputs in the order of places, without `block` for a single block."""
+    """Return the inputs in the standard order of places; `block` is omitted for a single block."""
     names = ("block", "tlane", "column", "slot") if is_pair else ("tlane", "column", "slot")
     return {name: steps[name] for name in names}
 
 
 @cache
 def accumulator(form: TensorForm) -> Layout:
-    """Return the layout of D: one element in each column of 32 bits."""
+    """Return the layout of D, which has one element in each 32-bit column."""
     _, row = placement(form)
     m, n, _ = form.shape
     named = {"n2": (0, n // 2), "n4": (0, n // 4)}
@@ -88,7 +88,7 @@ def accumulator(form: TensorForm) -> Layout:
     steps: dict[str, list[Step]] = {
         "block": _moves(row.get("block", ""), "rc", named),
         "tlane": _moves(row["tlane"], "rc", named),
-        "column": _along(1, 2, n // parts),
+        "column": _along_columns(n // parts),
         "slot": [],
     }
     return Layout.of_steps({"row": m, "col": n}, _in_order(steps, is_pair=form.blocks == 2))
@@ -104,8 +104,8 @@ def multiplicand(form: TensorForm, container: int) -> Layout:
     steps: dict[str, list[Step]] = {
         "block": _moves(row.get("block", ""), "rc", copies),
         "tlane": _moves(row["tlane"], "rc", copies),
-        "column": _along(1, 2, stored // slots, slots),
-        "slot": _along(1, 2, slots),
+        "column": _along_columns(stored // slots, slots),
+        "slot": _along_columns(slots),
     }
     return Layout.of_steps({"row": form.shape.m, "col": stored}, _in_order(steps, is_pair=form.blocks == 2))
 
@@ -118,9 +118,10 @@ def metadata_row(form: TensorForm) -> Mapping[str, Any]:
 
 @cache
 def metadata(form: TensorForm, chunks: int) -> Layout:
-    """Return the layout of a sparse A's codes, four bits per chunk: a map to (selector, row, chunk).
+    """Return the layout of a sparse A's metadata codes, four bits per chunk: a map to (selector, row, chunk).
 
-    A row has the same lane bits as in D. So a lane bit that is a copy, or half of the columns, in D is a copy here.
+    A row has the same lane bits as in D. So a lane bit that, in D, is a copy or selects half of the columns is a copy
+    here.
     """
     row = metadata_row(form)
     _, place = placement(form)
@@ -146,7 +147,7 @@ def metadata(form: TensorForm, chunks: int) -> Layout:
 
 
 def padded(rows: int) -> int:
-    """Return the padded number of rows (columns for B) of the scale factors: a multiple of 128."""
+    """Return the number of rows (columns for B) of scale factors, padded to a multiple of 128."""
     return -(-rows // SCALE_ROWS) * SCALE_ROWS
 
 
@@ -162,7 +163,7 @@ def scale_factors(form: TensorForm, side: str) -> Layout:
     extent = padded(per_block if side == "a" else n)
     is_split = side == "b" and form.blocks == 2 and form.shape.m == SCALE_ROWS
     if side == "a":
-        extent = per_block  # this block's rows: 64 or 128
+        extent = per_block  # the rows of this block, 64 or 128
     words = -(-form.scales // 4)
     rows = extent if not is_split else padded(n // 2)
     at, axes = (0, 2) if side == "a" else (1, 2)
@@ -200,7 +201,7 @@ def scaled_lines(form: TensorForm, side: str) -> tuple[int, ...]:
 
 
 def copies_in_words(form: TensorForm, role: str, copies: int) -> str:
-    """Return a sentence about the copies of an operand in tensor memory."""
+    """Return a sentence that describes the copies of an operand in tensor memory."""
     if role == "scale_b" and form.shape.m == SCALE_ROWS and form.blocks == 2:
         return "lanes from 0 have the scale factors of the first half of B twice, lanes from 64 those of the second"
     if role.startswith("scale"):
@@ -211,7 +212,7 @@ def copies_in_words(form: TensorForm, role: str, copies: int) -> str:
 
 
 def split_of(spelling: TensorSpelling) -> int:
-    """Return the default distance between the two halves of 16x32bx2: the number of columns that one half reads."""
+    """Return the default distance between the halves of 16x32bx2: the number of columns that one half reads."""
     return spelling.repeat * (2 if spelling.qualifier("pack") or spelling.qualifier("unpack") else 1)
 
 
@@ -274,8 +275,8 @@ def access(
 def partial_layout(extents: dict[str, int], steps: dict[str, list[Step]], origin: Iterable[int]) -> Layout:
     """Return the layout of a load; if it splits an odd factor, the extents are rounded up to powers of two.
 
-    48 columns are 16 times a digit of radix 3. Columns 32 to 47 start at its digit 2, and columns 0 to 31 are two
-    thirds of it. Neither is a linear map to 48 columns, but both are linear maps to 64.
+    48 columns are 16 times a digit of radix 3. Columns 32 to 47 start at digit 2, and columns 0 to 31 are two thirds of
+    its range. Neither is a linear map to 48 columns, but both are linear maps to 64.
     """
     try:
         return Layout.of_steps(extents, steps, origin)
@@ -294,13 +295,13 @@ def _check_address(column: int, base_lane: int, reach: int, columns: int, is_hal
 
 @cache
 def copied(spelling: TensorSpelling) -> Layout:
-    """Return the layout that cp writes: from (tlane, column) to (row, word) of the source, words of 32 bits."""
+    """Return the layout that cp writes: from (tlane, column) to the (row, word) of the source, in 32-bit words."""
     name = ".".join(filter(None, (spelling.qualifier("rows"), spelling.qualifier("copies"))))
     row = read_table("tcgen05")["copies"][name]
     rows = int(spelling.qualifier("rows").split("x")[0])
     words = row["tlane"].split()
     steps: dict[str, list[Step]] = {
         "tlane": [(2, (0 if word in "0-" else int(word[1:]), 0)) for word in words],
-        "column": _along(1, 2, row["columns"]),
+        "column": _along_columns(row["columns"]),
     }
     return Layout.of_steps({"row": rows, "word": row["columns"]}, steps)

@@ -208,7 +208,7 @@ def read_text_matrix(source: InputSource) -> NDArray[Any]:
     if not rows:
         raise FileError(f"{source.name} has no numbers")
     if len({*map(len, rows)}) > 1:
-        raise InvalidOperand(f"{source.name}: expected equally many numbers in each line")
+        raise InvalidOperand(f"{source.name}: expected the same number of values in each line")
     return np.array(rows)
 
 

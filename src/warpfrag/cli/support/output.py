@@ -25,7 +25,7 @@ STATUSES = {
     DONE: "Success, or the answer is yes.",
     NO: "The answer is no: not legal, nothing found, a difference, a finding.",
     ERROR: "Invalid command or input; one sentence on stderr.",
-    FAULT: "Checks found nothing but could not judge everything, or internal error (WARPFRAG_TRACEBACK=1 shows it).",
+    FAULT: "Checks found nothing but could not judge everything; or an internal error (WARPFRAG_TRACEBACK=1 shows it).",
     INTERRUPTED: "Interrupted.",
     BROKEN_PIPE: "The output pipe was closed.",
 }

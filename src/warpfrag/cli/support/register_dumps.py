@@ -1,7 +1,7 @@
 """Read and write register dumps in the formats of printf and debuggers.
 
-A line may begin with its thread: `lane 3:`, `T3`, `[3]`, `3:`, `t=3`, `thread (3,0,0)`, `warp 1 lane 3:`. Threads
-beyond 31 belong to the next warps. A line with only a label applies to the lines below it. Words may have names
+A line may begin with its thread: `lane 3:`, `T3`, `[3]`, `3:`, `t=3`, `[lane 3]`, `thread (3,0,0)`, `warp 1 lane 3:`.
+Threads beyond 31 belong to the next warps. A line with only a label applies to the lines below it. Words may have names
 with numbers, which give their order: `a3=0x3c00`, `a[3]:`, `reg 3:`, `%r15 = ...`, `R15 0x...`. Several words after a
 name are consecutive registers.
 
@@ -45,6 +45,7 @@ LABEL = re.compile(
         |(\d++)\s*+:[\s,;]*+""",
     re.ASCII | re.IGNORECASE | re.VERBOSE,
 )
+BRACKETED = re.compile(r"^\s*+\[((?:lane|thread|tid|warp|block)[^\[\]]*+)\]", re.IGNORECASE)
 KINDS = {"tlane": "lane", "tid": "thread", "cta": "block", None: "lane"}
 TOKEN = re.compile(
     r"(?P<name>[%$]?[A-Za-z_][\w.]*+(?:\s*+\[\s*+\d++\s*+\]|\s++\d++(?=\s*+[=:]))?+)\s*+[=:]|(?P<word>[^\s,;{}()|]++)",
@@ -209,7 +210,7 @@ def _rows(lines: list[DumpLine], dumped: DumpFormat, *, is_value: bool) -> tuple
                 noun = f"{'value' if is_value else 'word'}{'s' * (count > 1)}"
                 hint = f": {twice}; print each lane once, and name the warp if there are several" if twice else ""
                 if found < count and any(word.has_prefix for word in row):
-                    hint = " with 0x, and numbers without it do not count: print all in the same way"
+                    hint = " with 0x; numbers without 0x are not counted: print every word with 0x"
                 raise InvalidOperand(f"expected {count} {noun} for lane {lane}, got {found}{hint}")
     return groups, count
 
@@ -222,7 +223,7 @@ def dump_lines_of(text: str, dumped: DumpFormat, skipped: dict[int, str] | None 
     lines = []
     standing: dict[str, int] = {}
     for number, full in enumerate(text.splitlines(), start=1):
-        line = NAN.sub("nan", COMMENT.sub("", full)).lstrip(" \t,;")
+        line = NAN.sub("nan", COMMENT.sub("", BRACKETED.sub(r"\1:", full))).lstrip(" \t,;")
         own, start = _labels(line, number, dumped)
         try:
             words = _words(line, start, number)

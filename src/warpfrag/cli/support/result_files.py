@@ -2,8 +2,9 @@
 
 Text that names lanes or registers is a register dump. Otherwise the number of lines, and of numbers per line,
 determines whether it is a matrix (or its transpose) or a register dump with a line for each lane. Rows may be labelled
-(`row 3:`) or in brackets, as NumPy and PyTorch print them, and elements may be on separate lines (`D[3][4] = 1.5`). For
-an ambiguous text, the error suggests `--as`. Lines that are not data (prompts, headings, other output) are skipped.
+(`row 3:`) or in brackets, as NumPy and PyTorch print them, and elements may be on separate lines (`D[3][4] = 1.5`, or
+`D[28] = 1.5` in row-major order). For an ambiguous text, the error suggests `--as`. Lines that are not data (prompts,
+headings, other output) are skipped.
 """
 
 from __future__ import annotations
@@ -46,6 +47,8 @@ ATTRIBUTES = re.compile(r"\b(?:dtype|device|grad_fn|requires_grad)\s*=\s*[^,)\n]
 ELEMENT = re.compile(
     r"(?:\w+\s*+)?[\[(]\s*+(\d{1,7})\s*+(?:\]\s*+\[|,)\s*+(\d{1,7})\s*+[\])]\s*+[=:]?+\s*+([^\s,;]++)", re.ASCII
 )
+
+FLAT_ELEMENT = re.compile(r"\w+\s*+\[\s*+(\d{1,7})\s*+\]\s*+[=:]\s*+([^\s,;]++)", re.ASCII)
 
 
 def read_result(
@@ -156,6 +159,7 @@ def _labelled(text: str, operand: OperandBase) -> NDArray[Any] | Printed | None:
     """Return a matrix whose elements are printed one by one with their row and column, or None for any other text."""
     found = {(int(row), int(col)): word for row, col, word in ELEMENT.findall(text)}
     rows, cols = operand.shape[-2:]
+    found = found or {divmod(int(index), cols): word for index, word in FLAT_ELEMENT.findall(text)}
     if len(operand.shape) > 2 or found.keys() != {(row, col) for row in range(rows) for col in range(cols)}:
         return None
     ordered = "\n".join(" ".join(found[row, col] for col in range(cols)) for row in range(rows))
