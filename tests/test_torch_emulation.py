@@ -8,6 +8,7 @@ import os
 import re
 import runpy
 import warnings
+from collections import Counter
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -18,7 +19,7 @@ import warpfrag as wf
 
 if os.environ.get("WARPFRAG_REQUIRE_TORCH") != "1":
     pytest.importorskip("torch", reason="needs the extra torch")
-import torch
+import torch.utils.checkpoint
 
 from torch_helpers import BF16, F16, TF32, attention_warns, by_hand, in_thread, state_of_torch
 from warpfrag.torch import emulation
@@ -99,6 +100,42 @@ def test_a_transformer_forward_and_backward():
     assert all(bool(record.differing) == (record.first_differing is not None) for record in run)
     assert all(record.error < 1e-5 for record in run)
     assert str(run).splitlines()[2].split()[1:3] == ["0.qkv", "forward"]
+
+
+class Force(torch.nn.Module):
+    """Layers that share an input, one that is recomputed, and a gradient in the forward pass."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.q, self.k, self.out = torch.nn.Linear(32, 16), torch.nn.Linear(32, 24), torch.nn.Linear(16, 40)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = torch.utils.checkpoint.checkpoint(lambda x: self.out(self.q(x).tanh()), x, use_reentrant=False)
+        (force,) = torch.autograd.grad(y.square().sum() + self.k(x).square().sum(), x, create_graph=True)
+        return force
+
+
+def test_backward_matmuls_have_the_layer_of_the_node_that_runs():
+    """The shape of each matmul, whose sizes differ between layers, shows the layer that it belongs to."""
+    for seed in range(4):
+        torch.manual_seed(seed)
+        layers = [torch.nn.Linear(128, 512), torch.nn.SiLU(), torch.nn.Linear(512, 96), torch.nn.Linear(96, 100)]
+        model = torch.nn.Sequential(*layers).bfloat16()
+        with wf.torch.emulate(model=model) as run:
+            model(torch.randn(4, 128).bfloat16()).sum().backward()
+        sizes = {"0": {4, 128, 512}, "2": {4, 512, 96}, "3": {4, 96, 100}}
+        assert [{*record.shape, record.k} for record in run] == [sizes[record.layer] for record in run]
+        assert [record.direction for record in run] == ["forward"] * 3 + ["backward"] * 5
+
+    model = Force()
+    with wf.torch.emulate(instruction=BF16, rounding="rne", model=model) as run:
+        model(torch.randn(3, 32, requires_grad=True)).sum().backward()
+    sizes = {"q": {3, 32, 16}, "k": {3, 32, 24}, "out": {3, 16, 40}}
+    assert [{*record.shape, record.k} for record in run] == [sizes[record.layer] for record in run]
+    counts = Counter((record.layer, record.direction) for record in run)
+    assert [counts[layer, "forward"] for layer in sizes] == [3, 1, 1]  # q is computed again in each backward pass
+    assert all(counts[layer, "backward"] >= 2 for layer in sizes)
+    assert list(run)[-1].direction == "backward"
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32, torch.float64])
@@ -194,10 +231,11 @@ def test_operations_that_pytorch_computes_are_counted():
 
     assert run.not_emulated == {"_softmax": 2, "mul": 1}
     assert str(run).endswith("computed by PyTorch, not as on a GPU: _softmax 2, mul 1")
-    with wf.torch.emulate(library="cublas", arch="H200", strict=True):
-        _ = A @ A.t()
-        with pytest.raises(wf.errors.NotModelled, match="_softmax is not emulated, which strict=True forbids"):
-            torch.softmax(A, dim=-1)
+    with wf.torch.emulate(library="cublas", arch="H200", strict=True) as run:
+        _ = torch.softmax(A @ A.t(), dim=-1)  # only sums of products are forbidden
+        with pytest.raises(wf.errors.NotModelled, match="mv is not emulated, which strict=True forbids"):
+            A @ A[0]
+    assert run.not_emulated == {"_softmax": 1}
 
 
 @pytest.fixture
@@ -520,7 +558,7 @@ def test_the_dtypes_choose_the_instruction(precision):
 @pytest.mark.parametrize("settings", [{"arch": "A100"}, {"library": "cublas"}, {"instruction": F16}])
 def test_attention_that_pytorch_widens_is_named(settings, precision):
     precision("highest")
-    q = torch.ones(1, 2, 8, 16).half()
+    q = torch.ones(1, 2, 8, 16, requires_grad=True).half()
     message = "attention: PyTorch's CPU implementation widened torch.float16 to torch.float32"
     with emulation.emulate(**settings) as run, warnings.catch_warnings():
         warnings.simplefilter("ignore", wf.errors.NotEmulated)
@@ -528,8 +566,10 @@ def test_attention_that_pytorch_widens_is_named(settings, precision):
             with pytest.raises(wf.errors.InvalidOperand, match=message):
                 torch.nn.functional.scaled_dot_product_attention(q, q, q)
         else:
-            torch.nn.functional.scaled_dot_product_attention(q, q, q)
+            torch.nn.functional.scaled_dot_product_attention(q, q, q).sum().backward()
             assert f"bmm ({message}" in str(run)
+            assert sum(count for name, count in run.not_emulated.items() if name.startswith("bmm")) == 6
+            assert emulation.PLAIN_FLOAT32 not in str(run)
     assert run.records == []
 
 
@@ -544,8 +584,8 @@ def test_overflows_of_rounded_operands_are_counted():
 @pytest.mark.parametrize("sort", ["addmm bf16", "addmm f16"])
 def test_a_matrix_is_added_as_the_kernels_of_the_h200_add_it(sort: str):
     """Kernels without split-K round the sum and add it to C in memory (tools/torch_gemms.py recorded the digests)."""
-    recorded = Path(__file__).parent / "data" / "torch" / "gemms_h200.json"
-    calls = json.loads(recorded.read_text(encoding="utf-8"))["calls"][sort]
+    text = (Path(__file__).parent / "data/torch/gemms_h200.json").read_text(encoding="utf-8")
+    calls = json.loads(text)["calls"][sort]
     dtype = torch.bfloat16 if "bf16" in sort else torch.float16
 
     def floats(*shape: int, seed: int) -> torch.Tensor:

@@ -128,6 +128,21 @@ def test_a_model_names_the_layers_that_change_with_the_batch_size():
         wf.torch.batch_invariance(model, (1, 16, 4096))
 
 
+@pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize(
+    ("example", "message"),
+    [
+        (torch.zeros(1, 4000).bfloat16(), "mat1 and mat2 shapes cannot be multiplied"),
+        (torch.zeros(4096).bfloat16(), "mat1 and mat2 shapes cannot be multiplied"),  # its axis is the batch
+        (torch.zeros(1, 4096).half(), "same dtype"),
+        (torch.zeros(1, 2, 4096), "same dtype"),
+    ],
+)
+def test_what_pytorch_rejects_raises_its_error(example: torch.Tensor, message: str, bias: bool):
+    with pytest.raises(RuntimeError, match=message):
+        wf.torch.batch_invariance(torch.nn.Linear(4096, 64, bias=bias).bfloat16(), example, [4])
+
+
 @pytest.mark.filterwarnings("ignore:scaled_dot_product_attention:warpfrag.errors.NotEmulated")
 def test_attention_is_not_judged():
     """A GPU runs one fused kernel, not the matmuls that PyTorch runs on the CPU."""

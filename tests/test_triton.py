@@ -282,6 +282,20 @@ def test_inlined_functions_are_quoted_with_the_call():
     }
 
 
+@triton.jit
+def endless_kernel(out, n):
+    i = n * 0
+    while i < n:
+        tl.store(out, i)
+        i += n * 0
+
+
+def test_a_line_without_a_source_is_quoted_from_the_ptx():
+    with pytest.raises(wf.errors.PtxError, match=r"stopped after 0.5 s .*\n    the PTX: \S") as caught:
+        warpfrag.triton.run(endless_kernel, arch="sm_80", seconds=0.5)[(1,)](np.zeros(1, np.int32), 5)
+    assert caught.value.source == ""
+
+
 @triton.autotune([triton.Config({"BLOCK": size}, num_warps=size // 64) for size in (64, 128, 256)], key=["n"])
 @triton.heuristics({"IS_EVEN": lambda args: args["n"] % args["BLOCK"] == 0})
 @triton.jit

@@ -61,6 +61,16 @@ def test_tests_for_a_gpu_run_unchanged(tmp_path):
     assert "warpfrag: 4 Triton launches on sm_80; nothing was checked (--check all" in done.stdout
 
 
+def test_the_summary_counts_the_launches_of_workers(tmp_path):
+    pytest.importorskip("torch", reason="needs the extra torch")
+    (tmp_path / "test_scale.py").write_text(PLUGIN_TEST, encoding="utf-8")
+    command = [sys.executable, "-m", "pytest", "-q", "-n", "2", "-p", "xdist", "-p", "warpfrag.pytest_plugin"]
+    command += ["--triton-arch", "sm_80"]
+    done = subprocess.run([*command, "--check", "memory"], capture_output=True, text=True, check=False, cwd=tmp_path)
+
+    assert "warpfrag: 4 Triton launches on sm_80, checked for memory: 0 findings" in done.stdout, done.stdout
+
+
 WRONG_DEVICE_TEST = """
 import numpy as np, pytest, torch, triton, triton.language as tl
 

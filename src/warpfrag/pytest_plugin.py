@@ -15,12 +15,12 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -71,6 +71,7 @@ class LaunchSummary:
         return f"{checked}, checked for {', '.join(self.checks)}: {findings}{incomplete}"
 
 
+COUNTS = ("launches", "failed", "findings", "incomplete")
 SUMMARY = pytest.StashKey[LaunchSummary]()
 SESSION = pytest.StashKey["Session"]()
 REPORTED = pytest.StashKey[int]()
@@ -159,22 +160,16 @@ def triton_session(request: pytest.FixtureRequest) -> Session:
     return request.node.stash[SESSION]  # type: ignore[no-any-return] # a node has a stash of any types
 
 
-@pytest.hookimpl(wrapper=True)
-def pytest_runtest_setup(item: pytest.Item) -> Generator[None, None, None]:
-    """Fail a test whose fixtures launch kernels with findings."""
-    yield from _with_findings(item, "setup")
+def _phase(name: str) -> Callable[[pytest.Item], Generator[None, None, None]]:
+    """Return the hook that fails a test whose kernels have findings in a phase."""
+
+    def run(item: pytest.Item) -> Generator[None, None, None]:
+        yield from _with_findings(item, name)
+
+    return pytest.hookimpl(wrapper=True)(run)
 
 
-@pytest.hookimpl(wrapper=True)
-def pytest_runtest_call(item: pytest.Item) -> Generator[None, None, None]:
-    """Fail a test whose kernels have findings."""
-    yield from _with_findings(item, "call")
-
-
-@pytest.hookimpl(wrapper=True)
-def pytest_runtest_teardown(item: pytest.Item) -> Generator[None, None, None]:
-    """Fail a test whose teardown launches kernels with findings."""
-    yield from _with_findings(item, "teardown")
+pytest_runtest_setup, pytest_runtest_call, pytest_runtest_teardown = map(_phase, ("setup", "call", "teardown"))
 
 
 def _with_findings(item: pytest.Item, phase: str) -> Generator[None, None, None]:
@@ -213,6 +208,21 @@ def _new_findings(item: pytest.Item) -> str:
         found = [f"{launch.kernel}: {finding}" for launch in launches for finding in launch.run.findings]
     new, item.stash[REPORTED] = found[item.stash[REPORTED] :], len(found)
     return "\n".join(new)
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """Send the counts of a worker to the main process of pytest-xdist."""
+    output, summary = getattr(session.config, "workeroutput", None), session.config.stash.get(SUMMARY, None)
+    if output is not None and summary is not None:
+        output["warpfrag"] = {name: getattr(summary, name) for name in COUNTS}
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any) -> None:  # noqa: ANN401 (a class of pytest-xdist)
+    """Add the counts of a worker."""
+    for name, count in getattr(node, "workeroutput", {}).get("warpfrag", {}).items():
+        summary = node.config.stash[SUMMARY]
+        setattr(summary, name, getattr(summary, name) + count)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:

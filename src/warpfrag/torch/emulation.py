@@ -32,17 +32,18 @@ from warpfrag.tensorcore.arithmetic_plan import arithmetic_arch
 from warpfrag.tensorcore.array_types import ArrayKind, dtype_of, to_caller_kind
 from warpfrag.tensorcore.backends.device_kernel import cupy
 from warpfrag.torch.process import AttentionWatch, ProcessSwitch, ProductHooks
-from warpfrag.torch.torch_operations import OPERATIONS, PLAIN_PRODUCTS, TorchProduct, computes, has_numbers
+from warpfrag.torch.torch_operations import OPERATIONS, PLAIN_PRODUCTS, NodeLabels, TorchProduct, computes, has_numbers
 
 ASCENDING = Order()
 
 
 @dataclass(frozen=True)
 class Record:
-    """One emulated matmul.
+    """A record of one emulated matmul.
 
     `error` is the root mean square difference from the float64 matmul of the same rounded operands, relative to the
     root mean square of that matmul. `differing` counts the outputs whose bits differ on the `compare` architecture.
+    `layer` is "" if it is unknown.
     """
 
     number: int
@@ -57,9 +58,9 @@ class Record:
     first_differing: tuple[int, ...] | None
     instruction: str = ""
     prediction: PredictedOrder | None = None
-    """The order that the library chooses and its evidence, if a library is emulated."""
+    """The order that the library chooses, with its evidence, if a library is emulated."""
     overflows: int = 0
-    """The finite numbers of A and B that became infinite or NaN when they were rounded to the instruction's format."""
+    """The number of finite elements of A and B that became infinite or NaN when rounded to the instruction's format."""
 
     @property
     def is_guess(self) -> bool:
@@ -77,14 +78,17 @@ class ProductChoice(NamedTuple):
 
 
 class _Inside(local):
-    """The layers that run in this thread, outermost first; hooks see the layers of all threads."""
+    """The layers that are running in this thread, outermost first, each with the autograd node that runs it, or None.
+
+    Hooks see the layers of all threads.
+    """
 
     def __init__(self) -> None:
-        self.layers: list[str] = []
+        self.layers: list[tuple[str, object]] = []
 
 
 class _Computing(local):
-    """A per-thread count that is above 0 inside an emulated matmul, whose own operations are not emulated."""
+    """A per-thread counter that is above 0 inside an emulated matmul, whose own operations are not emulated."""
 
     def __init__(self) -> None:
         self.depth = 0
@@ -109,13 +113,13 @@ def _emulation_here(name: str) -> Emulation | None:
     owners = {emulation.thread for emulation in emulations}
     if not own and len(owners) > 1:
         raise InvalidOperand(
-            f"{name} in thread {current_thread().name!r}: {len(owners)} other threads have an emulation: enter one here"
+            f"{name} in thread {current_thread().name!r}: {len(owners)} other threads have emulations: enter one here"
         )
     return (own or emulations or (None,))[-1]
 
 
 def _run_anywhere(func: Any, plain: Callable[..., Any], args: Any, kwargs: Any) -> Any:  # noqa: ANN401 (torch's)
-    """Run an operation that no mode has handled, in any thread."""
+    """Run an operation in any thread, unless a mode has already handled it."""
     is_ours = OPEN and not COMPUTING.depth and has_numbers(args)
     emulation = _emulation_here(func.overloadpacket.__name__) if is_ours else None
     return plain(*args, **kwargs) if emulation is None else emulation.run(func, plain, args, kwargs)
@@ -138,7 +142,8 @@ class Emulation(TorchDispatchMode):
     installed. `compare` names another architecture, with which every matmul is compared; `model` gives layers their
     names; `keep` keeps the result of every matmul. Operands must have a dtype that the instruction's formats contain,
     unless `rounding="rne"` is given. Afterwards, `records` has a record of each matmul, `results` the kept results, and
-    `not_emulated` counts the operations that PyTorch computed itself; with `strict=True` these raise `NotModelled`.
+    `not_emulated` counts the operations that PyTorch computed itself; with `strict=True`, those that sum products
+    raise `NotModelled`.
 
     `scales` has one scale for every A and one for every B, as for fp8: operands are divided by them before they are
     rounded, and the sums are multiplied by both. "amax" scales the largest magnitude of each tensor to the largest
@@ -169,16 +174,16 @@ class Emulation(TorchDispatchMode):
         rounding: str | None = None,
         strict: bool = False,
     ) -> None:
-        """Check the settings; nothing changes before the context is entered."""
+        """Create an emulation and validate its settings; nothing changes before the context is entered."""
         super().__init__()
         if instruction is not None and library is not None:
             raise InvalidOperand("expected an instruction, or library='cublas'; got both")
         if library is not None:
             if not isinstance(library, str) or library != "cublas":
                 raise InvalidOperand(f"library: expected 'cublas', got {quote(library)}")
-            choices_of(arch)  # raises an error for a GPU without a table
+            choices_of(arch)  # raises an error for a GPU that has no table
         self.is_chosen = instruction is None
-        """True if the instruction of each matmul is chosen by its dtypes."""
+        """True if the dtypes of each matmul determine its instruction."""
         half = np.dtype(np.float16)
         form = form_of(choose_instruction(half, half, arch) if instruction is None else instruction)
         for name in (arch, *([compare] if compare is not None else [])):
@@ -204,11 +209,11 @@ class Emulation(TorchDispatchMode):
         self.records: list[Record] = []
         self.results: list[torch.Tensor] = []
         self.not_emulated: Counter[str] = Counter()
-        """The operations that PyTorch computed itself, apart from copies and views, with counts."""
+        """Counts of the operations that PyTorch computed itself, apart from copies and views."""
         self._keep = check_flag("keep", keep)
         self._names = {} if model is None else {id(module): name for name, module in model.named_modules()}
         self._inside = _Inside()
-        self._layer_of_storage: dict[int, str] = {}
+        self._layers, self._widenings = NodeLabels(), NodeLabels()
         self._around = ExitStack()
         self._attention = AttentionWatch(self.warn_once)
         self._is_open = False
@@ -219,12 +224,12 @@ class Emulation(TorchDispatchMode):
         """The thread that entered the emulation."""
 
     def __enter__(self) -> Self:
-        """Start emulating in this thread, and in all threads without their own emulation."""
+        """Start emulating, in this thread and in all threads that have no emulation of their own."""
         from torch.nn.modules import module as hooks
 
         if self._is_open:
             raise InvalidOperand("this emulation is already active: call emulate() again for another one")
-        with ExitStack() as around:  # undo the partial setup if something fails
+        with ExitStack() as around:  # undoes a partial setup if something fails
             HOOKS.install([*OPERATIONS, *PLAIN_PRODUCTS], _run_anywhere)
             around.enter_context(SWITCH)
             around.enter_context(self._attention)
@@ -252,47 +257,41 @@ class Emulation(TorchDispatchMode):
         return iter(self.records)
 
     def _enter_layer(self, module: torch.nn.Module, _args: object) -> None:
-        self._inside.layers.append(self._names.get(id(module), type(module).__name__))
+        name = self._names.get(id(module), type(module).__name__)
+        self._inside.layers.append((name or "model", NodeLabels.running()))
 
     def _leave_layer(self, _module: torch.nn.Module, _args: object, _result: object) -> None:
         if self._inside.layers:
             self._inside.layers.pop()
 
-    def __torch_dispatch__(
-        self, func: Any, types: Any, args: Any = (), kwargs: Any = None  # noqa: ANN401 (torch's signature)
-    ) -> Any:  # fmt: skip  # noqa: ANN401
-        """Emulate a matmul, and leave everything else to PyTorch."""
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:  # noqa: ANN401
+        """Emulate a matmul, and leave all other operations to PyTorch."""
         return self.run(func, func, args, kwargs or {})
 
-    def run(
-        self, func: Any, plain: Callable[..., Any], args: Any, kwargs: Any  # noqa: ANN401 (an operation of torch)
-    ) -> Any:  # fmt: skip  # noqa: ANN401
-        """Run an operation: emulate a matmul, and call `plain` for anything else."""
+    def run(self, func: Any, plain: Callable[..., Any], args: Any, kwargs: Any) -> Any:  # noqa: ANN401 (torch's)
+        """Run an operation: emulate it if it is a matmul, and otherwise call `plain`."""
         if func in PLAIN_PRODUCTS:
             if has_numbers(args):
                 self._leave(PLAIN_PRODUCTS[func])
-                self.warn_once(PLAIN_PRODUCTS[func], f"{PLAIN_PRODUCTS[func]} is not emulated: PyTorch computes it")
             with COMPUTING:
                 return plain(*args, **kwargs)
         read = OPERATIONS.get(func)
         if read is None:
             if not COMPUTING.depth and computes(func) and has_numbers(args):
-                self._leave(func.overloadpacket.__name__)
+                self._count(func.overloadpacket.__name__)
             return plain(*args, **kwargs)
         operation = read(*args, **kwargs)
         if operation.A.device.type == "meta" or not (operation.A.is_floating_point() or operation.A.is_complex()):
             return plain(*args, **kwargs)
-        kind = self._left_to_pytorch(operation)
+        label = f"{operation.name} of {operation.A.dtype}"
+        kind = label if operation.A.is_complex() else self._left_to_pytorch(operation)
         if kind:
             self._leave(kind)
-            self.warn_once(kind, f"{kind} is not emulated: PyTorch computes it")
         with COMPUTING:
             return plain(*args, **kwargs) if kind else self._multiply(operation)
 
     def _left_to_pytorch(self, operation: TorchProduct) -> str:
-        """Return the name of a matmul that PyTorch computes itself, with the reason; "" if it is emulated."""
-        if operation.A.is_complex():
-            return f"{operation.name} of {operation.A.dtype}"
+        """Return the name of a matmul that PyTorch must compute itself, with the reason; "" if it can be emulated."""
         try:
             self._choice(operation)
         except NotModelled as error:
@@ -300,14 +299,18 @@ class Emulation(TorchDispatchMode):
         return ""
 
     def _leave(self, name: str) -> None:
-        """Count an operation that PyTorch computes itself; raise an error if the emulation is strict."""
+        """Count a sum of products that PyTorch computes itself, and warn; raise an error if the emulation is strict."""
         if self.strict:
             raise NotModelled(f"{name} is not emulated, which strict=True forbids")
+        self._count(name)
+        self.warn_once(name, f"{name} is not emulated: PyTorch computes it")
+
+    def _count(self, name: str) -> None:
         with self._lock:
             self.not_emulated[name] += 1
 
     def warn_once(self, label: str, message: str) -> None:
-        """Warn the first time that an operation is not emulated."""
+        """Issue a warning the first time that an operation is not emulated."""
         with self._lock:
             is_new = label not in self._warned
             self._warned.add(label)
@@ -343,9 +346,11 @@ class Emulation(TorchDispatchMode):
         return output
 
     def _choice(self, operation: TorchProduct) -> ProductChoice:
-        """Return the instruction and order of a matmul: those of the emulation, or the library's choice."""
+        """Return the instruction and order for a matmul: those of the emulation, or the library's choice."""
         if self.is_chosen and self.rounding is None and is_plain_float32(operation):
-            raise NotModelled(self._attention.widening(operation.A.dtype) or PLAIN_FLOAT32)
+            widening = self._attention.widening(operation.A.dtype) or self._widenings.of_running_node()
+            self._widenings.add(operation, widening)
+            raise NotModelled(widening or PLAIN_FLOAT32)
         if self.library is None:
             return ProductChoice(self._instruction(operation), self.order)
         names = {torch.float16: "f16", torch.bfloat16: "bf16", torch.float32: "tf32"}
@@ -362,12 +367,12 @@ class Emulation(TorchDispatchMode):
         rows = a.shape[-2] if is_batch else a[..., 0].numel()  # a linear layer multiplies all rows as one matrix
         shape = (int(rows), int(b.shape[-1]), int(a.shape[-1]))
         known = find_product_order(kind, shape, query_cublas=False, choices=self.arch)
-        if layout == "tt":  # not measured: the choice for two row-major operands is assumed
+        if layout == "tt":  # this layout was not measured, so the choice for two row-major operands is assumed
             known = replace(known, is_guess=True)
         return ProductChoice(library_instruction(name, self.arch), known.order, known.omitted_k, known)
 
     def _instruction(self, operation: TorchProduct) -> str:
-        """Return the instruction that was given, or the one that libraries use for the dtypes."""
+        """Return the given instruction, or the one that libraries use for the dtypes."""
         if not self.is_chosen:
             return self.instruction
         if operation.A.dtype == torch.float64:
@@ -389,7 +394,7 @@ class Emulation(TorchDispatchMode):
             except RuntimeError:
                 shapes = f"{tuple(c.shape)}, and the product is {shape}"
                 raise InvalidOperand(f"{operation.name}: cannot broadcast C to the product: C is {shapes}") from None
-        if c is not None and order.in_place:  # the kernel adds its parts to C, one by one
+        if c is not None and order.in_place:  # the kernel adds the parts to C one by one
             own = Epilogue(operation.alpha, operation.beta)
             given = A, B, c.to(A.device)
             return gemm(*given, instruction=choice.instruction, arch=arch, order=order, epilogue=own, backend=backend)
@@ -398,9 +403,9 @@ class Emulation(TorchDispatchMode):
             return sums
         known, is_matrix = choice.prediction, operation.C is not None and operation.C.ndim > 1
         if known is not None and is_matrix and known.kernel.startswith("nvjet") and order.split_k == 1:
-            sums = sums.to(operation.result).float()  # these kernels round the sum and add it to C in memory
+            sums = sums.to(operation.result).float()  # these kernels round the sum and then add it to C in memory
         if c is not None and sums.is_cuda and operation.alpha == operation.beta == 1 and c.dtype != torch.float64:
-            return sums + c.float()  # one addition, rounded once
+            return sums + c.float()  # one addition, which is rounded once
         numbers = None if c is None else widened(c).cpu().numpy()
         finished = finish(Epilogue(operation.alpha, operation.beta), sums.cpu().numpy(), numbers)
         return torch.from_numpy(finished).to(sums.device)
@@ -408,7 +413,6 @@ class Emulation(TorchDispatchMode):
     def _record(
         self, operation: TorchProduct, A: torch.Tensor, B: torch.Tensor, product: torch.Tensor, choice: ProductChoice
     ) -> Record:
-        layer, direction = self._layer(operation)
         exact = operation.alpha * (A.double() @ B.double())
         if operation.C is not None:
             exact = exact + operation.beta * operation.C.detach().to(product.device).double()
@@ -421,20 +425,18 @@ class Emulation(TorchDispatchMode):
             differing = int(unlike.sum())
             first = tuple(int(index) for index in unlike.nonzero()[0]) if differing else None
         return Record(
-            0, layer, direction, operation.name, tuple(product.shape), A.shape[-1],
+            0, *self._layer(operation), operation.name, tuple(product.shape), A.shape[-1],
             distance / size if size else distance, differing, product.numel(), first, choice.instruction,
         )  # fmt: skip
 
     def _layer(self, operation: TorchProduct) -> tuple[str, str]:
-        """Return the layer and the pass of a matmul; a backward matmul belongs to the layer that had its operands."""
-        storages = [tensor.untyped_storage().data_ptr() for tensor in (operation.A, operation.B)]
-        if self._inside.layers:
-            layer = self._inside.layers[-1] or "model"
-            for storage in storages:
-                self._layer_of_storage.setdefault(storage, layer)
-            return layer, "forward"
-        known = [self._layer_of_storage[storage] for storage in storages if storage in self._layer_of_storage]
-        return (known[0], "backward") if known else ("", "")
+        """Return the layer and the pass (forward or backward) of a matmul; a backward one has its node's layer."""
+        layer, outer = self._inside.layers[-1] if self._inside.layers else ("", None)
+        direction = "forward" if layer else ""
+        if NodeLabels.running() is not outer:
+            layer, direction = self._layers.of_running_node(), "backward"
+        self._layers.add(operation, layer)
+        return layer, direction
 
     def __repr__(self) -> str:
         """Return the settings and the number of matmuls."""
@@ -479,7 +481,7 @@ emulate = Emulation
 
 
 def _device(tensor: torch.Tensor) -> torch.device:
-    """Return the device that computes a matmul: the tensor's own GPU if CuPy is installed, or the host."""
+    """Return the device that computes a matmul: the tensor's own GPU if CuPy is installed, otherwise the host."""
     if tensor.is_cuda:
         try:
             cupy()
@@ -495,7 +497,8 @@ def is_plain_float32(operation: TorchProduct) -> bool:
     """Return True for a float32 matmul that PyTorch's settings do not allow a GPU to compute in TF32."""
     if operation.A.dtype != torch.float32:
         return False
-    matmul = torch.backends.cuda.matmul  # allow_tf32 cannot be read if fp32_precision (PyTorch 2.9) was set to tf32
+    # allow_tf32 cannot be read if fp32_precision (PyTorch 2.9) has been set to tf32
+    matmul = torch.backends.cuda.matmul
     precision = getattr(matmul, "fp32_precision", None)
     return not matmul.allow_tf32 if precision is None else precision != "tf32"
 
@@ -510,7 +513,7 @@ CONTAINED = {
 
 
 def check_dtypes(operation: TorchProduct, formats: tuple[str, str], note: str = "") -> None:
-    """Raise an error for operands that would have to be rounded to the instruction's formats."""
+    """Raise an error for operands that would be rounded to the instruction's formats."""
     for name, tensor, wanted in zip("AB", (operation.A, operation.B), formats, strict=True):
         hint = f"; {note}" if note else ""
         if wanted not in CONTAINED.get(tensor.dtype, ()):
@@ -525,7 +528,7 @@ TensorScale: TypeAlias = float | Literal["amax"]
 
 
 def scale_factor(tensor: torch.Tensor, name: str, scale: TensorScale) -> float:
-    """Return the divisor of a tensor: the given number, or for "amax" its largest magnitude over the format's."""
+    """Return the divisor of a tensor: the given number or, for "amax", its largest magnitude over the format's."""
     if scale != "amax":
         return float(scale)
     largest = float(tensor.abs().max()) if tensor.numel() else 0.0
@@ -560,7 +563,7 @@ def rounded(tensor: torch.Tensor, name: str) -> torch.Tensor:
 
 
 def rounded_there(tensor: torch.Tensor, name: str) -> torch.Tensor | None:
-    """Round on the GPU with PyTorch, or return None if that would round twice."""
+    """Round a tensor on its GPU with PyTorch, or return None if that would round twice."""
     if tensor.dtype not in (torch.float16, torch.bfloat16, torch.float32):
         return None
     if name in ("f16", "bf16"):

@@ -7,8 +7,7 @@ judged: `not_judged` counts them.
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -18,11 +17,11 @@ from warpfrag.blas.cublas.predict_order import PredictedOrder, library_additions
 from warpfrag.errors import InvalidOperand, NotModelled, quote
 from warpfrag.html import TextCard
 from warpfrag.torch.emulation import Emulation, Record
-from warpfrag.torch.torch_operations import TorchProduct
+from warpfrag.torch.torch_operations import OPERATIONS, TorchProduct
 
 FUSED = "attention, which a GPU usually computes in one fused kernel"
 MAX_NAMES = 8
-"""The number of layers that the first line names; the last lines name all layers."""
+"""The number of layers that the first line names; the remaining lines name all layers."""
 
 
 @dataclass(frozen=True)
@@ -35,7 +34,7 @@ class LayerOrders:
     predictions: tuple[PredictedOrder | None, ...]
     remedy: str = ""
     reason: str = ""
-    """The reason why the order is not known at some batch size."""
+    """The reason why the order is not known at some batch size, or ""."""
 
     @property
     def is_judged(self) -> bool:
@@ -44,7 +43,7 @@ class LayerOrders:
 
     @property
     def changes(self) -> bool:
-        """True if two batch sizes have different orders of additions, so that K is split or summed differently."""
+        """True if K is split or summed differently at two batch sizes."""
         known = {(entry.kind.type, entry.order, entry.omitted_k) for entry in self.predictions if entry is not None}
         if len(known) < 2:
             return False
@@ -53,13 +52,13 @@ class LayerOrders:
 
     @property
     def is_guess(self) -> bool:
-        """True if an order is a guess."""
+        """True if at least one order is a guess."""
         return any(known is not None and known.is_guess for known in self.predictions)
 
 
 @dataclass(frozen=True)
 class ModelInvariance(TextCard):
-    """The matmuls of a model with their orders of additions at every batch size."""
+    """The matmuls of a model, with their orders of additions at every batch size."""
 
     batches: tuple[int, ...]
     layers: tuple[LayerOrders, ...]
@@ -103,7 +102,7 @@ class ModelInvariance(TextCard):
         return "\n".join(lines)
 
     def to_dict(self) -> dict[str, object]:
-        """Return all fields as JSON types."""
+        """Return all fields as JSON-compatible values."""
         layers = [
             {
                 "layer": layer.layer,
@@ -130,7 +129,7 @@ def _named(layers: Sequence[LayerOrders], limit: int | None = None) -> str:
 
 
 def _described(known: PredictedOrder) -> str:
-    """Describe an order, its kernel, and the terms that the library omits."""
+    """Return a description of an order, its kernel, and the terms that the library omits."""
     lost = f", without the last {known.omitted_k} terms along K" if known.omitted_k else ""
     guess = ", a guess" if known.is_guess else ""
     return f"{known.order.describe(known.shape[2] - known.omitted_k)}{lost}{guess}: {known.kernel}"
@@ -140,16 +139,27 @@ class OrderRecorder(Emulation):
     """An emulation that records the library's order of each matmul, and returns zeros."""
 
     def __init__(self, *, arch: str, model: torch.nn.Module) -> None:
-        """Start without records."""
+        """Create a recorder without records."""
         super().__init__(library="cublas", arch=arch, model=model)
         self.reasons: list[str] = []
-        """The reason why the order of each recorded matmul is not known, or "" if it is known."""
+        """For each recorded matmul, the reason why its order is not known, or "" if it is known."""
 
-    def _left_to_pytorch(self, operation: TorchProduct) -> str:
-        return super()._left_to_pytorch(operation) if operation.A.is_complex() else ""
+    def run(self, func: Any, plain: Callable[..., Any], args: Any, kwargs: Any) -> Any:  # noqa: ANN401 (torch's)
+        """Run an operation; PyTorch itself computes, and usually rejects, matmuls whose operands do not match."""
+        try:
+            if func in OPERATIONS:
+                OPERATIONS[func](*args, **kwargs).check()
+                meta = (torch.empty_like(each, device="meta") if torch.is_tensor(each) else each for each in args)
+                func(*meta, **{name: value for name, value in kwargs.items() if name != "out"})
+        except (InvalidOperand, RuntimeError):
+            self._count(func.overloadpacket.__name__)
+            return plain(*args, **kwargs)
+        return super().run(func, plain, args, kwargs)
+
+    def _left_to_pytorch(self, operation: TorchProduct) -> str:  # noqa: ARG002 (all are recorded)
+        return ""
 
     def _multiply(self, operation: TorchProduct) -> torch.Tensor:
-        layer, direction = self._layer(operation)
         known, reason = None, FUSED if self._attention.depth else ""
         try:
             known = None if reason else self._choice(operation).prediction
@@ -157,8 +167,8 @@ class OrderRecorder(Emulation):
             reason = str(error)
         self.reasons.append(reason)
         shape, k = (*operation.A.shape[:-1], operation.B.shape[-1]), operation.A.shape[-1]
-        record = Record(len(self.records), layer, direction, operation.name, shape, k, 0.0, None, 0, None)
-        self.records.append(replace(record, prediction=known))
+        given = len(self.records), *self._layer(operation), operation.name, shape, k, 0.0, None, 0, None
+        self.records.append(Record(*given, prediction=known))
         return operation.written(operation.A.new_zeros(shape, dtype=operation.result))
 
 
@@ -180,25 +190,20 @@ def batch_invariance(
     args, kwargs = _arguments(example)
     if not any(isinstance(entry, torch.Tensor) for entry in (*args, *kwargs.values())):
         raise InvalidOperand(f"example: expected the model's input, such as torch.zeros(1, 4096); got {quote(example)}")
-    recorded: list[list[Record]] = []
-    reasons: list[list[str]] = []
-    not_judged: Counter[str] = Counter()
-    for size in sizes:
-        with torch.no_grad(), OrderRecorder(arch=arch, model=model) as run:
-            _call(model, example, size)
-        recorded.append(run.records)
-        reasons.append(run.reasons)
-        not_judged = run.not_emulated
-    counts = [len(records) for records in recorded]
+    runs = [OrderRecorder(arch=arch, model=model) for _ in sizes]
+    for run, size in zip(runs, sizes, strict=True):
+        with torch.no_grad(), run:
+            model(*_repeated(args, size), **dict(zip(kwargs, _repeated(kwargs.values(), size), strict=True)))
+    counts = [len(run.records) for run in runs]
     if len(set(counts)) > 1:
-        raise InvalidOperand(f"expected equally many matmuls at batch sizes {list(sizes)}, got {counts}")
+        raise InvalidOperand(f"expected the same number of matmuls at batch sizes {list(sizes)}, got {counts}")
     layers = []
-    for records, unknown in zip(zip(*recorded, strict=True), zip(*reasons, strict=True), strict=True):
+    for records, unknown in zip(zip(*runs, strict=True), zip(*(run.reasons for run in runs), strict=True), strict=True):
         known = tuple(record.prediction for record in records)
         shapes = tuple((*record.shape, record.k) for record in records)
         layer = LayerOrders(records[0].layer, records[0].operation, shapes, known, reason=max(unknown))
         layers.append(replace(layer, remedy=_remedy(known, arch, layer)))
-    return ModelInvariance(sizes, tuple(layers), dict(not_judged.most_common()), arch)
+    return ModelInvariance(sizes, tuple(layers), dict(runs[-1].not_emulated.most_common()), arch)
 
 
 def _arguments(example: Any) -> tuple[Sequence[Any], Mapping[str, Any]]:  # noqa: ANN401 (a model's input)
@@ -208,18 +213,14 @@ def _arguments(example: Any) -> tuple[Sequence[Any], Mapping[str, Any]]:  # noqa
     return (example if isinstance(example, tuple | list) else (example,)), {}
 
 
-def _call(model: torch.nn.Module, example: Any, size: int) -> None:  # noqa: ANN401 (a model's input)
-    def repeated(entry: Any) -> Any:  # noqa: ANN401
-        if isinstance(entry, torch.Tensor) and entry.ndim:
-            return entry[:1].expand(size, *entry.shape[1:]).contiguous()
-        return entry
-
-    args, kwargs = _arguments(example)
-    model(*map(repeated, args), **{name: repeated(entry) for name, entry in kwargs.items()})
+def _repeated(entries: Iterable[Any], size: int) -> list[Any]:
+    """Return the arguments of a model, with the first row of each tensor repeated."""
+    rows = ((entry, torch.is_tensor(entry) and entry.ndim) for entry in entries)
+    return [entry[:1].expand(size, *entry.shape[1:]).contiguous() if has_rows else entry for entry, has_rows in rows]
 
 
 def _remedy(known: tuple[PredictedOrder | None, ...], arch: str, layer: LayerOrders) -> str:
-    """Return the advice to pad m to the smallest size from which the order is that of the largest batch."""
+    """Return advice to pad m to the smallest size from which the order is that of the largest batch."""
     if not layer.changes:
         return ""
     largest = max((entry for entry in known if entry is not None), key=lambda entry: entry.shape[0])

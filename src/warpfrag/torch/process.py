@@ -1,4 +1,4 @@
-"""Changes to the process while an emulation is open, for every thread.
+"""Changes to the process, for every thread, while an emulation is open.
 
 PyTorch's modes belong to a thread. PyTorch passes them on to autograd's threads, but not to threads that Python starts.
 Matmuls in those threads are intercepted one level lower, in the dispatcher: every operation passes the key
@@ -21,19 +21,19 @@ from torch.overrides import TorchFunctionMode
 Run = Callable[[Any, Callable[..., Any], tuple[Any, ...], dict[str, Any]], Any]
 KEY = "BackendSelect"
 START_METHODS = ("spawn", "forkserver")
-"""Start methods of processes that do not inherit this one's memory."""
+"""Start methods whose child processes do not inherit this process's memory."""
 
 
 class ProductHooks:
     """Dispatcher kernels that intercept operations in every thread."""
 
     def __init__(self) -> None:
-        """Start without registered kernels."""
+        """Create the hooks, with no kernels registered."""
         self._library: Any = None
         self._lock = Lock()
 
     def install(self, operations: Iterable[Any], run: Run) -> None:
-        """Register `run`, once per process; it takes an operation, PyTorch's implementation, and the arguments."""
+        """Register `run` once per process; it takes an operation, PyTorch's implementation, and the arguments."""
         with self._lock:
             if self._library is not None:
                 return
@@ -45,7 +45,7 @@ class ProductHooks:
 
 
 def _is_composite(operation: Any) -> bool:  # noqa: ANN401 (an overload of torch)
-    """Return True if an operation is composed of other operations, which are hooked themselves."""
+    """Return True if an operation is composed of other operations, which are intercepted themselves."""
     has_kernel = torch._C._dispatch_has_kernel_for_dispatch_key  # noqa: SLF001
     return bool(has_kernel(operation.name(), "CompositeImplicitAutograd"))
 
@@ -61,17 +61,15 @@ class AttentionWatch(TorchFunctionMode):
     """Warns that attention is emulated as two matmuls, although a GPU usually runs one fused kernel."""
 
     def __init__(self, warn_once: Callable[[str, str], None]) -> None:
-        """Store the function that warns."""
+        """Create the watch, given the function that issues warnings."""
         super().__init__()
         self._warn_once = warn_once
         self.depth = 0
         """The number of attention calls that are running."""
         self.dtype: torch.dtype | None = None
-        """The dtype of the queries of the last attention call."""
+        """The dtype of the queries in the most recent attention call."""
 
-    def __torch_function__(
-        self, func: Any, types: Any, args: Any = (), kwargs: Any = None  # noqa: ANN401 (torch's signature)
-    ) -> Any:  # fmt: skip  # noqa: ANN401
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:  # noqa: ANN401
         """Warn if the function is scaled_dot_product_attention, and call it."""
         if func is not torch.nn.functional.scaled_dot_product_attention:
             return func(*args, **(kwargs or {}))
@@ -85,7 +83,7 @@ class AttentionWatch(TorchFunctionMode):
             self.depth -= 1
 
     def widening(self, dtype: torch.dtype) -> str:
-        """Return a note if attention runs and PyTorch converted its operands to this dtype, or an empty string."""
+        """Return a note if attention is running and its operands were converted to this dtype, or ""."""
         note = f"attention: PyTorch's CPU implementation widened {self.dtype} to {dtype}, which is not emulated; "
         note += "torch.backends.cuda.allow_fp16_bf16_reduction_math_sdp(True) prevents it"
         return note if self.depth and dtype != self.dtype else ""
@@ -99,7 +97,7 @@ class ProcessSwitch:
     """
 
     def __init__(self, warn_of_workers: Callable[[str], None]) -> None:
-        """Store the function that warns about DataLoader workers."""
+        """Create the switch, given the function that warns about DataLoader workers."""
         self._users = 0
         self._lock = Lock()
         self._undo = ExitStack()
@@ -115,7 +113,8 @@ class ProcessSwitch:
                     undo.enter_context(sdpa_kernel(SDPBackend.MATH))
                     undo.callback(torch.backends.mha.set_fastpath_enabled, torch.backends.mha.get_fastpath_enabled())
                     torch.backends.mha.set_fastpath_enabled(False)
-                    if "torch._dynamo" in sys.modules:  # otherwise nothing is compiled, and the import takes seconds
+                    # if it is not loaded, nothing is compiled; importing it takes seconds
+                    if "torch._dynamo" in sys.modules:
                         undo.enter_context(torch.compiler.set_stance("force_eager"))
                     undo.callback(setattr, torch.utils.data.DataLoader, "__iter__", self._watch_loaders())
                     self._undo = undo.pop_all()

@@ -24,7 +24,7 @@ class TorchProduct(NamedTuple):
     alpha: float = 1.0
     beta: float = 1.0
     dtype: torch.dtype | None = None
-    """The dtype of the result, if it is not that of A."""
+    """The dtype of the result, if it differs from that of A."""
     out: torch.Tensor | None = None
     """The tensor that receives the result."""
 
@@ -34,7 +34,7 @@ class TorchProduct(NamedTuple):
         return self.dtype or self.A.dtype
 
     def check(self) -> None:
-        """Raise an error for operands that PyTorch rejects, and for tensors that are not dense."""
+        """Raise an error for operands that PyTorch would reject, or tensors that are not dense."""
         tensors = {"A": self.A, "B": self.B, **({} if self.C is None else {"C": self.C})}
         for name, tensor in tensors.items():
             if tensor.layout != torch.strided or tensor.is_quantized:
@@ -55,6 +55,30 @@ class TorchProduct(NamedTuple):
             got = f"{out.dtype} of shape {tuple(out.shape)}"
             raise InvalidOperand(f"{self.name}: out: expected {result.dtype} of shape {tuple(result.shape)}, got {got}")
         return out.resize_(result.shape).copy_(result)
+
+
+class NodeLabels(dict[tuple[int, tuple[int, ...]], str]):
+    """The labels of the autograd nodes that forward matmuls create.
+
+    A node is known by its sequence number and output shape. PyTorch counts per thread, so two nodes may have the same
+    key; if their labels differ, both get "".
+    """
+
+    running = staticmethod(torch._C._current_autograd_node)  # noqa: SLF001
+    """Return the node that this thread is executing, or None outside the backward pass."""
+
+    def add(self, product: TorchProduct, label: str) -> None:
+        """Label the node of a matmul that is running, if PyTorch created one: it is this thread's newest."""
+        tensors = (product.A, product.B, product.C)
+        if torch.is_grad_enabled() and any(tensor is not None and tensor.requires_grad for tensor in tensors):
+            key = torch.autograd._get_sequence_nr() - 1, (*product.A.shape[:-1], product.B.shape[-1])  # noqa: SLF001
+            if self.setdefault(key, label) != label:  # atomic
+                self[key] = ""
+
+    def of_running_node(self) -> str:
+        """Return the label of the node that this thread is executing, or "" if it is unknown."""
+        node = self.running()
+        return "" if node is None else self.get((node._sequence_nr(), tuple(node._input_metadata[0].shape)), "")  # noqa: SLF001
 
 
 def _plain(name: str) -> Callable[..., TorchProduct]:
@@ -90,7 +114,7 @@ def _linear(
 
 
 def _operations() -> dict[Any, Callable[..., TorchProduct]]:
-    """Return the argument reader of every overload."""
+    """Return the argument reader for every overload."""
     aten = torch.ops.aten
     readers = {name: _plain(name) for name in ("mm", "bmm")}
     readers |= {name: _added(name) for name in ("addmm", "baddbmm")}
@@ -117,14 +141,9 @@ order of additions is not modelled. (einsum, matmul, addbmm and others consist o
 
 
 def _plain_products() -> dict[Any, str]:
-    """Return every overload, in this version of PyTorch, of the operations that are not emulated."""
-    packets = [getattr(torch.ops.aten, name, None) for name in NOT_EMULATED]
-    return {
-        getattr(packet, overload): packet.__name__
-        for packet in packets
-        if packet is not None
-        for overload in packet.overloads()
-    }
+    """Return every overload, in this version of PyTorch, of an operation that is not emulated."""
+    packets = [getattr(torch.ops.aten, name) for name in NOT_EMULATED if hasattr(torch.ops.aten, name)]
+    return {getattr(packet, each): packet.__name__ for packet in packets for each in packet.overloads()}
 
 
 PLAIN_PRODUCTS = _plain_products()

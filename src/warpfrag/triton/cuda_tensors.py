@@ -8,6 +8,7 @@ for a tensor on the wrong device are those of PyTorch and Triton; only marked te
 
 from __future__ import annotations
 
+import ctypes
 import gc
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -15,6 +16,7 @@ from contextlib import ExitStack, contextmanager, nullcontext
 from types import SimpleNamespace
 from typing import Any, Literal, Self
 
+import numpy as np
 import torch
 import triton
 from torch.multiprocessing.reductions import StorageWeakRef
@@ -29,14 +31,17 @@ from torch.utils import _device as default_device
 
 from warpfrag.errors import InvalidOperand, NotModelled
 from warpfrag.machine.launch.device_array import DeviceArray
+from warpfrag.machine.sanitizer.unwritten import MARK
 from warpfrag.triton.triton_driver import MachineDriver, set_until, storage
+from warpfrag.triton.unwritten_storages import UNWRITTEN, UnwrittenStorage
 
 CUDA, HOST = torch.device("cuda", 0), torch.device("cpu")
+NAN_BYTE = 0xFF  # makes a NaN of every float type, and -1
 MEMORY_BYTES = 141 << 30
 HINT = "`warpfrag gpu -- python program.py` runs the program with a virtual GPU"
 GETTERS = {
     getattr(torch.Tensor, name).__get__: name for name in ("is_cuda", "is_cpu", "device")
-}  # the functions that a mode intercepts when these properties are read
+}  # the functions that a mode sees when these properties are read
 COPIES = (torch.Tensor.to, torch.Tensor.cuda, torch.Tensor.cpu)
 ONE_DEVICE = {
     "add", "radd", "iadd", "sub", "rsub", "isub", "mul", "rmul", "imul", "div", "truediv", "rtruediv", "itruediv",
@@ -44,15 +49,25 @@ ONE_DEVICE = {
     "equal", "allclose", "dot", "addmm", "baddbmm",
 }  # fmt: skip
 """Functions whose arguments are on one device, except host scalars."""
+CREATORS = {"empty", "empty_like", "empty_strided", "empty_permuted", "new_empty", "new_empty_strided"}
+BACKWARD = (torch.Tensor.backward, torch.autograd.grad)
+READERS = {
+    "size", "stride", "dim", "ndimension", "numel", "nelement", "element_size", "storage_offset", "is_contiguous",
+    "is_floating_point", "__len__", "view", "view_as", "reshape", "flatten", "unflatten", "permute", "transpose", "t",
+    "movedim", "unsqueeze", "squeeze", "expand", "expand_as", "__getitem__", "narrow", "select", "unbind", "split",
+    "chunk", "as_strided", "contiguous", "detach",
+}  # fmt: skip
+"""Functions that change no memory: they read the shape, or return a view or a copy."""
+TENSOR_KINDS = ("Float", "Double", "Half", "BFloat16", "Char", "Byte", "Short", "Int", "Long", "Bool")
 Place = Literal["cuda", "host", "pinned", ""]
-"""The memory of a tensor; "" if it is not known."""
+"""Where a tensor is stored; "" if that is not known."""
 
 
 class DeviceMarks:
-    """The devices of storages; weak references detect a later storage at the same address."""
+    """The devices of tensor storages; weak references detect when an address is reused by a later storage."""
 
     def __init__(self) -> None:
-        """Start without marks."""
+        """Create an empty record."""
         self._marks: dict[int, tuple[StorageWeakRef, Place]] = {}  # keyed by the address of the storage
         self._limit = 1 << 12
 
@@ -66,7 +81,7 @@ class DeviceMarks:
         return self.place(tensor) in {"cuda", ""}
 
     def mark(self, tensor: torch.Tensor, place: Place) -> torch.Tensor:
-        """Mark a tensor's storage, unless it has a mark; return the tensor."""
+        """Mark a tensor's storage, unless it already has a mark, and return the tensor."""
         address = _storage_address(tensor)
         if place and address and address not in self._marks:
             if len(self._marks) >= self._limit:
@@ -76,7 +91,7 @@ class DeviceMarks:
         return tensor
 
     def mark_existing(self) -> None:
-        """Mark all tensors of the process as host tensors."""
+        """Mark all tensors in the process as host tensors."""
         for value in gc.get_objects():
             if issubclass(type(value), torch.Tensor):
                 self.mark(value, "host")
@@ -86,7 +101,7 @@ def _storage_address(tensor: torch.Tensor) -> int:
     """Return the address of a tensor's storage object, or 0 for a tensor without storage, such as a sparse one."""
     try:
         return int(tensor.untyped_storage()._cdata)  # noqa: SLF001 (StorageWeakRef uses it too)
-    except NotImplementedError:  # PyTorch raises it for every tensor class without a storage
+    except NotImplementedError:  # PyTorch raises this error for every tensor class that has no storage
         return 0
 
 
@@ -97,11 +112,12 @@ class TensorAddresses:
     """Device addresses of the tensors whose `data_ptr` was called; the tensors stay alive."""
 
     def __init__(self) -> None:
-        """Start without addresses."""
+        """Create an empty record."""
         self._owners: dict[int, tuple[DeviceArray, object]] = {}  # the array and the storage, keyed by host address
 
     def address(self, tensor: torch.Tensor) -> int:
         """Return the device address of a tensor."""
+        forget_unwritten(tensor)
         memory, offset = storage(tensor)
         host = memory.ctypes.data
         if host not in self._owners:
@@ -113,7 +129,7 @@ class HostTensors(TorchFunctionMode):
     """A mode that runs PyTorch calls in host memory instead of GPU memory."""
 
     def __init__(self) -> None:
-        """Start without tensor addresses."""
+        """Create the mode without tensor addresses."""
         super().__init__()
         self.addresses = TensorAddresses()
 
@@ -123,18 +139,20 @@ class HostTensors(TorchFunctionMode):
         """Run a call on the host and mark its results."""
         __tracebackhide__ = True
         kwargs = dict(kwargs or {})
-        name = GETTERS.get(func)
+        name, session = GETTERS.get(func), triton.runtime.driver.active.session
         if name is not None or func is torch.Tensor.get_device or func is torch.get_device:
             return _device_property(name, func, args)
         if func is torch.Tensor.data_ptr and args[0].numel() and MARKS.is_cuda(args[0]):
-            is_launching = triton.runtime.driver.active.session.is_launching  # Triton reads its alignment
-            return func(*args) if is_launching else self.addresses.address(args[0])
+            return func(*args) if session.is_launching else self.addresses.address(args[0])
         if func is torch.device:
             return func(*args, **kwargs)
         if func is torch.Tensor.pin_memory:
             return MARKS.mark(args[0].clone(), "pinned")
         places = [(tensor, MARKS.place(tensor)) for tensor in _tensors((args, kwargs))]
         check_devices(func, places)
+        is_new = is_torch(func, CREATORS) and "out" not in kwargs
+        if not (is_new or reads_only(func, is_launching=session.is_launching)):
+            forget_unwritten(*(tensor for tensor, _ in places), runs_python=func in BACKWARD)
         wanted = CUDA if func is torch.Tensor.cuda else HOST if func is torch.Tensor.cpu else None
         if func is torch.Tensor.to and len(args) > 1:
             wanted = _requested(args[1], numbers=True)
@@ -151,11 +169,49 @@ class HostTensors(TorchFunctionMode):
             result = result.clone()
         for tensor in _tensors(result):
             MARKS.mark(tensor, place)
+        if is_new and session.tracks_writes:
+            add_unwritten(result)
         return result
 
 
+def reads_only(func: Callable[..., Any], *, is_launching: bool) -> bool:
+    """Return True for a function that changes no memory of its arguments."""
+    if getattr(func, "__name__", "") == "__get__":  # PyTorch does not count changes of `data`
+        return getattr(getattr(func, "__self__", None), "__name__", "data") != "data"
+    return is_torch(func, READERS) or (is_launching and func is torch.Tensor.untyped_storage)
+
+
+def is_torch(func: Callable[..., Any], names: set[str]) -> bool:
+    """Return True for one of these functions and methods of PyTorch, not for others with such a name."""
+    name = getattr(func, "__name__", "")
+    return name in names and func in (getattr(torch, name, None), getattr(torch.Tensor, name, None))
+
+
+def add_unwritten(tensor: torch.Tensor) -> None:
+    """Track the memory of a new CUDA tensor, unless PyTorch fills it or does not count its changes.
+
+    Every byte is set, which makes NaNs, so that a test does not pass because freed memory has the expected result.
+    """
+    is_filled = torch.are_deterministic_algorithms_enabled()
+    if type(tensor) is torch.Tensor and MARKS.is_cuda(tensor) and not (is_filled or tensor.is_inference()):
+        memory = tensor.untyped_storage()
+        marks = np.full(memory.nbytes(), MARK)
+        ctypes.memset(memory.data_ptr(), NAN_BYTE, memory.nbytes())
+        UNWRITTEN[memory.data_ptr()] = UnwrittenStorage(marks, StorageWeakRef(memory).expired)
+
+
+def forget_unwritten(*tensors: torch.Tensor, runs_python: bool = False) -> None:
+    """Count the memory of tensors as written, and all memory if it is not known what a function writes."""
+    for tensor in tensors if UNWRITTEN else ():
+        is_plain = type(tensor) in {torch.Tensor, torch.nn.Parameter}
+        if is_plain and not runs_python and _storage_address(tensor):
+            UNWRITTEN.pop(tensor.untyped_storage().data_ptr(), None)
+        else:
+            UNWRITTEN.clear()
+
+
 def check_devices(func: Callable[..., Any], places: list[tuple[torch.Tensor, Place]]) -> None:
-    """Raise PyTorch's error for a CUDA tensor that NumPy reads, or that is combined with a host tensor."""
+    """Raise PyTorch's error for a CUDA tensor that NumPy would read, or that is combined with a host tensor."""
     __tracebackhide__ = True
     name, has_cuda = getattr(func, "__name__", "").strip("_"), any(place == "cuda" for _, place in places)
     if has_cuda and name in {"numpy", "array"}:
@@ -167,7 +223,7 @@ def check_devices(func: Callable[..., Any], places: list[tuple[torch.Tensor, Pla
 
 
 def check_pointers(arguments: Mapping[str, object]) -> None:
-    """Raise Triton's error for an argument that is a host tensor."""
+    """Raise Triton's error for a kernel argument that is a host tensor."""
     for number, (name, value) in enumerate(arguments.items()):
         if isinstance(value, torch.Tensor) and MARKS.place(value) == "host" and value.numel():
             problem = f"Pointer argument (at {number}) cannot be accessed from Triton (cpu tensor?)"
@@ -175,10 +231,10 @@ def check_pointers(arguments: Mapping[str, object]) -> None:
 
 
 def _device_property(name: str | None, func: Callable[..., Any], args: tuple[Any, ...]) -> object:
-    """Return `is_cuda`, `is_cpu`, `device` or `get_device()` of a tensor."""
+    """Return a tensor's `is_cuda`, `is_cpu`, `device` or `get_device()`."""
     tensor = args[0]
     with torch._C.DisableTorchFunction():  # noqa: SLF001 (the documented way)
-        if tensor.device.type != "cpu":  # meta and fake tensors
+        if tensor.device.type != "cpu":  # a meta or fake tensor
             return func(*args)
     is_cuda = MARKS.is_cuda(tensor)
     answers: dict[str | None, object] = {"is_cuda": is_cuda, "is_cpu": not is_cuda, "device": CUDA if is_cuda else HOST}
@@ -194,7 +250,7 @@ def _requested(value: object, *, numbers: bool) -> torch.device | None:
 
 
 def _on_host(value: object) -> object:
-    """Replace a CUDA device with the host."""
+    """Return the host device in place of a CUDA device; other values are returned unchanged."""
     return HOST if _requested(value, numbers=False) == CUDA else value
 
 
@@ -209,13 +265,27 @@ def _tensors(value: object) -> Iterator[torch.Tensor]:
         yield from _tensors(list(value.values()))
 
 
-class Stream:
-    """A stream without pending work, because launches have finished when they return."""
-
-    cuda_stream, device, priority, device_index = 0, CUDA, 0, 0
+class Finished:
+    """A stream or an event: nothing is ever pending, because launches have finished when they return."""
 
     def __init__(self, *_args: object, **_options: object) -> None:
-        """Accept the arguments of torch.cuda.Stream."""
+        """Accept the arguments of torch.cuda.Stream and torch.cuda.Event."""
+        self.seconds = 0.0
+
+    def query(self) -> bool:
+        """Return True, because nothing is pending."""
+        return True
+
+    def wait(self, _other: object = None) -> None:
+        """Return immediately."""
+
+    synchronize = wait_stream = wait_event = wait
+
+
+class Stream(Finished):
+    """A stand-in for torch.cuda.Stream, which is also a context manager."""
+
+    cuda_stream, device, priority, device_index = 0, CUDA, 0, 0
 
     def __enter__(self) -> Self:
         """Return the stream itself."""
@@ -224,19 +294,6 @@ class Stream:
     def __exit__(self, *_error: object) -> None:
         """Do nothing."""
 
-    def query(self) -> bool:
-        """Return True, because nothing is pending."""
-        return True
-
-    def synchronize(self) -> None:
-        """Return immediately."""
-
-    def wait_stream(self, _stream: object) -> None:
-        """Return immediately."""
-
-    def wait_event(self, _event: object) -> None:
-        """Return immediately."""
-
     def record_event(self, event: Event | None = None) -> Event:
         """Return a recorded event."""
         event = event or Event()
@@ -244,30 +301,16 @@ class Stream:
         return event
 
 
-class Event:
+class Event(Finished):
     """An event that records the time on the host."""
-
-    def __init__(self, *_args: object, **_options: object) -> None:
-        """Accept the arguments of torch.cuda.Event."""
-        self.seconds = 0.0
 
     def record(self, _stream: object = None) -> None:
         """Record the current time."""
         self.seconds = time.perf_counter()
 
     def elapsed_time(self, end: Event) -> float:
-        """Return the milliseconds to another event, on this host."""
+        """Return the time to another event in milliseconds, as measured on this host."""
         return (end.seconds - self.seconds) * 1e3
-
-    def query(self) -> bool:
-        """Return True, because nothing is pending."""
-        return True
-
-    def synchronize(self) -> None:
-        """Return immediately."""
-
-    def wait(self, _stream: object = None) -> None:
-        """Return immediately."""
 
 
 def _refusal(name: str) -> Callable[..., None]:
@@ -280,13 +323,21 @@ def _refusal(name: str) -> Callable[..., None]:
     return refuse
 
 
-def _no_effect() -> Callable[..., None]:
-    """Return a new function that does nothing; each name needs one, because torch.compile has a rule per function."""
-    return lambda *_args, **_options: None
+def _answer(value: object = None) -> Callable[..., Any]:
+    """Return a new function with a constant result; each name needs one: torch.compile has a rule per function."""
+    return lambda *_args, **_options: value
+
+
+class CudaContext(nullcontext[None]):
+    """A stand-in for the context managers torch.cuda.device and torch.cuda.stream, which change nothing."""
+
+    def __init__(self, _chosen: object = None) -> None:
+        """Accept a device or a stream."""
+        super().__init__()
 
 
 def _answers(driver: MachineDriver) -> dict[str, object]:
-    """Return replacements for names in torch.cuda."""
+    """Return replacements for functions and attributes of torch.cuda."""
     major, minor = driver.get_device_capability()
     properties = driver.utils.get_device_properties(None)
     device = SimpleNamespace(
@@ -297,42 +348,28 @@ def _answers(driver: MachineDriver) -> dict[str, object]:
         warp_size=32, regs_per_multiprocessor=properties["max_num_regs"], total_memory=MEMORY_BYTES,
         L2_cache_size=50 << 20, gcnArchName="",
     )  # fmt: skip
-    stream = Stream()
-    tensors = {f"{kind}Tensor": getattr(torch, f"{kind}Tensor") for kind in
-               ("Float", "Double", "Half", "BFloat16", "Char", "Byte", "Short", "Int", "Long", "Bool")}  # fmt: skip
-    return (
-        tensors
-        | {
-            "is_available": lambda: True,
-            "is_initialized": lambda: True,
-            "is_bf16_supported": lambda *_args, **_options: True,
-            "device_count": lambda: 1,
-            "current_device": lambda: 0,
-            "get_device_capability": lambda _device=None: (major, minor),
-            "get_device_name": lambda _device=None: device.name,
-            "get_device_properties": lambda _device=None: device,
-            "mem_get_info": lambda _device=None: (MEMORY_BYTES, MEMORY_BYTES),
-            "device": lambda _device=None: nullcontext(),
-            "Stream": Stream,
-            "Event": Event,
-            "stream": lambda _stream=None: nullcontext(),
-            "current_stream": lambda _device=None: stream,
-            "default_stream": lambda _device=None: stream,
-            "is_current_stream_capturing": lambda: False,
-            "manual_seed": lambda seed: torch.default_generator.manual_seed(seed),  # noqa: PLW0108 (see _no_effect)
-            "manual_seed_all": lambda seed: torch.default_generator.manual_seed(seed),  # noqa: PLW0108
-            "get_rng_state": lambda _device=None: torch.default_generator.get_state(),
-            "set_rng_state": lambda state, _device=None: torch.default_generator.set_state(state),
-        }
-        | {"_lazy_init": _refusal("_lazy_init")}
-        | {
-            name: type(name, (), {"__init__": _refusal(name)}) for name in ("CUDAGraph", "graph")
-        }  # types in annotations
-        | {
-            name: _no_effect()
-            for name in ("init", "set_device", "set_stream", "synchronize", "empty_cache", "ipc_collect")
-        }
-    )
+    stream, generator = Stream(), torch.default_generator
+    answers: dict[str, object] = {
+        "device_count": 1, "current_device": 0, "get_device_capability": (major, minor), "is_available": True,
+        "is_initialized": True, "is_bf16_supported": True, "get_device_name": device.name,
+        "get_device_properties": device, "mem_get_info": (MEMORY_BYTES, MEMORY_BYTES), "current_stream": stream,
+        "default_stream": stream, "is_current_stream_capturing": False, "init": None, "set_device": None,
+        "set_stream": None, "synchronize": None, "empty_cache": None, "ipc_collect": None,
+        "reset_peak_memory_stats": None,
+    }  # fmt: skip
+    return {
+        **{f"{kind}Tensor": getattr(torch, f"{kind}Tensor") for kind in TENSOR_KINDS},
+        **{name: _answer(value) for name, value in answers.items()},
+        "device": CudaContext,
+        "stream": CudaContext,
+        "Stream": Stream,
+        "Event": Event,
+        **{name: lambda seed: generator.manual_seed(seed) for name in ("manual_seed", "manual_seed_all")},  # noqa: PLW0108
+        "get_rng_state": lambda _device=None: generator.get_state(),
+        "set_rng_state": lambda state, _device=None: generator.set_state(state),
+        "_lazy_init": _refusal("_lazy_init"),
+        **{name: type(name, (), {"__init__": _refusal(name)}) for name in ("CUDAGraph", "graph")},  # in annotations
+    }
 
 
 def _generator(original: type) -> Callable[..., object]:
@@ -348,7 +385,7 @@ def _generator(original: type) -> Callable[..., object]:
 
 
 def _default_device(original: Callable[..., object]) -> Callable[..., object]:
-    """Return a replacement for the function that torch.set_default_device applies, with CUDA tensors on the host."""
+    """Return a replacement for the function that torch.set_default_device applies; it puts CUDA tensors on the host."""
 
     def call(context: Any, func: Any, types: object, args: Any = (), kwargs: Any = None) -> object:  # noqa: ANN401
         if context.device.type != "cuda":
@@ -375,22 +412,18 @@ def tensors_on_host(driver: MachineDriver, *, inductor: bool) -> Iterator[None]:
         for name, value in _answers(driver).items():
             set_until(stack, torch.cuda, name, value)
         for name in ("range_push", "range_pop", "mark", "range_start", "range_end"):
-            set_until(stack, torch.cuda.nvtx, name, _no_effect())
+            set_until(stack, torch.cuda.nvtx, name, _answer())
         accelerator = getattr(torch, "accelerator", None)
-        answers: dict[str, Callable[..., object]] = {
-            "is_available": lambda: True,
-            "current_accelerator": lambda *_args, **_options: torch.device("cuda"),
-            "device_count": lambda: 1,
-            "current_device_index": lambda: 0,
-            "current_stream": lambda _device=None: torch.Stream(device="cpu"),  # for torch.compile
-            "synchronize": _no_effect(),
-        }
-        for name, answer in answers.items():
-            if hasattr(accelerator, name) and (name == "current_stream" or not inductor):
-                set_until(stack, accelerator, name, answer)
+        answers = {"is_available": True, "current_accelerator": torch.device("cuda"), "device_count": 1,
+                   "current_device_index": 0, "synchronize": None}  # fmt: skip
+        functions = {} if inductor else {name: _answer(value) for name, value in answers.items()}
+        functions["current_stream"] = lambda _device=None: torch.Stream(device="cpu")  # for torch.compile
+        for name, function in functions.items():
+            if hasattr(accelerator, name):
+                set_until(stack, accelerator, name, function)
         set_until(stack, torch.version, "cuda", "13.0")
         set_until(stack, torch, "Generator", _generator(torch.Generator))
-        share = torch.from_numpy  # a mode does not intercept this function
+        share = torch.from_numpy  # modes do not intercept this function
         set_until(stack, torch, "from_numpy", lambda array: MARKS.mark(share(array), "host"))
         context = default_device.DeviceContext
         set_until(stack, context, "__torch_function__", _default_device(context.__torch_function__))
@@ -401,18 +434,18 @@ def tensors_on_host(driver: MachineDriver, *, inductor: bool) -> Iterator[None]:
 
 
 class CompiledCall:
-    """A compiled function or module that gets host tensors; its results have the device of its arguments."""
+    """A compiled function or module that is called with host tensors; its results have the device of its arguments."""
 
     def __init__(self, compiled: Callable[..., Any]) -> None:
-        """Store the compiled function or module."""
+        """Create a wrapper around a compiled function or module."""
         self._compiled = compiled
 
     def __getattr__(self, name: str) -> Any:  # noqa: ANN401 # an attribute of the compiled module
-        """Return an attribute of the function or module."""
+        """Return an attribute of the compiled function or module."""
         return getattr(self._compiled, name)
 
     def __call__(self, *args: object, **kwargs: object) -> object:
-        """Call the function outside the mode that redirects devices, which torch.compile would trace."""
+        """Call the function outside the mode that redirects devices, because torch.compile would trace that mode."""
         modes = [_pop_mode() for _ in range(_len_torch_function_stack())]
         is_cuda = any(map(MARKS.is_cuda, _tensors((args, kwargs))))
         try:
@@ -457,22 +490,18 @@ def inductor_kernels(driver: MachineDriver) -> Iterator[None]:
     def first_launcher(tuner: Any, *_args: object, **_options: object) -> dict[object, float]:  # noqa: ANN401
         return {launcher: float(number) for number, launcher in enumerate(tuner.launchers)}
 
-    options = {
-        "cpu_backend": "triton",
-        "compile_threads": 1,
-        "force_disable_caches": True,
-        "use_static_cuda_launcher": False,
-    }
+    options = {"cpu_backend": "triton", "compile_threads": 1, "force_disable_caches": True,
+               "use_static_cuda_launcher": False}  # fmt: skip
     known = {name: value for name, value in options.items() if hasattr(config, name)}
     with ExitStack() as stack:
         stack.enter_context(config.patch(known))
         set_until(stack, DeviceProperties, "create", lambda _device: properties)
         for name in ("set_driver_to_gpu", "set_driver_to_cpu"):
-            set_until(stack, triton_helpers, name, _no_effect())
+            set_until(stack, triton_helpers, name, _answer())
         set_until(stack, CachingAutotuner, "benchmark_all_configs", first_launcher)
         for name in ("exchange_device", "maybe_exchange_device", "current_device", "get_raw_stream"):
             set_until(stack, CudaInterface, name, staticmethod(lambda *_args: 0))
-        set_until(stack, CudaInterface, "synchronize", staticmethod(_no_effect()))
+        set_until(stack, CudaInterface, "synchronize", staticmethod(_answer()))
         set_until(stack, torch, "compile", _compile_on_host(torch.compile))
         reset()
         stack.callback(reset)

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import ctypes
 import re
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from types import SimpleNamespace
+from types import MappingProxyType, SimpleNamespace
 from typing import Any, Literal, Protocol
 
 import ml_dtypes
@@ -31,19 +32,20 @@ from warpfrag.machine.launch.device_array import DeviceArray
 from warpfrag.machine.launch.kernel import Kernel
 from warpfrag.machine.launch.options import MULTIPROCESSORS
 from warpfrag.ptx.ptx_module import load
+from warpfrag.triton.unwritten_storages import UnwrittenStorage
 
 SCALARS: dict[str, Any] = {
     "i1": np.int8, "i8": np.int8, "i16": np.int16, "i32": np.int32, "i64": np.int64,
     "u1": np.uint8, "u8": np.uint8, "u16": np.uint16, "u32": np.uint32, "u64": np.uint64,
     "fp16": np.float16, "bf16": ml_dtypes.bfloat16, "fp32": np.float32, "f32": np.float32, "fp64": np.float64,
 }  # fmt: skip
-SWIZZLES = (0, 32, 64, 128)  # sizes in bytes, by Triton's number
+SWIZZLES = (0, 32, 64, 128)  # sizes in bytes, by the number that Triton uses
 # The types of tensormap.replace, in its order, which is Triton's too (PTX ISA, "tensormap.replace").
 MAP_ELEMENTS = (
     "uint8", "uint16", "uint32", "int32", "uint64", "int64", "float16", "float32", "float32_ftz", "float64", "bfloat16",
     "tfloat32", "tfloat32_ftz",
 )  # fmt: skip
-ALIGNED = 1 << 20  # an address that is aligned like a GPU allocation
+ALIGNED = 1 << 20  # as strongly aligned as a GPU allocation
 
 
 class HostArray:
@@ -55,7 +57,7 @@ class HostArray:
         self.pointer = ALIGNED + storage(array)[1]
 
     def data_ptr(self) -> int:
-        """Return the pointer; Triton specializes a kernel by its alignment."""
+        """Return the pointer; Triton specializes a kernel by the pointer's alignment."""
         return self.pointer
 
     def element_size(self) -> int:
@@ -69,7 +71,7 @@ class HostArray:
 
 
 def as_tensor(value: object) -> object:
-    """Return an argument for Triton; NumPy arrays become tensors, including those in tuples."""
+    """Return an argument in the form that Triton accepts; NumPy arrays become tensors, also inside tuples."""
     if isinstance(value, np.ndarray):
         return HostArray(value)
     if isinstance(value, np.generic):
@@ -100,7 +102,7 @@ def storage(value: object) -> tuple[NDArray[np.uint8], int]:
     return _memory(memory.data_ptr(), memory.nbytes(), writable=True), tensor.storage_offset() * tensor.element_size()
 
 
-def array_in(copies: Mapping[int, NDArray[np.uint8]], value: Any) -> NDArray[Any]:  # noqa: ANN401 # array or tensor
+def array_in(copies: Memory, value: Any) -> NDArray[Any]:  # noqa: ANN401 # array or tensor
     """Return a view of an array or tensor in a copy of its storage; its elements are opaque."""
     tensor: Any = as_tensor(value)
     memory, offset = storage(value)
@@ -110,7 +112,7 @@ def array_in(copies: Mapping[int, NDArray[np.uint8]], value: Any) -> NDArray[Any
 
 
 def _memory(start: int, size: int, *, writable: bool) -> NDArray[np.uint8]:
-    """Return host bytes without a copy; the caller keeps their owner alive."""
+    """Return host memory as an array, without copying it; the caller keeps its owner alive."""
     if not size:
         return np.zeros(0, np.uint8)
     data: NDArray[np.uint8] = np.ctypeslib.as_array((ctypes.c_uint8 * size).from_address(start))
@@ -118,37 +120,44 @@ def _memory(start: int, size: int, *, writable: bool) -> NDArray[np.uint8]:
     return data
 
 
-View = Callable[[NDArray[np.uint8], int], NDArray[np.uint8]]
-"""A function that returns an argument's memory, starting at an offset."""
+Memory = Mapping[int, NDArray[np.uint8]]
+"""Bytes by their host address."""
+View = Callable[[str, NDArray[np.uint8], int], NDArray[np.uint8]]
+"""A function that returns the memory of the argument with a name, starting at an offset."""
 
 
 class EntryArguments:
     """The arguments of one launch, in the order of the entry's parameters, with their Python names."""
 
     def __init__(self, maps: Sequence[dict[str, Any]] = ()) -> None:
-        """Start with no arguments; `maps` describes the tensor map of each descriptor, if the target has TMA."""
+        """Create an empty argument list; `maps` describes each descriptor's tensor map if the target has TMA."""
         self.names: list[str] = []
         self.storages: dict[int, NDArray[np.uint8]] = {}  # keyed by address
+        self.tensors: dict[int, list[Any]] = defaultdict(list)  # the tensors of each storage
         self._makers: list[Callable[[View], object]] = []  # keeps the memory of the values alive
         self._maps = iter(maps) if maps else None
 
-    def values(self, copies: Mapping[int, NDArray[np.uint8]] | None = None) -> tuple[list[object], list[DeviceArray]]:
-        """Return the entry's arguments, and the owners of the memory of views, which must stay alive until the launch.
+    def values(
+        self, copies: Memory = MappingProxyType({}), unwritten: Mapping[int, UnwrittenStorage] = MappingProxyType({})
+    ) -> tuple[list[object], list[DeviceArray]]:
+        """Return the entry's arguments, and the owners of their memory, which must stay alive until the launch.
 
-        `copies` has replacements for storages, by address.
+        `copies` has replacements for storages, and `unwritten` their unwritten bytes, by address.
         """
         owners: list[DeviceArray] = []
 
-        def view(memory: NDArray[np.uint8], offset: int) -> NDArray[np.uint8]:
-            memory = memory if copies is None else copies[memory.ctypes.data]
-            if offset:
+        def view(name: str, memory: NDArray[np.uint8], offset: int) -> NDArray[np.uint8]:
+            found = unwritten.get(memory.ctypes.data)
+            memory = copies.get(memory.ctypes.data, memory)
+            if offset or found:
                 owners.append(DeviceArray(memory))
+                owners[-1].name, owners[-1].unwritten = name, found and found.marks
             return memory[offset:]
 
         return [make(view) for make in self._makers], owners
 
     def take(self, name: str, kind: object, value: Any) -> None:  # noqa: ANN401 # whatever Triton takes
-        """Add the entry arguments of one Triton argument: none for a constexpr, several for a tuple or a descriptor."""
+        """Add the entry arguments for a Triton argument: none for a constexpr, several for a tuple or a descriptor."""
         if kind == "constexpr":
             return
         if isinstance(kind, tuple | list):
@@ -166,7 +175,7 @@ class EntryArguments:
             self._add(name, lambda _view: None)
         else:
             memory, offset = self._storage(value)
-            self._add(name, lambda view: view(memory, offset))
+            self._add(name, lambda view: view(name, memory, offset))
 
     def _add(self, name: str, make: Callable[[View], object]) -> None:
         self._makers.append(make)
@@ -175,10 +184,11 @@ class EntryArguments:
     def _storage(self, value: object) -> tuple[NDArray[np.uint8], int]:
         memory, offset = storage(value)
         self.storages[memory.ctypes.data] = memory
+        self.tensors[memory.ctypes.data].append(value)
         return memory, offset
 
     def _map(self, name: str, value: Any, about: dict[str, Any]) -> Callable[[View], ptx.TensorMap]:  # noqa: ANN401
-        """Return a function that creates the tensor map of a descriptor."""
+        """Return a function that creates a descriptor's tensor map."""
         if about.get("is_im2col") or about.get("fp4_padded"):
             raise NotModelled(
                 f"argument {name} is copied by TMA, but im2col and padded 4-bit tensors are not modelled; "
@@ -190,7 +200,7 @@ class EntryArguments:
         extents = [int(extent) for extent in value.shape]
         fill: Literal["nan", "zero"] = "nan" if getattr(value, "padding", "") == "nan" else "zero"
         return lambda view: ptx.TensorMap(
-            view(memory, offset), about["block_size"], SWIZZLES[about["swizzle"]], extents, strides, fill=fill,
+            view(name, memory, offset), about["block_size"], SWIZZLES[about["swizzle"]], extents, strides, fill=fill,
             dtype=element,
         )  # fmt: skip
 
@@ -212,7 +222,7 @@ def _scalar(name: str, kind: str, value: Any) -> object:  # noqa: ANN401 # Trito
 
 
 def _decomposed(kind: str, value: Any, *, has_map: bool) -> Iterator[tuple[str, object]]:  # noqa: ANN401 # Triton's TensorDescriptor
-    """Yield the shape and strides of a descriptor; without a map, the pointer, shape, strides and flags come first."""
+    """Yield a descriptor's shape and strides; without a map, the pointer, shape, strides and flags come first."""
     match = re.match(r"tensordesc(?:_im2col)?<([^[>]*)", kind)
     if match is None:
         raise InvalidOperand(f"expected the Triton type of a tensor descriptor, got {quote(kind)}")
@@ -233,9 +243,9 @@ SHARED_BYTES = {
     75: 64 << 10, 80: 163 << 10, 86: 99 << 10, 87: 163 << 10, 88: 99 << 10, 89: 99 << 10, 90: 227 << 10,
     100: 227 << 10, 103: 227 << 10, 107: 227 << 10, 110: 227 << 10, 120: 99 << 10, 121: 99 << 10,
 }  # fmt: skip
-REGISTERS = 32  # registers per thread, for host code that computes the occupancy without machine code
+REGISTERS = 32  # registers per thread, for host code that computes the occupancy; the PTX does not determine them
 MULTIPROCESSOR_REGISTERS, MAX_THREADS = 1 << 16, 1024
-PTX_KEY = "warpfrag: the PTX is not assembled"  # part of Triton's cache key
+PTX_KEY = "warpfrag: the PTX is not assembled"  # becomes part of Triton's cache key
 
 
 def capability(arch: object) -> int:
@@ -250,12 +260,13 @@ def capability(arch: object) -> int:
 
 
 class LaunchSession(Protocol):
-    """The part of a session that the driver needs."""
+    """The interface of a session that the driver uses."""
 
     arch: str
     executes_cubin: bool
     redirect: bool
     is_launching: bool
+    tracks_writes: bool
 
     def launch(
         self,
@@ -272,12 +283,12 @@ class MachineDriver(DriverBase):
     """The driver that Triton calls to find the device, load kernels and launch them."""
 
     def __init__(self, session: LaunchSession) -> None:
-        """Create a driver for a session, which sets the architecture and records launches."""
+        """Create a driver for a session, which determines the architecture and records launches."""
         super().__init__()
         self.session = session
         self.capability = capability(session.arch)
         self.launcher_cls = EntryLauncher
-        self.loading: Mapping[str, Any] = {}  # the code of the kernel that Triton is loading, by language
+        self.loading: Mapping[str, Any] = {}  # the code of the kernel that Triton is loading, in each language
         self.utils = SimpleNamespace(
             load_binary=self._load, unload_module=lambda _: None, get_device_properties=self._properties
         )
@@ -296,7 +307,7 @@ class MachineDriver(DriverBase):
         return GPUTarget("cuda", self.capability, 32)
 
     def get_current_device(self) -> str:
-        """Return a name that no real device has, so that cached kernels are not confused."""
+        """Return a name that no real device has, so that cached kernels cannot be confused."""
         return f"warpfrag:{self.capability}:{'cubin' if self.session.executes_cubin else 'ptx'}"
 
     def set_current_device(self, device: object) -> None:
@@ -307,17 +318,17 @@ class MachineDriver(DriverBase):
         return 0
 
     def get_device_capability(self, _device: object = None) -> tuple[int, int]:
-        """Return the compute capability, such as (9, 0)."""
+        """Return the compute capability as a pair, such as (9, 0)."""
         return divmod(self.capability, 10)
 
     def get_active_torch_device(self) -> object:
-        """Return the device of tensors: "cuda" if the session redirects it to host memory, otherwise the host."""
+        """Return the device for tensors: "cuda" if the session redirects it to host memory, otherwise the host."""
         import torch
 
         return torch.device("cuda", 0) if self.session.redirect else torch.device("cpu")
 
     def get_device_interface(self) -> object:
-        """Return torch.cuda if the session replaces it, otherwise the host's module."""
+        """Return torch.cuda if the session replaces it, otherwise the module for the host."""
         import torch
 
         return torch.cuda if self.session.redirect else torch.cpu
@@ -327,7 +338,7 @@ class MachineDriver(DriverBase):
         return lambda _call, quantiles=(0.5,), **_options: [0.0 for _ in quantiles]
 
     def get_empty_cache_for_benchmark(self) -> object:
-        """Return a tensor to clear before a measurement."""
+        """Return the tensor that Triton clears before a measurement."""
         import torch
 
         return torch.empty(0)
@@ -337,20 +348,14 @@ class MachineDriver(DriverBase):
 
     def _properties(self, _device: object) -> dict[str, int]:
         """Return the device properties: the sizes of the architecture and the clocks of an H200."""
-        return {
-            "max_shared_mem": SHARED_BYTES[self.capability],
-            "max_num_regs": 65536,
-            "multiprocessor_count": MULTIPROCESSORS,
-            "warpSize": 32,
-            "sm_clock_rate": 1980000,
-            "mem_clock_rate": 3201000,
-            "mem_bus_width": 6144,
-        }
+        clocks = {"sm_clock_rate": 1980000, "mem_clock_rate": 3201000, "mem_bus_width": 6144}
+        sizes = {"max_shared_mem": SHARED_BYTES[self.capability], "max_num_regs": MULTIPROCESSOR_REGISTERS}
+        return {**sizes, "multiprocessor_count": MULTIPROCESSORS, "warpSize": 32, **clocks}
 
     def _load(
         self, name: str, binary: bytes, _shared: int, _device: object
     ) -> tuple[None, LoadedKernel, int, int, int]:
-        """Return a kernel compiled by Triton, with its registers, spilled bytes and maximum number of threads."""
+        """Return a kernel that Triton compiled, with its registers, spilled bytes and maximum number of threads."""
         loaded = LoadedKernel(name, self.loading)
         if not self.session.executes_cubin:
             return None, loaded, REGISTERS, 0, MAX_THREADS
@@ -361,7 +366,7 @@ class MachineDriver(DriverBase):
 
 
 class LoadedKernel:
-    """A kernel compiled by Triton; `code` has its PTX."""
+    """A kernel that Triton has compiled; `code` contains its PTX."""
 
     def __init__(self, name: str, code: Mapping[str, Any]) -> None:
         """Parse the PTX."""
@@ -374,7 +379,7 @@ class EntryLauncher:
     """A compiled Triton kernel; Triton creates one launcher and calls it for every launch."""
 
     def __init__(self, src: Any, metadata: Any) -> None:  # noqa: ANN401 # Triton's own
-        """Store the signature of the source and the metadata of the kernel."""
+        """Store the kernel's signature and metadata."""
         self.signature, self.metadata = dict(src.signature), metadata
         self.name = getattr(src, "name", "") or metadata.name
 
@@ -395,12 +400,12 @@ class EntryLauncher:
             leave(launch_metadata)
 
     def _arguments(self, blocks: int, parameters: int, args: tuple[object, ...]) -> EntryArguments:
-        """Return the arguments of an entry with this number of parameters, and the scratch memory Triton requests."""
+        """Return the arguments of an entry with this many parameters, and the scratch memory that Triton requests."""
         taken = EntryArguments(getattr(self.metadata, "tensordesc_meta", None) or ())
         for (name, kind), value in zip(self.signature.items(), args, strict=True):
             taken.take(name, kind, value)
         clusters = blocks * self.metadata.num_ctas
-        scratch = ("global_scratch", "profile_scratch")  # Triton 3.4 has only the first
+        scratch = ("global_scratch", "profile_scratch")  # Triton 3.4 has only the first of these
         for name in scratch[: max(0, parameters - len(taken.names))]:
             taken.scratch(name, clusters * getattr(self.metadata, f"{name}_size", 0))
         return taken
@@ -419,7 +424,7 @@ def keep_ptx(stack: ExitStack) -> None:
 
 
 def keep_code(stack: ExitStack, driver: MachineDriver) -> None:
-    """Give the driver a kernel's code in all of Triton's languages while Triton loads the kernel."""
+    """Pass a kernel's code in all of Triton's languages to the driver while Triton loads the kernel."""
     original = CompiledKernel._init_handles  # noqa: SLF001 (Triton has no public hook with the PTX)
 
     def load_kernel(compiled: Any) -> object:  # noqa: ANN401 # a CompiledKernel
@@ -436,7 +441,7 @@ def set_until(stack: ExitStack, owner: object, name: str, value: object) -> None
 
 
 def name_arguments(text: str, names: list[str]) -> str:
-    """Return a message with Python names instead of argument numbers."""
+    """Return a message in which Python names replace argument numbers."""
 
     def rename(match: re.Match[str]) -> str:
         return names[int(match[1])] if int(match[1]) < len(names) else match[0]

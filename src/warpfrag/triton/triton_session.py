@@ -21,16 +21,17 @@ from warpfrag.errors import InvalidOperand, PtxError, quote
 from warpfrag.isa.targets import gpus
 from warpfrag.machine.debugger.debugger import Debugger
 from warpfrag.machine.interpreter.kernel_findings import Check
-from warpfrag.machine.launch.options import Engine, LaunchOptions, chosen_level
+from warpfrag.machine.launch.options import Engine, LaunchOptions, checks_of, chosen_level
 from warpfrag.machine.launch.profile import Profile
 from warpfrag.machine.launch.run import Run
 from warpfrag.machine.launch.run_evidence import MEASURED
 from warpfrag.triton import triton_driver
+from warpfrag.triton.unwritten_storages import UNWRITTEN
 
 DEFAULT_ARCH = "sm_90a"
 MEASURED_ARCHS = (MEASURED, f"{MEASURED}a")
-KEPT_BYTES = 1 << 28  # bytes of memory before launches that a session keeps
-UNFIT = (OutOfResources, CompileTimeAssertionFailure, PTXASError)  # the errors for which Triton skips a configuration
+KEPT_BYTES = 1 << 28  # the most bytes of memory contents from before launches that a session keeps
+UNFIT = (OutOfResources, CompileTimeAssertionFailure, PTXASError)  # errors for which Triton skips a configuration
 
 
 @dataclass(frozen=True, repr=False, eq=False)
@@ -41,7 +42,7 @@ class Launch:
     grid: tuple[int, int, int]
     block: int
     shared: int
-    """The bytes of dynamic shared memory."""
+    """The size of dynamic shared memory in bytes."""
     arguments: Mapping[str, object]
     ptx: str
     run: Run
@@ -51,16 +52,16 @@ class Launch:
     _config: tuple[tuple[int, int, int], LaunchOptions]
 
     def __repr__(self) -> str:
-        """Return the kernel, its sizes and the summary of its run."""
+        """Format the kernel, its launch extents and the summary of its run."""
         grid = "x".join(map(str, self.grid))
         return f"<Launch of {self.kernel}: grid {grid}, block {self.block}, shared {self.shared} bytes; {self.run!r}>"
 
     def profile(self) -> Profile:
-        """Return the counts of instructions, bytes and tensor-core operations by line."""
+        """Return counts of instructions, bytes and tensor-core operations by line."""
         return self.run.profile
 
     def debug(self) -> Debugger:
-        """Return a debugger for the same launch, on copies of the arguments before it.
+        """Return a debugger for the same launch, on copies of the arguments as they were before it.
 
         `break_at(source="softmax.py:12")` stops at a line of the kernel; `register("%r1")` reads a PTX register;
         `watch("out", (3, 3))` stops when an element of an argument changes.
@@ -110,19 +111,20 @@ class Session:
         seconds: float | None = None,
         judge: bool = True,
     ) -> None:
-        """Check the architecture; nothing changes before the context is entered."""
+        """Create a session and check the architecture; nothing changes before the context is entered."""
         arch = gpus().get(arch, arch)
         self.arch, self.config, self.checks, self.engine, self.seed = arch, config, checks, engine, seed
         self.level, self.judge = level, judge
         chosen = chosen_level(level)
         self.executes_cubin = chosen == "sass" or (chosen == "auto" and arch in MEASURED_ARCHS)
+        self.tracks_writes = "uninitialised" in checks_of(checks) and not inductor
         LaunchOptions(seconds=seconds)  # raises an error for an invalid limit
         self.launches: list[Launch] = []
         self.failed = 0  # launches that ended with an error
-        self.is_launching = False  # while Triton inspects arguments
+        self.is_launching = False  # True while Triton inspects arguments
         self.redirect = redirect and "torch" in sys.modules
         self._inductor, self.seconds = inductor, seconds
-        self._kept = 0  # bytes of memory that were kept
+        self._kept = 0  # the number of memory bytes that have been kept
         self._driver = triton_driver.MachineDriver(self)
         self._stack = ExitStack()
 
@@ -171,7 +173,7 @@ class Session:
         metadata = launcher.metadata
         block = metadata.num_warps * metadata.warp_size
         reserved = loaded.kernel.program.directives.get("reqntid")
-        if reserved:  # warps that Triton adds
+        if reserved:  # Triton adds warps to the kernel
             block = reserved[0]
         size = sum(memory.nbytes for memory in entry.storages.values())
         is_kept = self._kept + size <= KEPT_BYTES
@@ -180,7 +182,9 @@ class Session:
         blocks = (grid[0] * metadata.num_ctas, *grid[1:])
         cooperative = getattr(metadata, "launch_cooperative_grid", False)
         options = LaunchOptions(cooperative=cooperative, seconds=self.seconds, judge=self.judge)
-        values, _owners = entry.values()
+        taken = {at: UNWRITTEN.take(at, len(data), entry.tensors[at]) for at, data in entry.storages.items()}
+        tracked = {at: found for at, found in taken.items() if found} if self.tracks_writes else {}
+        values, _owners = entry.values(unwritten=tracked)
         named = partial(triton_driver.name_arguments, names=entry.names)
         try:
             run = loaded.kernel.launch(
@@ -189,14 +193,19 @@ class Session:
             )  # fmt: skip
         except PtxError as error:
             self.failed += 1
-            raise PtxError(error.line, named(error.reason), error.source) from None
+            lines = [] if error.source else loaded.ptx.splitlines()[error.line - 1 : error.line]
+            shown = "".join(f"\n    the PTX: {line.strip()}" for line in lines)
+            raise PtxError(error.line, named(error.reason) + shown, error.source) from None
         findings = [replace(found, text=named(found.text), array=named(found.array)) for found in run.findings]
-        run = replace(run, findings=findings)
+        left = run.unwritten
+        UNWRITTEN.update({at: found._replace(marks=left[at]) for at, found in tracked.items() if at in left})
+        run = replace(run, findings=findings, unwritten={})
         launch = Launch(
             loaded.kernel.name, grid, block, metadata.shared, arguments, loaded.ptx, run, loaded, entry, before,
             (blocks, options),
         )  # fmt: skip
         self.launches.append(launch)
+        sys.stdout.write(run.printed)  # the output of tl.device_print
 
     def _with_arrays(self, original: Callable[..., Any]) -> Callable[..., Any]:
         """Return a version of `JITFunction.run` that also accepts NumPy arrays."""
@@ -213,7 +222,7 @@ class Session:
         return run
 
     def _with_single_config(self, original: Callable[..., Any]) -> Callable[..., Any]:
-        """Return a version of `Autotuner.run` that uses one configuration, without timing, and keeps cached choices."""
+        """Return a version of `Autotuner.run` that uses one configuration, untimed, and keeps cached choices."""
 
         def run(tuner: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 # Triton's own signature
             __tracebackhide__ = True
@@ -261,7 +270,7 @@ class Launcher:
 
 
 class SessionOptions(TypedDict, total=False):
-    """The session options that `run` also takes."""
+    """The session options that `run` accepts."""
 
     arch: str
     config: object
@@ -282,12 +291,12 @@ def run(kernel: object, **options: Unpack[SessionOptions]) -> Launcher:
     if not isinstance(kernel, KernelInterface) or type(kernel).__name__ == "InterpretedFunction":
         hint = "; unset TRITON_INTERPRET" if type(kernel).__name__ == "InterpretedFunction" else ""
         raise InvalidOperand(f"expected a kernel decorated with @triton.jit, got {quote(kernel)}{hint}")
-    Session(**options, redirect=False)  # raises an error for a wrong architecture before a grid is given
+    Session(**options, redirect=False)  # raises an error for an invalid architecture before a grid is given
     return Launcher(kernel, lambda: Session(**options, redirect=False))
 
 
 def _choose(tuner: Any, pruned: Sequence[Any], wanted: object) -> list[Any]:  # noqa: ANN401 # an Autotuner
-    """Return the configurations to try, in order: the requested one, or those that pruning leaves."""
+    """Return the configurations to try, in order: the requested one, or those that remain after pruning."""
     if isinstance(wanted, dict) and any(isinstance(key, KernelInterface) for key in wanted):
         function = _function(tuner)
         wanted = next((value for key, value in wanted.items() if _function(key) is function), None)

@@ -1,0 +1,35 @@
+"""The memory of new CUDA tensors, such as those of `torch.empty`, that nothing has written yet.
+
+A tensor's memory counts as written once it is passed to any PyTorch function that does not only read its shape or make
+a view, once PyTorch counts a change in place, and once its address is known. Launches with the check "uninitialised"
+track each byte; any other launch counts as a write of all its arguments.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+class UnwrittenStorage(NamedTuple):
+    """The marks of a storage's unwritten bytes, and a function that returns True if the storage no longer exists."""
+
+    marks: NDArray[np.uint8]
+    has_expired: Callable[[], bool]
+
+
+class UnwrittenStorages(dict[int, UnwrittenStorage]):
+    """The storages of this process that have unwritten bytes, by host address."""
+
+    def take(self, address: int, size: int, tensors: Iterable[Any]) -> UnwrittenStorage | None:
+        """Remove a storage; return it if it exists and PyTorch counts no change of its tensors."""
+        found = self.pop(address, None)
+        if found is None or found.has_expired() or len(found.marks) != size:
+            return None
+        return None if any(tensor._version for tensor in tensors) else found  # noqa: SLF001 (documented for autograd)
+
+
+UNWRITTEN = UnwrittenStorages()
