@@ -55,6 +55,49 @@ def test_a_kernel_runs_with_variables_and_constants(level, tmp_path):
     assert lines_of(program) == ["4 6", "500"]
 
 
+@pytest.mark.parametrize(("level", "checks"), [("ptx", "uninitialised"), ("auto", "uninitialised"), ("ptx", "all")])
+def test_memory_that_nothing_wrote_since_its_allocation_is_a_finding(level, checks, tmp_path):
+    program = run(
+        f"""
+        import os
+        os.environ["WARPFRAG_LEVEL"] = {level!r}
+        start()
+        n = 64
+        add = function(load(ADD), "add")
+        def fresh():
+            return allocate(4 * n)
+        def sum_of(a, b, out=None):
+            out = out or fresh()
+            ok(launch(add, (1,), (64,), a, b, out, C.c_int(n)))
+            return out
+        ones = fresh()
+        ok(cu.cuMemsetD32_v2(ones, 1, C.c_size_t(n)))
+        some = fresh()
+        ok(cu.cuMemcpyDtoD_v2(some, ones, C.c_size_t(4 * n - 8)))
+        rows = fresh()
+        ok(cu.cuMemsetD2D8_v2(rows, C.c_size_t(64), 0, C.c_size_t(64), C.c_size_t(4)))
+        managed = C.c_uint64()
+        ok(cu.cuMemAllocManaged(C.byref(managed), C.c_size_t(4 * n), 1))
+        sum_of(ones, sum_of(ones, rows))
+        sum_of(ones, managed)
+        sum_of(ones, some)  # the last two numbers
+        put(C.c_uint64(some.value + 4 * n - 8), (C.c_float * 2)())
+        sum_of(ones, some)
+        again = fresh()
+        sum_of(ones, ones, again)
+        ok(cu.cuMemFree_v2(again))
+        sum_of(ones, fresh())
+        """,
+        tmp_path,
+        checks=(checks,),
+    )
+    assert program.returncode == 0, program.stderr
+    entries = [json.loads(line)["launch"] for line in (tmp_path / "launches.jsonl").read_text().splitlines()]
+    assert [entry["verdict"] for entry in entries] == [*["clean"] * 3, "findings", *["clean"] * 2, "findings"]
+    assert "byte 248 of the array at 0x" in entries[3]["findings"][0]
+    assert "byte 0 of the array at 0x" in entries[-1]["findings"][0]
+
+
 def test_attributes_limits_and_errors_are_those_of_an_h200(tmp_path):
     program = run(
         """

@@ -186,6 +186,15 @@ def test_the_status_is_3_if_no_launch_could_be_executed(options, tmp_path):
     assert "1 could not be executed" in done.stderr
 
 
+@pytest.mark.parametrize(("options", "status"), [((), 0), (("--check", "races"), 3)])
+def test_a_program_that_launches_nothing_is_not_called_checked(options, status, tmp_path):
+    done = gpu(tmp_path, "", *options)
+
+    assert done.returncode == status
+    assert "warpfrag gpu: no kernel was launched, so nothing was checked" in done.stderr
+    assert "torch.version.cuda" in done.stderr
+
+
 def test_the_summary_counts_findings_by_category(tmp_path):
     log = tmp_path / "launches.jsonl"
     launch = (

@@ -25,15 +25,15 @@ from warpfrag.formats.epilogue import Floats, convert, fma
 from warpfrag.formats.float_environment import exact_floats
 from warpfrag.formats.number_formats import CANONICAL_NANS, FORMATS
 
-SLOPE = np.float32(0.1070322243)  # 3 * ROOT * CUBE
+SLOPE = np.float32(0.1070322243)  # equals 3 * ROOT * CUBE
 ROWS, LANES = 8, 32
-"""The rows and lanes of a block that adds along the rows of D."""
+"""The rows and lanes of a block that computes sums along the rows of D."""
 WAVES = 481, 512
-"""The numbers of blocks for each turn along a row that agree with all measured grids."""
+"""Two limits on the blocks in each turn along a row; every measured grid agrees with both."""
 MASK_BITS, AUX_ELEMENTS = 128, 8
-"""The leading dimension of the auxiliary buffer is a multiple of these."""
+"""The leading dimension of the auxiliary buffer is a multiple of these: for bits, and for numbers."""
 FEW_STEPS, MANY_STEPS, FEW_ROWS, MANY_ROWS = (160, 192), (2560, 3072), 1024, 4096
-"""The measured k and rows at which the number of lanes that add along k changes."""
+"""The measured k and row counts at which the number of lanes that add along k changes."""
 
 
 @dataclass(frozen=True)
@@ -41,9 +41,9 @@ class AuxiliaryEpilogue(KernelEpilogue):
     """An epilogue that reads or writes an auxiliary buffer, and writes a bias gradient."""
 
     gradient: str = ""
-    """The activation whose gradient multiplies x."""
+    """The name of the activation whose gradient multiplies x, or ""."""
     aux: Any = None
-    """The buffer, a column of D in each row: bytes of bits, or numbers."""
+    """The buffer, with a column of D in each row: bytes of bits, or numbers."""
     bias_gradient: NDArray[Any] | None = None
     is_fused: bool = False
     """True if the kernel that computes x also applies the gradient."""
@@ -76,7 +76,7 @@ class AuxiliaryEpilogue(KernelEpilogue):
 
 @exact_floats
 def gelu_gradient(x: Floats) -> Floats:
-    """Return the derivative of the tanh form of GELU in float32."""
+    """Return the derivative of GELU's tanh form in float32."""
     ones = np.ones_like(x)
     with np.errstate(all="ignore"):
         curve = tanh(ROOT * x * fma(CUBE * x, x, ones))
@@ -85,7 +85,7 @@ def gelu_gradient(x: Floats) -> Floats:
 
 
 def row_blocks(m: int, n: int, wave: int = WAVES[-1]) -> int:
-    """Return the number of blocks that add along a row of D."""
+    """Return the number of blocks that compute the sum of a row of D."""
     needed = -(-n // LANES)
     return -(-needed // max(1, -(-m // ROWS) * needed // wave))
 
@@ -103,7 +103,7 @@ def depth_lanes(k: int, rows: int) -> int | None:
 
 @exact_floats
 def row_sums(columns: Floats, blocks: int) -> Floats:
-    """Return the sum of the columns of D, in the order of cublasLt's epilogue kernels."""
+    """Return the sum of D's columns, added in the order of cublasLt's epilogue kernels."""
     turns = _in_turns(columns, blocks * LANES)
     lanes = _add(turns).reshape(blocks, LANES, columns.shape[1])
     return _add(_add(lanes.swapaxes(0, 1)))
@@ -111,7 +111,7 @@ def row_sums(columns: Floats, blocks: int) -> Floats:
 
 @exact_floats
 def depth_sums(steps: Floats, lanes: int) -> Floats:
-    """Return the sums of A or B along k, which is the first axis, in the order of BGRADA and BGRADB."""
+    """Return the sums of A or B along k, the first axis, added in the order of BGRADA and BGRADB."""
     sums = _add(_in_turns(steps, lanes))
     while len(sums) > 1:
         sums = sums[: len(sums) // 2] + sums[len(sums) // 2 :]
@@ -120,7 +120,7 @@ def depth_sums(steps: Floats, lanes: int) -> Floats:
 
 
 def _in_turns(rows: Floats, lanes: int) -> Floats:
-    """Return the rows [turn, lane, element], padded with zeros."""
+    """Return the rows as [turn, lane, element], padded with zeros."""
     padded = np.pad(rows, ((0, -len(rows) % lanes), (0, 0)))
     return padded.reshape(-1, lanes, rows.shape[1])
 
@@ -134,6 +134,6 @@ def _add(parts: Floats) -> Floats:
 
 
 def rounded(values: Floats, result: str) -> NDArray[Any]:
-    """Return float32 numbers in the result's type, with one NaN."""
+    """Return float32 numbers rounded to the result's type, with a single NaN code."""
     codes = np.where(np.isnan(values), np.uint32(CANONICAL_NANS["f32"]), values.view(np.uint32))
     return convert("f32", codes, result).view(natural_dtype(FORMATS[result]))

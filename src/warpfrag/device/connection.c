@@ -89,6 +89,14 @@ CUresult send_request(enum request type, const void *payload, size_t size) {
     return post(type, payload, size) ? SUCCESS : lost();
 }
 
+// Tell the check "uninitialised" that host code wrote device memory; `data` is in our view of it, or in host memory.
+void note_written(const char *data, size_t size) {
+    static int tracks = -1;
+    if (tracks < 0) tracks = strstr(getenv("WARPFRAG_GPU_CHECKS") ?: "", "uninitialised") != NULL;
+    uint64_t message[] = {base + (data - view), size};
+    if (tracks && size && data >= view && data < view + span) send_request(REQUEST_WRITTEN, message, sizeof message);
+}
+
 // Send a request and wait; *reply points into memory that the next request reuses.
 CUresult request_blob(enum request type, const void *payload, size_t size, void **reply, size_t *length) {
     TRY(send_request(type, payload, size));

@@ -1,4 +1,4 @@
-"""GEMMs from a program's cuBLAS calls, computed as in `wf.predict`, and the reasons why a GPU's bits may differ.
+"""Compute the GEMMs of a program's cuBLAS calls as `wf.predict` does, with reasons why a GPU's bits may differ.
 
 cuBLAS is column-major: its D is our D transposed, its A is our B, and its m is our n.
 """
@@ -52,15 +52,15 @@ EPILOGUES = ACTIVATIONS | {AUX | number: name for number, name in ACTIVATIONS.it
 GRADIENTS = {DRELU: "relu", DRELU | BGRAD: "relu", DGELU: "gelu", DGELU | BGRAD: "gelu"}
 EPILOGUES |= dict.fromkeys((*GRADIENTS, BGRAD_A, BGRAD_B), "")
 WORKSPACE_MIB, LT_WORKSPACE_MIB = 32, 1
-"""The workspaces with which the library's choices were measured: those of PyTorch."""
+"""The workspace sizes with which the library's choices were measured: those of PyTorch."""
 FIELDS = struct.Struct("<10Q12q2d16i40s")
 MAX_CHAINED = 1 << 27
-"""The maximum number of terms of a float32 GEMM that is computed with FMAs, which takes up to 10 s."""
+"""The most terms of a float32 GEMM that is computed with FMAs, which takes up to 10 s."""
 Matrix = NDArray[Any]
 
 
 class GemmCall(NamedTuple):
-    """The arguments of a cuBLAS GEMM: `struct gemm` of cublas_stand_in.h."""
+    """The arguments of a cuBLAS GEMM, in the order of `struct gemm` in cublas_stand_in.h."""
 
     a: int
     b: int
@@ -115,7 +115,7 @@ class GemmCall(NamedTuple):
 
 
 def read_gemm_call(payload: bytes) -> GemmCall:
-    """Decode the GEMM in a request."""
+    """Decode the GEMM call in a request."""
     return GemmCall(*FIELDS.unpack(payload))
 
 
@@ -133,7 +133,7 @@ class ServedGemm:
     """A GEMM on device memory, and the reasons why a GPU's bits may differ from its result."""
 
     def __init__(self, call: GemmCall, memory: Callable[[int, int], NDArray[np.uint8]]) -> None:
-        """Raise CudaError for types and extents that cuBLAS or this stand-in does not accept."""
+        """Decode the call; raise CudaError for types and extents that cuBLAS or this stand-in does not accept."""
         self.call, self.memory = call, memory
         self.reasons: list[str] = []
         unknown = [each for each in (call.type_a, call.type_b, call.type_c, call.type_d) if each not in CUDA_TYPES]
@@ -149,7 +149,7 @@ class ServedGemm:
             )
 
     def run(self, record: LaunchRecord) -> None:
-        """Compute D, write it to device memory, and put the basis and the reasons into `record`."""
+        """Compute D, write it to device memory, and add the basis and the reasons to `record`."""
         call = self.call
         if 0 in {call.m, call.n, call.batch}:
             record.exact = True
@@ -187,14 +187,14 @@ class ServedGemm:
     # Operands
 
     def addresses(self, start: int, stride: int, size: int) -> list[int]:
-        """Return the addresses of the matrices of a batch."""
+        """Return the address of each matrix of a batch."""
         count = self.call.batch if self.call.is_batched else 1
         if self.call.has_pointers:
             return [int(each) for each in self.memory(start, 8 * count).view(np.uint64)]
         return [start + index * stride * size for index in range(count)]
 
     def views(self, start: int, stride: int, layout: tuple[int, int, int, int, int]) -> list[Matrix]:
-        """Return the matrices of an operand as row-major views of its transpose."""
+        """Return the matrices of an operand, as row-major views of its transpose."""
         number, ld, rows, columns, is_transposed = layout
         if is_transposed:
             rows, columns = columns, rows
@@ -224,12 +224,12 @@ class ServedGemm:
         return CUDA_TYPES[self.call.type_d]
 
     def bias_gradient(self, count: int) -> Matrix:
-        """Return the memory of the bias gradient."""
+        """Return the bias gradient's memory as an array."""
         dtype = np.dtype(DTYPES[self.result])
         return self.memory(self.call.bias, count * dtype.itemsize).view(dtype)
 
     def auxiliary(self) -> Matrix:
-        """Return the auxiliary buffer: a row of bits, as bytes, or of numbers for each column of D."""
+        """Return the auxiliary buffer, with a row of bits (as bytes) or numbers for each column of D."""
         call = self.call
         is_mask = bool(call.epilogue & (RELU | DRELU & ~AUX))
         dtype = np.dtype(np.uint8 if is_mask else DTYPES[self.result])
@@ -245,7 +245,7 @@ class ServedGemm:
         return as_strided(data, (call.n, width), (step * dtype.itemsize, dtype.itemsize))
 
     def library_epilogue(self, epilogue: Finishing) -> KernelEpilogue:
-        """Return the epilogue as a cuBLAS kernel rounds it; other results than floats are rounded afterwards."""
+        """Return the epilogue as a cuBLAS kernel rounds it; results other than floats are rounded afterwards."""
         call, result = self.call, self.result if self.result in FLOATS else "f32"
         own = epilogue.alpha, epilogue.beta, epilogue.bias, result, epilogue.c is not None, epilogue.activation
         is_in_place = call.c == call.d
@@ -277,7 +277,7 @@ class ServedGemm:
     # Results
 
     def predicted_type(self) -> str | None:
-        """Return the operand format if the order of additions can be predicted, otherwise None."""
+        """Return the operand format if the order of additions can be predicted, else None."""
         call = self.call
         name = CUDA_TYPES[call.type_a] if call.type_a == call.type_b else ""
         if name in {"f16", "bf16", "e4m3"} and call.compute == COMPUTE_F32:
@@ -288,9 +288,9 @@ class ServedGemm:
         return "tf32" if name == "f32" and is_tf32 else None
 
     def in_float32(self, a: Matrix, b: Matrix, epilogue: Finishing) -> Matrix:
-        """Return D for float32 without TF32: a chain of FMAs with ascending k.
+        """Return D for float32 without TF32, as a chain of FMAs with ascending k.
 
-        All measured kernels have this order within each part of K. How cuBLAS splits K is not known.
+        All measured kernels use this order within each part of K. How cuBLAS splits K is not known.
         """
         depth = self.call.k
         if a.shape[0] * a.shape[1] * b.shape[2] * depth > MAX_CHAINED:
@@ -366,7 +366,7 @@ class ServedGemm:
             layout = "nn"
         is_lt = call.function.startswith(b"cublasLt")
         if is_lt and call.workspace_mib == WORKSPACE_MIB and name != "e4m3":
-            has_bias = False  # then a bias does not change the choice
+            has_bias = False  # in this case, a bias does not change the choice
         if has_bias and layout != "nt":
             self.reasons.append(f"the order of additions was measured for a bias with layout nt, not with {layout}")
         is_fast = bool(call.fast) and name == "e4m3"

@@ -14,13 +14,13 @@ from warpfrag.errors import InvalidOperand, NoGpu, quote
 FOLDER = Path(__file__).parent / "attributes"
 ATTRIBUTES, LIMITS = 256, 16  # must match stand_in.h
 NO_LIMIT = 2**64 - 1
-MAJOR = 75  # the attribute of the major compute capability; the next one is the minor
+MAJOR = 75  # the number of the attribute with the major compute capability; the next one is the minor
 UUID = b"warpfrag gpu 0\0\0"
 
 
 @dataclass(frozen=True)
 class GpuProfile:
-    """The driver's description of a GPU; `attributes` starts with attribute 1."""
+    """A driver's description of a GPU; `attributes` starts with attribute 1."""
 
     name: str
     arch: str
@@ -32,7 +32,7 @@ class GpuProfile:
     attributes: tuple[int, ...]
 
     def encode(self) -> bytes:
-        """Return the bytes of `struct profile` in stand_in.h."""
+        """Return the profile as the bytes of `struct profile` in stand_in.h."""
         limits = [NO_LIMIT if limit is None else limit for limit in self.limits]
         limits += [NO_LIMIT] * (LIMITS - len(limits))
         attributes = [0, *self.attributes]
@@ -54,7 +54,7 @@ def read_profile(name: str) -> GpuProfile:
     path = Path(name) if name.endswith(".json") else FOLDER / f"{names.get(name.lower(), '')}.json"
     try:
         exists = path.is_file()
-    except (OSError, ValueError):  # not a possible file name
+    except (OSError, ValueError):  # the name cannot be a file name
         exists = False
     if not exists:
         raise InvalidOperand(f"expected a GPU profile ({', '.join(names.values())} or a file), got {quote(name)}")
@@ -67,7 +67,7 @@ def read_profile(name: str) -> GpuProfile:
 
 
 def measure_profile(device: int = 0) -> GpuProfile:
-    """Return the profile of this machine's GPU; raise NoGpu if there is none."""
+    """Return the profile of this machine's GPU; raise NoGpu if there is no GPU."""
     try:
         driver = ctypes.CDLL("libcuda.so.1")
     except OSError as error:

@@ -1,4 +1,4 @@
-"""The launches of a program as JSON lines, and a report of them."""
+"""The log of a program's launches, as JSON lines, and a report of it."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from typing import Any
 
 from warpfrag import html
 
-MAX_ROWS = 2000  # number of rows in the table of a report
+MAX_ROWS = 2000  # the most rows in the table of a report
 COMPLETE = b'{"complete": true }\n'
 INCOMPLETE = b'{"complete": false}\n'
-"""The first line of a log, overwritten if a launch cannot be stored; that works even on a full disk."""
-INTERRUPTED = "interrupted"  # a file next to the log, modified at the last Ctrl-C
+"""The first line of a log, which is overwritten if a launch cannot be stored; that works even on a full disk."""
+INTERRUPTED = "interrupted"  # a file next to the log, touched at the latest Ctrl-C
 NOT_SUPPORTED = 801
 
 
@@ -48,21 +48,21 @@ class LaunchRecord:
 
 
 class LaunchLog:
-    """A file with one JSON object per line; several servers append to one file."""
+    """A file with one JSON object per line; several servers append to the same file."""
 
     def __init__(self, path: str) -> None:
-        """Open the log; an empty path discards everything."""
+        """Open the log; with an empty path, everything is discarded."""
         self.path = path
         self.descriptor = -1
         self.notes: set[str] = set()
-        if path:  # released when this process ends; `wait_for_servers` waits for that
-            import fcntl  # not on Windows, where the log is only read
+        if path:  # the lock is released when this process ends; `wait_for_servers` waits for that
+            import fcntl  # missing on Windows, where logs are only read
 
             with suppress(OSError):
                 fcntl.flock(self.open(), fcntl.LOCK_SH)
 
     def open(self) -> int:
-        """Return the descriptor of the file; raise OSError if it cannot be opened."""
+        """Return a descriptor for the file; raise OSError if it cannot be opened."""
         if self.descriptor < 0:
             self.descriptor = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
         return self.descriptor
@@ -76,7 +76,7 @@ class LaunchLog:
             written = os.write(self.open(), line)
         except OSError as error:
             problem = error.strerror or str(error)
-        if written < len(line):  # the program continues
+        if written < len(line):  # the program continues even if its launches cannot be stored
             sys.stderr.write(f"warpfrag gpu: launches are no longer recorded: {self.path}: {problem}\n")
             with suppress(OSError), Path(self.path).open("r+b") as file:
                 file.write(INCOMPLETE)
@@ -87,7 +87,7 @@ class LaunchLog:
         self._write({"launch": asdict(record)})
 
     def note(self, function: str) -> None:
-        """Store the name of an unsupported entry point, once."""
+        """Store the name of an unsupported entry point once."""
         if function not in self.notes:
             self.notes.add(function)
             self._write({"unsupported": function})
@@ -116,7 +116,7 @@ def read_log(path: Path) -> dict[str, Any]:
 
 
 def findings_of(log: dict[str, Any]) -> list[str]:
-    """Return the findings of all launches, the errors of launches without findings, and the unjudged parts."""
+    """Return all findings, the errors of launches without findings, and what the checks left unjudged."""
     found = [
         f"{launch['kernel']}: {text}"
         for launch in log["launches"]
@@ -126,13 +126,16 @@ def findings_of(log: dict[str, Any]) -> list[str]:
 
 
 def unjudged_of(log: dict[str, Any]) -> list[str]:
-    """Return the parts that the checks could not judge, for every launch."""
+    """Return, for every launch, the events that the checks could not judge."""
     return [f"{launch['kernel']}: not judged: {text}" for launch in log["launches"] for text in launch["unjudged"]]
 
 
 def summary_of(log: dict[str, Any]) -> str:
     """Return a one-line summary of all launches."""
     count = len(log["launches"])
+    if not count:
+        return "no kernel was launched, so nothing was checked; a CPU build of PyTorch (torch.version.cuda is None) \
+never uses a GPU"
     parts = [f"{count} launch{'es' * (count != 1)}", f"{log['seconds']:.1f} s in kernels", f"{log['exact']} exact"]
     findings = f"{log['findings']} finding{'s' * (log['findings'] != 1)}"
     if log["findings"]:
@@ -141,7 +144,7 @@ def summary_of(log: dict[str, Any]) -> str:
     parts += [f"{failed} failed"] * bool(failed)
     parts += [f"{log['unexecuted']} could not be executed"] * bool(log["unexecuted"])
     parts += [f"{log['checked']} checked"] * bool(log["checked"])
-    parts += [f"{log['incomplete']} not judged completely"] * bool(log["incomplete"])
+    parts += [f"{log['incomplete']} not fully judged"] * bool(log["incomplete"])
     parts += [findings] * bool(log["findings"] or log["checked"])
     parts += ["later launches were not recorded"] * (not log["complete"])
     return ", ".join(parts)

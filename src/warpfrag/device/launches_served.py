@@ -1,4 +1,4 @@
-"""The requests of a program: allocations, modules, functions and launches, with the errors that a driver returns."""
+"""Serve a program's requests: allocations, modules, functions and launches, with the errors that a driver returns."""
 
 from __future__ import annotations
 
@@ -25,6 +25,7 @@ from warpfrag.machine.ir.program import excerpt
 from warpfrag.machine.launch.launch_arguments import GlobalMemory
 from warpfrag.machine.launch.names import readable
 from warpfrag.machine.launch.options import LaunchOptions, checks_of
+from warpfrag.machine.sanitizer.unwritten import MARK
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -32,8 +33,9 @@ if TYPE_CHECKING:
     from warpfrag.machine.interpreter.kernel_findings import KernelFinding
     from warpfrag.machine.launch.run import Run
 
-ALLOCATE, FREE, LOAD, PLACE, UNLOAD, FUNCTION, VARIABLE, KERNELS, LAUNCH, LINK, NOTE, TENSOR_MAP, GEMM = range(1, 14)
-SILENT = {ALLOCATE, FREE, UNLOAD, NOTE}  # requests without a reply
+ALLOCATE, FREE, LOAD, PLACE, UNLOAD, FUNCTION, VARIABLE, KERNELS, LAUNCH, LINK, NOTE = range(1, 12)
+TENSOR_MAP, GEMM, WRITTEN = range(12, 15)
+SILENT = {ALLOCATE, FREE, UNLOAD, NOTE, WRITTEN}  # requests without a reply
 LAUNCH_FIELDS = struct.Struct("<13I")  # struct launch of stand_in.h
 INVALID_VALUE, INVALID_HANDLE, NOT_FOUND, UNKNOWN, NOT_SUPPORTED = 1, 400, 500, 999, 801
 ILLEGAL_ADDRESS, TIMEOUT, ASSERT, MISALIGNED, LAUNCH_FAILED = 700, 702, 710, 716, 719
@@ -46,12 +48,14 @@ CATEGORY_ERRORS = {
     "bounds": ILLEGAL_ADDRESS, "readonly": ILLEGAL_ADDRESS, "freed": ILLEGAL_ADDRESS, "misaligned": MISALIGNED,
     "deadlock": TIMEOUT,
 }  # fmt: skip
-NOT_MODELLED = "not modelled"  # in the message for an instruction that cannot be executed
-MAY_NEVER_END = "it may never end"  # in the messages for launches that were stopped
+NOT_MODELLED = "not modelled"  # occurs in the message for an instruction that cannot be executed
+MAY_NEVER_END = "it may never end"  # occurs in the messages for launches that were stopped
 TIME_LIMIT = "(--launch-seconds"
 ADDRESS = re.compile(r"\b0x[0-9a-f]{9,16}\b")
-MAX_SHOWN = 5  # number of findings printed per launch
+MAX_SHOWN = 5  # the most findings that are printed per launch
 PROGRESS_SECONDS = 5.0
+TRACKED_BYTES = 1 << 28  # the largest allocation whose written bytes are tracked
+DEVICE_MEMORY = 0  # the category of allocations that only copies, fills and kernels write
 FREED_KEPT = 4096  # number of freed allocations that messages can name
 
 
@@ -59,7 +63,7 @@ class DeviceMapping:
     """The server's mapping of device memory."""
 
     def __init__(self, descriptor: int, base: int, span: int) -> None:
-        """Map the file; pages are allocated when they are first written."""
+        """Map the file; a page is allocated when it is first written."""
         self.base, self.span = base, span
         self.bytes: NDArray[np.uint8] = np.frombuffer(mmap(descriptor, span), np.uint8)
 
@@ -72,18 +76,20 @@ class LaunchServer:
     """The state of one program: its allocations, modules and functions."""
 
     def __init__(self, mapping: DeviceMapping) -> None:
-        """Start without allocations and modules."""
+        """Create the server state without allocations and modules."""
         self.mapping = mapping
         self.arch = read_profile(os.environ.get("WARPFRAG_GPU_PROFILE", "H200")).arch
         self.checks = checks_of([name for name in os.environ.get("WARPFRAG_GPU_CHECKS", "").split(",") if name])
         self.is_recording = os.environ.get("WARPFRAG_GPU_RECORD_ONLY") == "1"
         self.is_fast = os.environ.get("WARPFRAG_GPU_FAST") == "1"
         self.seconds = float(os.environ.get("WARPFRAG_GPU_SECONDS") or "inf")
-        self.said: set[str] = set()  # messages that were printed
+        self.said: set[str] = set()  # messages that have been printed
         self.log = LaunchLog(os.environ.get("WARPFRAG_GPU_LOG", ""))
         self.allocations: dict[int, tuple[int, int]] = {}  # size and category by address
+        self.unwritten: dict[int, NDArray[np.uint8]] = {}
+        """The marks of the bytes that nothing wrote since their allocation, by its address."""
         self.freed: dict[int, int] = {}
-        self.memory: GlobalMemory | None = None  # memory for the next launch; None if allocations have changed
+        self.memory: GlobalMemory | None = None  # the memory for the next launch, or None if allocations have changed
         self.modules: list[LoadedModule | None] = []
         self.functions: list[tuple[LoadedModule, str]] = []
         self.ids: dict[tuple[int, str], int] = {}
@@ -92,11 +98,11 @@ class LaunchServer:
             PLACE: self.place, UNLOAD: self.unload, FUNCTION: self.function,
             VARIABLE: self.variable, KERNELS: self.kernels, LAUNCH: self.launch,
             LINK: self.link, NOTE: self.note, TENSOR_MAP: self.tensor_map,
-            GEMM: self.gemm,
+            GEMM: self.gemm, WRITTEN: self.written,
         }  # fmt: skip
 
     def answer(self, category: int, payload: bytes) -> tuple[int, bytes | None]:
-        """Return the error code and the reply to a request; the reply is None if the program does not wait for one."""
+        """Return the error code and the reply for a request; the reply is None if the program does not wait for one."""
         reply: bytes | None = b""
         code = 0
         try:
@@ -116,7 +122,7 @@ class LaunchServer:
         return code, b"" if code else reply
 
     def say_once(self, text: str) -> None:
-        """Print a message, unless it is empty or was printed before."""
+        """Print a message, unless it is empty or has been printed before."""
         if text and text not in self.said:
             self.said.add(text)
             say(text)
@@ -127,6 +133,8 @@ class LaunchServer:
         """Register an allocation."""
         address, size, category = struct.unpack("<QQQ", payload)
         self.allocations[address] = size, category
+        if "uninitialised" in self.checks and category == DEVICE_MEMORY and size <= TRACKED_BYTES:
+            self.unwritten[address] = np.full(size, MARK)
         self.freed.pop(address, None)
         self.memory = None
         return b""
@@ -135,38 +143,49 @@ class LaunchServer:
         """Remove an allocation; later messages can still name it."""
         (address,) = struct.unpack("<Q", payload)
         self.freed[address] = self.allocations.pop(address)[0]
+        self.unwritten.pop(address, None)
         while len(self.freed) > FREED_KEPT:
             self.freed.pop(next(iter(self.freed)))
         self.memory = None
         return b""
 
+    def written(self, payload: bytes) -> bytes:
+        """Record that a copy or a fill wrote a range."""
+        address, size = struct.unpack("<QQ", payload)
+        start = next((at for at in self.unwritten if at <= address < at + len(self.unwritten[at])), address)
+        self.unwritten.get(start, np.zeros(0, np.uint8))[address - start : address - start + size] = 0
+        return b""
+
     def global_memory(self) -> GlobalMemory:
-        """Return all allocations as arrays at their addresses."""
+        """Return all allocations as arrays at their device addresses."""
         if self.memory is None:
             view = self.mapping.view
             self.memory = GlobalMemory(
                 {address: view(address, size) for address, (size, _) in self.allocations.items()}
             )
+        self.unwritten = {address: marks for address, marks in self.unwritten.items() if marks.any()}
+        for allocation in self.memory.allocations:
+            allocation.unwritten = self.unwritten.get(allocation.start)
         return self.memory
 
     # Modules
 
     def load(self, payload: bytes) -> bytes:
-        """Read an image; reply with the module's number and the size of its variables."""
+        """Read an image; reply with the module's number and the size of its variables in bytes."""
         loader, _, image = payload.partition(b"\0")
         module = LoadedModule(image, os.fsdecode(loader), self.arch)
         self.modules.append(module)
         return struct.pack("<IIQ", len(self.modules) - 1, 512, module.bytes)
 
     def module(self, number: int) -> LoadedModule:
-        """Return a loaded module."""
+        """Return the loaded module with this number."""
         module = self.modules[number]
         if module is None:
             raise CudaError(INVALID_HANDLE, "")
         return module
 
     def place(self, payload: bytes) -> bytes:
-        """Place a module's variables at an address."""
+        """Assign an address to a module's variables."""
         number, address = struct.unpack("<QQ", payload)
         module = self.module(number)
         module.place(address, self.mapping.view(address, module.bytes))
@@ -206,7 +225,7 @@ class LaunchServer:
         return struct.pack("<I", len(names)) + b"".join(name.encode() + b"\0" for name in names)
 
     def link(self, payload: bytes) -> bytes:
-        """Link the inputs of cuLink*: a single image is used as it is; several are linked by nvlink."""
+        """Link the inputs of cuLink*: a single image is used as it is, and several are linked by nvlink."""
         inputs, at = [], 0
         while at < len(payload):
             category, size = struct.unpack_from("<QQ", payload, at)
@@ -248,7 +267,7 @@ class LaunchServer:
     # Launches
 
     def gemm(self, payload: bytes) -> bytes:
-        """Compute a cuBLAS GEMM; raise CudaError if it fails."""
+        """Compute a cuBLAS GEMM; raise CudaError if this fails."""
         from warpfrag.device.gemms_served import ServedGemm, read_gemm_call
 
         call = read_gemm_call(payload)
@@ -272,6 +291,7 @@ class LaunchServer:
         """Return the bytes at an address; raise CudaError if they are not all in one allocation."""
         for start, (length, _) in self.allocations.items():
             if start <= address and address + size <= start + length:
+                self.written(struct.pack("<QQ", address, size))  # by a GEMM, which reads or writes it
                 return self.mapping.view(address, size)
         raise CudaError(ILLEGAL_ADDRESS, f"{size} bytes at {address:#x} are outside every allocation")
 
@@ -296,10 +316,14 @@ class LaunchServer:
                     seconds=None if math.isinf(self.seconds) else self.seconds,
                 )
                 INTERRUPT.clear()
+                memory = self.global_memory()
+                tracked, self.unwritten = self.unwritten, {}  # a failed launch may write everything
                 run = module.kernel(name).launch(
                     grid, block, shared=shared, checks=self.checks, options=options, params=params,
-                    memory=self.global_memory(),
+                    memory=memory,
                 )  # fmt: skip
+                hosts = {address: self.mapping.view(address, 1).ctypes.data for address in tracked}
+                self.unwritten = {at: run.unwritten[host] for at, host in hosts.items() if host in run.unwritten}
                 self.judge(record, run, module, name)
         except CudaError as error:
             record.error = error.code
@@ -338,7 +362,7 @@ class LaunchServer:
             raise CudaError(codes[0], f"{record.title} failed, {error_name(codes[0])}")
 
     def finding_text(self, finding: KernelFinding, module: LoadedModule, name: str) -> str:
-        """Return a finding with the source lines of both accesses."""
+        """Return the text of a finding, with the source lines of both accesses."""
         text = f"{place_of(module, name, finding.line)}{finding.text}"
         if finding.other is not None and finding.other.source is None:
             text += f" (the other access: {place_of(module, name, finding.other.line).rstrip(': ')})"
@@ -397,7 +421,7 @@ def progress_of(record: LaunchRecord) -> Callable[[int, int], None]:
 
 
 def message_file() -> int:
-    """Return the descriptor for messages: standard error of `warpfrag gpu`, or else that of the program."""
+    """Return the descriptor for messages: standard error of `warpfrag gpu` or, without it, of the program."""
     descriptor, *expected = (int(word) for word in os.environ.get("WARPFRAG_GPU_MESSAGES", "2").split(":"))
     try:
         file = os.fstat(descriptor)

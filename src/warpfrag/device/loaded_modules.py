@@ -1,6 +1,6 @@
-"""The modules of a program: they select an image for the GPU, and store its variables in device memory.
+"""The modules of a program: select the image for the GPU, and store its variables in device memory.
 
-Images loaded by NVIDIA's closed libraries are never executed, and neither are images whose loader is not in a file.
+Images that NVIDIA's closed libraries load are never executed, and neither are images whose loader is not in a file.
 """
 
 from __future__ import annotations
@@ -31,22 +31,23 @@ from warpfrag.sass.sass_module import SassModule
 if TYPE_CHECKING:
     from warpfrag.machine.ir.program import ModuleVariable, SourceLine
 
-RESERVED_SHARED = 1024  # bytes that sm_90 reserves in every block
-DYNAMIC_SHARED = 48 * 1024  # static and dynamic together, unless a program requests more
+RESERVED_SHARED = 1024  # the shared-memory bytes that sm_90 reserves in every block
+DYNAMIC_SHARED = 48 * 1024  # static and dynamic shared memory together, unless a program requests more
 CONSTANT = f".nv.constant{CONSTANT_BANK}"
 REGISTERS_PER_BLOCK = 65536
 NO_BINARY = 209
 INVALID_PTX = 218
 INVALID_IMAGE = 200
 NOT_SUPPORTED = 801
-LINK_SUFFIXES = {0: ".cubin", 1: ".ptx", 2: ".fatbin", 3: ".o", 4: ".a"}  # of the input types of cuLinkAddData
+# file suffixes by the input type of cuLinkAddData
+LINK_SUFFIXES = {0: ".cubin", 1: ".ptx", 2: ".fatbin", 3: ".o", 4: ".a"}
 
 
 class PlacedModule(SassModule):
-    """Machine code whose variables are in device memory, at addresses set by the caller."""
+    """Machine code whose variables are in device memory, at addresses that the caller sets."""
 
     def __init__(self, cubin: Cubin) -> None:
-        """Start without addresses for the sections."""
+        """Create a module whose sections have no addresses yet."""
         super().__init__(cubin, keep_state=True)
         self.section_starts = {}
 
@@ -62,7 +63,7 @@ class PlacedModule(SassModule):
 
 
 class LoadedModule:
-    """A module that the program has loaded: its code and the memory of its variables."""
+    """A module that a program has loaded: its code, and the memory of its variables."""
 
     def __init__(self, image: bytes, loader: str, arch: str) -> None:
         """Read the image for `arch`; raise CudaError if no image can run on it."""
@@ -96,7 +97,7 @@ class LoadedModule:
         return max((start + size for start, size in self.sections.values()), default=0)
 
     def place(self, address: int, memory: NDArray[np.uint8]) -> None:
-        """Assign device memory to the variables, and write their initial values."""
+        """Use device memory for the variables, and write their initial values to it."""
         self.address, self.memory = address, memory
         module = self.module
         if isinstance(module, PlacedModule):
@@ -124,12 +125,13 @@ class LoadedModule:
         return self.address + start, size
 
     def kernel(self, name: str) -> Kernel:
-        """Return a kernel with the current values of its constants; it is decoded on first use."""
+        """Return a kernel, with the current values of its constants; it is decoded on first use."""
         module = self.module
         if module is None:
             raise CudaError(NOT_SUPPORTED, f"{readable(name)} was not executed: {self.refusal}")
         if name not in self.kernels:
-            is_machine_code = isinstance(module, SassModule)  # the kernels themselves judge whether they are exact
+            # machine-code kernels judge for themselves whether they are exact
+            is_machine_code = isinstance(module, SassModule)
             self.kernels[name] = module.kernel(name) if is_machine_code else Kernel(module.program(name), module)
         kernel = self.kernels[name]
         program = kernel.program
@@ -175,7 +177,7 @@ class LoadedModule:
 
 
 def refusal_of(loader: str) -> str:
-    """Return the reason why code that this file loads is not executed, or an empty string."""
+    """Return the reason why code that this file has loaded is not executed, or an empty string."""
     if not loader:
         return "the code that loaded the module is not in a file, so its origin is unknown"
     names = [PurePath(loader).name]
@@ -183,7 +185,7 @@ def refusal_of(loader: str) -> str:
         with open(loader, "rb") as file:  # noqa: PTH123 (as in warpfrag.files)
             names.append(ElfFile(mmap(file.fileno(), 0, access=ACCESS_READ), loader).soname)
     except (OSError, ValueError, WarpfragError):
-        pass  # the name of the file decides
+        pass  # if the file cannot be read, its name decides
     closed = [name for name in names if CLOSED_LIBRARY.fullmatch(name)]
     if closed:
         return f"NVIDIA's closed library {closed[0]} loaded the module, and its licence forbids disassembly"
@@ -191,7 +193,7 @@ def refusal_of(loader: str) -> str:
 
 
 def read_module(image: bytes, arch: str) -> KernelModule:
-    """Return the module in a cubin, a fatbin or PTX source; PTX is assembled if a ptxas is found."""
+    """Return the module in a cubin, a fatbin or PTX source; PTX is assembled if ptxas is installed."""
     if image[:4] not in {FATBIN_MAGIC, b"\x7fELF"}:
         return read_ptx(image, arch)
     try:
@@ -219,12 +221,12 @@ def number_of(image: CodeImage) -> int:
 
 
 def runs(image: CodeImage, arch: str) -> bool:
-    """Return True if the cubin has the GPU's major version, and at most its minor version."""
+    """Return True if a cubin has the GPU's major version, and at most its minor version."""
     return number_of(image) // 10 == number(arch) // 10 and number_of(image) <= number(arch)
 
 
 def read_ptx(image: bytes, arch: str) -> KernelModule:
-    """Return the module in PTX source, assembled if a ptxas is found."""
+    """Return the module in PTX source, assembled if ptxas is installed."""
     from warpfrag.ptx import load
 
     try:

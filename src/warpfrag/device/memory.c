@@ -265,7 +265,12 @@ PTSZ(cuMemPrefetchAsync);
 
 // Copies and fills. Like the driver, they tell host memory from device memory by the address.
 
+static size_t extent(size_t width, size_t height, size_t depth, size_t pitch, size_t slice) {
+    return width && height && depth ? (depth - 1) * slice + (height - 1) * pitch + width : 0;
+}
+
 void run_copy(const struct copy *copy) {
+    note_written(copy->target, extent(copy->width, copy->height, copy->depth, copy->target_pitch, copy->target_slice));
     for (size_t z = 0; z < copy->depth; z++)
         for (size_t y = 0; y < copy->height; y++)
             memmove(copy->target + z * copy->target_slice + y * copy->target_pitch,
@@ -273,16 +278,13 @@ void run_copy(const struct copy *copy) {
 }
 
 void run_fill(const struct fill *fill) {
+    note_written(fill->target, extent(fill->width * fill->size, fill->height, 1, fill->pitch, 0));
     for (size_t y = 0; y < fill->height; y++) {
         char *row = fill->target + y * fill->pitch;
         if (fill->size == 1) memset(row, (int)fill->value, fill->width);
         else
             for (size_t x = 0; x < fill->width; x++) memcpy(row + x * fill->size, &fill->value, fill->size);
     }
-}
-
-static size_t extent(size_t width, size_t height, size_t depth, size_t pitch, size_t slice) {
-    return width && height && depth ? (depth - 1) * slice + (height - 1) * pitch + width : 0;
 }
 
 static CUresult copy_box(struct copy copy, CUhandle stream) {

@@ -1,4 +1,4 @@
-"""Run a program on a GPU, and store its launches: `record.c` observes them with CUPTI, and this module packs them."""
+"""Run a program on a GPU and store its launches: `record.c` observes them with CUPTI, and this module packs them."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ from warpfrag.sass.elf_file import SHT_NOBITS, ElfFile
 SOURCE = Path(__file__).with_name("record.c")
 COMPILERS = ("cc", "gcc", "clang")
 DRIVER = "libcuda.so.1"
-CONSTANTS = ".nv.constant0."  # a section that every kernel has
+CONSTANTS = ".nv.constant0."  # the name prefix of a section that every kernel has
 
 
 class RecordOptions(NamedTuple):
-    """The launches to store: all launches of matching kernels, only launches with these numbers, or only the last."""
+    """Which launches to store: all launches of matching kernels, those with given numbers, or only the last one."""
 
     kernel: str = ""
     launches: tuple[int, ...] = ()
@@ -37,7 +37,7 @@ class RecordOptions(NamedTuple):
 
 
 class RecordedProgram(NamedTuple):
-    """The result of a recorded program: its exit status, the GPU, the stored records, and problems that occurred."""
+    """The outcome of recording a program: its exit status, the GPU, the stored records, and problems that occurred."""
 
     status: int
     gpu: str
@@ -81,7 +81,7 @@ def build_library(folder: Path) -> Path:
 
 
 def _settings(library: Path, raw: str, options: RecordOptions) -> dict[str, str]:
-    """Return the environment variables for `record.c`, and the one that makes the driver load it."""
+    """Return the environment variables for `record.c`, including the one that makes the driver load it."""
     return {
         "CUDA_INJECTION64_PATH": str(library),
         "WARPFRAG_RECORD": str(Path(raw).resolve()),
@@ -109,7 +109,7 @@ def find_cupti() -> Iterator[Path]:
 
 
 class ProcessLog(NamedTuple):
-    """The log of one process: its launches in order, and the origin and the cubins of each image."""
+    """The log of one process: its launches in order, and for each image its origin and cubins."""
 
     launches: list[dict[str, Any]]
     origins: dict[int, dict[str, Any]]
@@ -160,7 +160,7 @@ def read_log(path: Path) -> ProcessLog:
 
 
 def _used_kernels(logs: Iterable[ProcessLog]) -> dict[Path, set[str]]:
-    """Return the launched kernels of each cubin."""
+    """Return, for each cubin, the kernels that were launched."""
     used: dict[Path, set[str]] = defaultdict(set)
     for log in logs:
         names: dict[int, set[str]] = defaultdict(set)
@@ -174,7 +174,7 @@ def _used_kernels(logs: Iterable[ProcessLog]) -> dict[Path, set[str]]:
 
 
 def strip(data: bytes, kernels: set[str]) -> bytes:
-    """Return a copy of the cubin that compresses well: the sections of all other kernels are filled with zeros."""
+    """Return a copy of a cubin that compresses well: the sections of all other kernels are filled with zeros."""
     sections = ElfFile(data, "the cubin").sections
     others = {section.name.removeprefix(CONSTANTS) for section in sections if section.name.startswith(CONSTANTS)}
     suffixes = tuple(f".{name}" for name in others - kernels)
@@ -188,7 +188,7 @@ def strip(data: bytes, kernels: set[str]) -> bytes:
 def _record(
     row: dict[str, Any], log: ProcessLog, codes: dict[Path, str], raw: Path, process: str, writer: RecordingWriter
 ) -> RecordedSequence:
-    """Return the record of a launch, and store its memory."""
+    """Return the record for a launch, and store its memory."""
     origin = log.origins.get(row["image"], {"file": "", "is_open": 0})
     found = {codes[path] for path in log.cubins.get(row["image"], ()) if path in codes and _has(path, row["name"])}
     reason = ""
@@ -213,7 +213,7 @@ def _has(path: Path, kernel: str) -> bool:
 
 
 def _memory(row: dict[str, Any], before: Path, after: Path | None, writer: RecordingWriter) -> Iterator[MemoryBlock]:
-    """Store the memory of a launch, and yield its blocks."""
+    """Store a launch's memory, and yield its blocks."""
     names = {index: name for name, index in row.get("variables", ())}
     with before.open("rb") as first, (after or Path(os.devnull)).open("rb") as second:
         for index, (address, size) in enumerate(row["ranges"]):

@@ -39,9 +39,11 @@ Extent = tuple[int, int, int]
 
 
 class RecordedLaunch(NamedTuple):
-    """A launch as the driver received it; `code` is the digest of its cubin, or "" if `reason` explains its absence.
+    """A launch as the driver received it.
 
-    `number` counts the matching launches of the program, and `origin` is the file that loaded the code.
+    `code` is the digest of its cubin, or "" if `reason` explains why it is missing.
+
+    `number` counts the program's matching launches, and `origin` is the file that loaded the code.
     """
 
     kernel: str
@@ -58,9 +60,9 @@ class RecordedLaunch(NamedTuple):
 
 
 class MemoryBlock(NamedTuple):
-    """A range of memory: the digests of its chunks before and after; `after` is empty if it was not recorded.
+    """A range of memory, as digests of its chunks before and after the launches; `after` is empty if not recorded.
 
-    `variable` is the name of a module variable, "" for an allocation.
+    `variable` is the name of a module variable, or "" for an allocation.
     """
 
     address: int
@@ -116,7 +118,7 @@ class Recording:
         return data
 
     def blobs(self, digests: Iterable[str]) -> bytes:
-        """Return the bytes of these chunks, joined."""
+        """Return the contents of these chunks, concatenated."""
         known: dict[str, bytes] = {}
         parts = []
         for digest in digests:
@@ -130,7 +132,7 @@ class RecordingWriter:
     """Writes a recording; use it in a `with` statement, which writes the index at the end."""
 
     def __init__(self, folder: str | PathLike[str], gpu: str, driver: int) -> None:
-        """Create the folder; an existing recording is replaced."""
+        """Create the folder, replacing an existing recording."""
         self.folder, self.gpu, self.driver = Path(folder), gpu, driver
         self.records: list[RecordedSequence] = []
         try:
@@ -146,7 +148,7 @@ class RecordingWriter:
         return self
 
     def __exit__(self, error: type[BaseException] | None, *_: object) -> None:
-        """Write the index, unless the block raised an error."""
+        """Write the index, unless the `with` block raised an error."""
         self._archive.close()
         if error is None:
             index = {"schema": SCHEMA, "gpu": self.gpu, "driver": self.driver, "records": list(map(_row, self.records))}
@@ -174,13 +176,13 @@ def digest_of(data: bytes) -> str:
 
 
 def _row(record: RecordedSequence) -> dict[str, Any]:
-    """Return a record for JSON."""
+    """Return a record as JSON-compatible values."""
     launches = [launch._asdict() | {"params": launch.params.hex()} for launch in record.launches]
     return record._asdict() | {"launches": launches, "memory": [block._asdict() for block in record.memory]}
 
 
 def _record(row: dict[str, Any]) -> RecordedSequence:
-    """Return a record from its JSON; raise ValueError, KeyError or TypeError if it is invalid."""
+    """Create a record from JSON values; raise ValueError, KeyError or TypeError if they are invalid."""
     memory = tuple(_block(block) for block in row["memory"])
     launches = tuple(_launch(launch) for launch in row["launches"])
     compared = None if row["compared"] is None else tuple((int(start), int(size)) for start, size in row["compared"])

@@ -30,7 +30,7 @@ Bytes = NDArray[np.uint8]
 
 
 class Difference(NamedTuple):
-    """The differing bytes of a block: their number, and the address and both values of the first one."""
+    """The differing bytes of a block: their count, and the address and both values of the first one."""
 
     address: int
     variable: str
@@ -41,7 +41,7 @@ class Difference(NamedTuple):
 
 
 class Replayed(NamedTuple):
-    """The result of replaying a record.
+    """The outcome of replaying a record.
 
     `status` is "ran" if the recording has no memory to compare; `reason` explains "failed" and "not replayed".
     """
@@ -71,7 +71,7 @@ class Replay:
         return RecordedModule(Cubin(self.recording.blob(digest), "the recorded cubin"), dict(addresses))
 
     def select(self, kernel: str | None = None, launches: Sequence[int] = ()) -> list[int]:
-        """Return the indices of records with a matching kernel name; `launches` limits them unless it is empty."""
+        """Return the indices of records whose kernel name matches; unless `launches` is empty, only these launches."""
         records = self.recording.records
         for index in launches:
             if not 0 <= index < len(records):
@@ -92,7 +92,7 @@ class Replay:
         engine: Engine = "auto",
         progress: Callable[[int, int], None] | None = None,
     ) -> Replayed:
-        """Run a record, and compare its memory with the GPU's."""
+        """Run a record, and compare the resulting memory with the GPU's."""
         record, start = self.recording.records[index], time.perf_counter()
         reason = _missing(record)
         if reason:
@@ -140,7 +140,7 @@ class Replay:
         return self._module(digest, tuple((block.variable, block.address) for block in record.memory if block.variable))
 
     def kernel(self, launch: RecordedLaunch, memory: ReplayMemory) -> Kernel:
-        """Return the kernel of a launch, with the constants that are in memory."""
+        """Return the kernel of a launch, with the constants that are in the record's memory."""
         module = self.module(launch.code, memory.record)
         kernel = module[launch.kernel]
         if isinstance(kernel.program, SassProgram) and CONSTANT_BANK in kernel.program.banks:
@@ -153,7 +153,7 @@ class RecordedModule(PlacedModule):
     """Machine code whose variables are at recorded addresses; the driver places each variable separately."""
 
     def __init__(self, cubin: Cubin, addresses: dict[str, int]) -> None:
-        """Also assign addresses to the sections, for variables that were not recorded."""
+        """Create the module; sections also get addresses, for variables that were not recorded."""
         super().__init__(cubin)
         self.addresses = addresses
         self.section_starts, end = {}, VARIABLES
@@ -168,13 +168,13 @@ class RecordedModule(PlacedModule):
 
 
 class ReplayMemory:
-    """The memory of a record while it runs: allocations and variables, at their recorded addresses.
+    """The memory of a record while it is replayed: allocations and variables, at their recorded addresses.
 
     Overlapping ranges, such as a variable in a recorded allocation, share one array.
     """
 
     def __init__(self, session: Replay, record: RecordedSequence) -> None:
-        """Start with the memory before the launches."""
+        """Create the memory with its contents from before the launches."""
         self.recording, self.record = session.recording, record
         modules = [session.module(digest, record) for digest in {launch.code for launch in record.launches}]
         ranges = [
@@ -190,7 +190,7 @@ class ReplayMemory:
         self.arrays = GlobalMemory(dict(self.data))
 
     def constants(self, module: RecordedModule) -> bytes:
-        """Return the constants of a module: the recorded values, otherwise the initial ones."""
+        """Return the constants of a module: the recorded values, or the initial ones if none were recorded."""
         section = module.cubin.section(CONSTANT)
         if section is None:
             return b""
@@ -209,11 +209,11 @@ class ReplayMemory:
     def _read(self, digests: tuple[str, ...], size: int) -> Bytes:
         data = np.frombuffer(self.recording.blobs(digests), np.uint8)
         if len(data) != size:
-            raise InvalidOperand(f"expected {size} bytes of memory, got {len(data)}")
+            raise InvalidOperand(f"damaged recording: expected {size} bytes for a block of memory, got {len(data)}")
         return data
 
     def differences(self) -> Iterator[Difference]:
-        """Yield a difference for each block that is not equal to the GPU's."""
+        """Yield a difference for each block whose bytes differ from the GPU's."""
         for block in self.record.memory:
             yield from self._compare(block, self.view(block.address, block.size))
 
@@ -234,7 +234,7 @@ class ReplayMemory:
 
 
 def _merge(ranges: list[tuple[int, int]]) -> dict[int, Bytes]:
-    """Return an array for each group of overlapping ranges, by its start."""
+    """Return an array for each group of overlapping ranges, by its start address."""
     ends: dict[int, int] = {}
     start = -1
     for address, size in sorted(ranges):
@@ -250,7 +250,7 @@ def _kernel_names(record: RecordedSequence) -> list[str]:
 
 
 def _missing(record: RecordedSequence) -> str:
-    """Return the reason why a record cannot run, or an empty string."""
+    """Return the reason why a record cannot be replayed, or an empty string."""
     return record.reason or next((launch.reason for launch in record.launches if not launch.code), "")
 
 

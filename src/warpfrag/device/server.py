@@ -22,17 +22,17 @@ from warpfrag.device.launch_log import INTERRUPTED
 if TYPE_CHECKING:
     from warpfrag.device.launches_served import LaunchServer
 
-SOCKET, MEMORY = 3, 4  # file descriptors; must match connection.c
+SOCKET, MEMORY = 3, 4  # file descriptors, which must match connection.c
 HEADER = struct.Struct("<II")
 INTERRUPT_MILLISECONDS = 200  # seconds between checks for Ctrl-C
-LAST_SECONDS = 1.0  # time limit for recording a stopped launch
+LAST_SECONDS = 1.0  # seconds for recording a launch that was stopped
 
 
 class Connection:
     """The socket to the program."""
 
     def __init__(self, channel: socket.socket) -> None:
-        """Keep the socket."""
+        """Create a connection over a socket."""
         self.channel = channel
         self.is_answering = threading.Lock()
 
@@ -59,7 +59,7 @@ class Connection:
 
 
 def exit_with_program(connection: Connection) -> None:
-    """End this process when the program closes its end of the socket; a running launch is stopped and recorded.
+    """End this process when the program closes its end of the socket; first stop and record a running launch.
 
     Ctrl-C also stops a launch: `warpfrag gpu` writes a file next to the log.
     """
@@ -85,9 +85,9 @@ def stop_launch() -> None:
 
 
 def main(place: str) -> None:
-    """Serve one program; `place` is "address:size" of device memory."""
+    """Serve one program; `place` is the "address:size" of device memory."""
     if os.fork():
-        os._exit(0)  # the program waits only for this process, so the server is not its child
+        os._exit(0)  # the program only waits for this process to exit, so that the server is not its child
     os.setsid()
     channel = socket.socket(fileno=SOCKET)
     channel.sendall(read_profile(os.environ.get("WARPFRAG_GPU_PROFILE", "H200")).encode())

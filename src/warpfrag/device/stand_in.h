@@ -57,6 +57,7 @@ enum request {
     REQUEST_NOTE,
     REQUEST_TENSOR_MAP,
     REQUEST_GEMM,
+    REQUEST_WRITTEN,
 };
 
 enum handle_type { CONTEXT = 1, STREAM, EVENT, MODULE, FUNCTION, GRAPH, NODE, GRAPH_EXEC, POOL, LINK };
@@ -214,6 +215,7 @@ CUresult release(CUdeviceptr address, int category);
 struct allocation *find_allocation(CUdeviceptr address);
 struct allocation *next_allocation(struct context *context);
 CUresult accessible(const void *address, size_t size, char **view);
+void note_written(const char *data, size_t size);
 void run_copy(const struct copy *copy);
 void run_fill(const struct fill *fill);
 

@@ -28,9 +28,9 @@ PREFIX = "WARPFRAG_GPU_"
 MAX_MEMORY = 1 << 42
 MIN_MEMORY = 1 << 20
 STDERR = 2
-MESSAGES = 64  # the lowest descriptor for messages: low numbers are those of the server and of shells
+MESSAGES = 64  # the lowest descriptor for messages; servers and shells use the low numbers
 CHECK_NAMES = ("memory", "races", "uninitialised", "barriers", "async", "all")
-SERVER_SECONDS = 2.0  # time limit for servers to record the launch that ran when the program ended
+SERVER_SECONDS = 2.0  # seconds that servers have for recording the launch that ran when the program ended
 
 
 @dataclass(frozen=True)
@@ -73,7 +73,7 @@ class GpuOptions:
             "SERVER": sys.executable,
             "SOURCE": str(FOLDER.parents[1]),
             "PROFILE": self.profile,
-            "CHECKS": ",".join(self.checks),
+            "CHECKS": ",".join(CHECK_NAMES[:-1] if "all" in self.checks else self.checks),
             "LOG": str(log),
             "MEMORY": str(self.memory or read_profile(self.profile).total_memory),
             "RECORD_ONLY": str(int(self.record_only)),
@@ -100,14 +100,14 @@ def libraries() -> list[Path]:
 def run_program(
     command: Sequence[str], options: GpuOptions, *, output: int | None = None
 ) -> tuple[int, dict[str, Any]]:
-    """Run a program on a virtual GPU, and return its exit status and the log of its launches."""
+    """Run a program on a virtual GPU; return its exit status and the log of its launches."""
     libraries()  # raises an error on systems other than Linux
     import fcntl
 
     log = new_log()
     messages = fcntl.fcntl(
         STDERR, fcntl.F_DUPFD_CLOEXEC, MESSAGES
-    )  # for findings, even if the program captures its own
+    )  # findings are shown even if the program captures its own standard error
     try:
         environment = {**os.environ, **options.environment(log), **preloading(), **message_variable(messages)}
         try:
@@ -124,14 +124,17 @@ def run_program(
 
 
 def message_variable(descriptor: int) -> dict[str, str]:
-    """Return the environment variable with the descriptor for messages and the ids of its file, which identify it."""
+    """Return the environment variable that identifies the file for messages: its descriptor and its ids."""
     file = os.fstat(descriptor)
     return {PREFIX + "MESSAGES": f"{descriptor}:{file.st_dev}:{file.st_ino}"}
 
 
 def wait_for_servers(log: Path) -> None:
-    """Wait a short time until the servers of an ended program have written their last launch; each holds a lock."""
-    import fcntl  # not on Windows
+    """Wait briefly until the servers of an ended program have written their last launch.
+
+    Each holds a lock until then.
+    """
+    import fcntl  # missing on Windows
 
     deadline = time.monotonic() + SERVER_SECONDS
     with log.open("rb") as file:
@@ -151,7 +154,7 @@ def preloading() -> dict[str, str]:
 
 
 def new_log() -> Path:
-    """Return the path of an empty log in its own temporary folder."""
+    """Return the path of an empty log in a new temporary folder."""
     try:
         log = Path(tempfile.mkdtemp(prefix="warpfrag-gpu-")) / "launches.jsonl"
         log.write_bytes(COMPLETE)
@@ -161,7 +164,7 @@ def new_log() -> Path:
 
 
 def _wait(program: subprocess.Popen[bytes], log: Path) -> int:
-    """Wait for a program; Ctrl-C also reaches the program and stops its launch, but the program decides when to end."""
+    """Wait for a program; Ctrl-C also reaches it and stops its launch, but the program decides when to end."""
     handlers: dict[int, Callable[..., object]] = {
         signal.SIGINT: lambda *_: log.with_name(INTERRUPTED).touch(),
         signal.SIGTERM: lambda *_: program.terminate(),
@@ -181,7 +184,7 @@ class GpuSession:
     """The virtual GPU of this process."""
 
     def __init__(self, options: GpuOptions, log: Path) -> None:
-        """Store the options and the path of the log that the server writes."""
+        """Create a session with these options and the path of the server's log."""
         self.options, self._log = options, log
 
     @property
@@ -200,7 +203,7 @@ class GpuSession:
         return f"warpfrag gpu: {summary_of(read_log(self._log))}"
 
 
-_session: list[GpuSession] = []  # one per process, because libraries cannot be unloaded
+_session: list[GpuSession] = []  # at most one per process, because libraries cannot be unloaded
 
 
 def gpu(
