@@ -30,7 +30,7 @@ LEVELS = ("auto", "sass", "ptx")
 
 
 class CudaTool(NamedTuple):
-    """An installed program; `source` is the place where it was found, and `version` a text such as "13.0.88"."""
+    """An installed program; `source` says where it was found, and `version` is a text such as "13.0.88"."""
 
     name: str
     path: Path
@@ -80,7 +80,7 @@ def _candidates(program: str) -> Iterator[tuple[str, Path]]:
             yield name, Path(os.environ[name]) / "bin" / program
     for folder in package_folders("nvidia"):
         wheels = sorted(folder.glob(f"*/bin/{program}"), key=lambda path: (path.parts[-3] == "cuda_nvcc", path))
-        yield from (("PyPI", path) for path in wheels)  # cuda_nvcc belongs to CUDA 12
+        yield from (("PyPI", path) for path in wheels)  # CUDA 12 uses the package cuda_nvcc
     yield from (("Triton", folder / "backends/nvidia/bin" / program) for folder in package_folders("triton"))
     if on_path := shutil.which(program):
         yield "PATH", Path(on_path)

@@ -1,4 +1,4 @@
-"""Files in a cache folder, named by a digest of everything that their contents depend on.
+"""Files in a cache folder, named by a digest of everything on which their contents depend.
 
 A file begins with a digest of its name and contents, so a damaged, truncated or renamed file is never returned. If a
 folder exceeds its size limit, the least recently used files are removed.
@@ -20,7 +20,7 @@ from warpfrag.errors import SlowArithmetic
 CACHE_VARIABLE = "WARPFRAG_CACHE_DIR"
 """The environment variable that names a folder for cached files."""
 DIGITS = 32
-"""The number of hexadecimal digits of the digest in the name of a compiled kernel."""
+"""The number of hexadecimal digits of the digest in a compiled kernel's file name."""
 DIGEST_BYTES = 32
 """The size of the digest at the start of a file."""
 
@@ -34,7 +34,7 @@ def cache_folders(name: str) -> Iterator[Path]:
 
 
 def digest_of(file: str, contents: bytes) -> bytes:
-    """Return the digest at the start of a cache file with this name and these contents."""
+    """Return the digest with which a cache file of this name and contents begins."""
     return hashlib.sha256(file.encode() + b"\0" + contents).digest()
 
 
@@ -56,13 +56,13 @@ class DiskCache(NamedTuple):
             if stored[:DIGEST_BYTES] != digest_of(file, contents):
                 continue
             with suppress(OSError):  # the file may belong to another user
-                os.utime(folder / file)  # mark as recently used
+                os.utime(folder / file)  # marks the file as recently used
             return contents
         return None
 
     def keep(self, file: str, contents: bytes) -> None:
         """Store contents under a file name, in the first writable folder; warn once if there is none."""
-        import tempfile  # not at module level: look-ups in the cache do not need it
+        import tempfile  # imported here because reading the cache does not need it
 
         for folder in cache_folders(self.name):
             try:
@@ -75,7 +75,7 @@ class DiskCache(NamedTuple):
                 with new:
                     new.write(digest_of(file, contents) + contents)
                 temporary.replace(folder / file)
-            except OSError:  # the disk is full
+            except OSError:  # the disk may be full
                 with suppress(OSError):
                     temporary.unlink()
                 continue

@@ -8,13 +8,13 @@ what to try. Facts that a program can use are attributes of the error.
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from functools import partial
 from importlib import import_module
 from types import ModuleType
 
-MAX_QUOTED = 200  # characters; the longest PTX names have 125
-MAX_REASON = 1000  # maximum length of a PtxError's reason
+MAX_QUOTED = 200  # in characters; the longest PTX name has 125
+MAX_REASON = 1000  # the most characters of a PtxError's reason
 
 
 def quote(value: object) -> str:
@@ -119,7 +119,7 @@ class CodeAddress(int):
 
 
 def location_text(line: int, source: object = None) -> str:
-    """Return the text for a source line, and for a PTX line or an address."""
+    """Return a text that names a source line, and a PTX line or a code address."""
     is_address = isinstance(line, CodeAddress)
     own = f"at {line}" if is_address else f"line {line}"
     return f"{source} ({own}{'' if is_address else ' of the PTX'})" if source else own
@@ -229,6 +229,13 @@ def check_flag(name: str, flag: object) -> bool:
     if type(flag).__name__ not in {"bool", "bool_"}:
         raise InvalidOperand(f"{name} must be True or False, got {quote(flag)}")
     return bool(flag)
+
+
+def check_name(label: str, name: object, known: Collection[str]) -> str:
+    """Return the name; raise InvalidOperand if it is not a known one."""
+    if not isinstance(name, str) or name not in known:
+        raise InvalidOperand(f"{label}: expected one of {', '.join(known)}; got {quote(name)}")
+    return name
 
 
 def check_index(name: str, index: int, extent: int) -> int:

@@ -14,7 +14,7 @@ from stat import S_IMODE
 from typing import TYPE_CHECKING, Any
 
 from warpfrag.errors import FileError, quote
-from warpfrag.samples import PREFIX, read_sample
+from warpfrag.samples import PREFIX, sample_path
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -50,7 +50,7 @@ def read_bytes(path: str | PathLike[str], max_bytes: int) -> bytes:
     """Return the contents of a file, a pipe or `sample:NAME`; raise FileError if it has more than `max_bytes`."""
     with _refusals("read", path):
         if str(path).startswith(PREFIX):
-            return read_sample(str(path).removeprefix(PREFIX))
+            return sample_path(str(path).removeprefix(PREFIX)).read_bytes()
         with open(path, "rb") as file:  # noqa: PTH123 (a look-up does not import pathlib)
             content = file.read(max_bytes + 1)
     if len(content) > max_bytes:

@@ -7,7 +7,6 @@ Every style rule starts with the card's class, so it does not affect the rest of
 from __future__ import annotations
 
 from collections.abc import Container, Iterable, Sequence
-from functools import cache
 
 STYLE = {
     "": "font:13px/1.5 system-ui,sans-serif;margin:4px 0",
@@ -22,6 +21,7 @@ STYLE = {
     "svg": "display:block",
 }
 """CSS declarations by selector, relative to the card's class."""
+STYLESHEET = "".join(f".wf-card {selector}{{{declarations}}}" for selector, declarations in STYLE.items())
 ESCAPES = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&quot;"})
 
 
@@ -32,7 +32,7 @@ def escape(text: str) -> str:
 
 def card(*parts: str, style: str = "") -> str:
     """Return a card with these HTML parts; `style` adds CSS rules to the common ones."""
-    return f'<div class="wf-card"><style>{_stylesheet()}{style}</style>{"".join(parts)}</div>'
+    return f'<div class="wf-card"><style>{STYLESHEET}{style}</style>{"".join(parts)}</div>'
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
@@ -65,11 +65,6 @@ class TextCard:
     """A result that notebooks show as text, with its first line as the title."""
 
     def _repr_html_(self) -> str:
-        """Return a card for notebooks."""
+        """Return an HTML card for notebooks."""
         title, *lines = str(self).strip("<>").splitlines()
         return card(f"<p>{escape(title)}</p>", f"<pre>{escape(chr(10).join(lines))}</pre>")
-
-
-@cache
-def _stylesheet() -> str:
-    return "".join(f".wf-card {selector}{{{declarations}}}" for selector, declarations in STYLE.items())

@@ -6,6 +6,10 @@ Any file argument accepts `sample:NAME`. `warpfrag samples` lists and copies the
 from __future__ import annotations
 
 from errno import ENOENT
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 PREFIX = "sample:"
 
@@ -26,11 +30,11 @@ SAMPLES = {
 }
 
 
-def read_sample(name: str) -> bytes:
-    """Return the contents of a sample; an unknown name raises an OSError that lists the samples."""
+def sample_path(name: str) -> Path:
+    """Return the path of a sample; an unknown name raises an OSError that lists the samples."""
     if name not in SAMPLES:
         msg = f"unknown sample: expected one of {', '.join(SAMPLES)}"
         raise OSError(ENOENT, msg, PREFIX + name)
     from pathlib import Path  # the import takes longer than many look-ups
 
-    return (Path(__file__).parent / "tables" / "samples" / name).read_bytes()
+    return Path(__file__).parent / "tables" / "samples" / name

@@ -121,7 +121,7 @@ def test_memory_that_does_not_suffice_is_said(monkeypatch):
     memory = SimpleNamespace(OutOfMemoryError=OutOfMemoryError)
     monkeypatch.setitem(sys.modules, "cupy", SimpleNamespace(cuda=SimpleNamespace(memory=memory)))
     monkeypatch.setattr(backend, "cuda", Full)
-    with pytest.raises(OutOfMemory, match="the GPU lacks memory: Out of memory allocating 274,877,906,944 bytes"):
+    with pytest.raises(OutOfMemory, match="the GPU is out of memory: Out of memory allocating 274,877,906,944 bytes"):
         wf.gemm(A, B, instruction=F16, backend="cuda")
 
 

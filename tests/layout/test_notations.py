@@ -126,7 +126,7 @@ FAULTS = [
     ("cute", "(1234567890,1):(1,1)", {}, "at most 9 digits"),
     ("cute", "(999999999,999):(1,1)", {}, "expected 1 to 1048576 thread-value pairs"),
     ("cute", "((4,8),0):((32,1),0)", {}, "expected 1 to 1048576 thread-value pairs, got 0"),
-    ("cute", CUTE, {"shape": None}, r"has no extents; pass them, as in shape=\(16, 8\)"),
+    ("cute", CUTE, {"shape": None}, r"has no matrix shape; pass it, as in shape=\(16, 8\)"),
     ("cute", CUTE, {"shape": 16}, r"shape must be the extents of the matrix, such as \(16, 8\); got 16"),
     ("cute", CUTE, {"dims": 5}, "expected the names of 2 coordinates"),
     ("triton", A.to("triton"), {"slots": "2"}, "the number of values per register, .* got '2'"),

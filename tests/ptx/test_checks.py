@@ -352,4 +352,6 @@ def test_a_lost_update_in_one_warp_needs_an_atomic():
 
     fixes = {finding.fix for finding in run.findings if finding.kind == "lockstep"}
     (fix,) = fixes
-    assert fix.startswith("use an atomic operation (atomicAdd, tl.atomic_add) if both update it, else put __syncwarp()")
+    assert fix.startswith(
+        "use an atomic operation (atomicAdd, tl.atomic_add) if both update it, otherwise put __syncwarp()"
+    )

@@ -1,5 +1,6 @@
 """Breakpoints, steps, watchpoints, and registers and shared memory as matrices."""
 
+import re
 from functools import partial
 
 import numpy as np
@@ -253,6 +254,45 @@ def test_only_our_errors_come_out():
                 except wf.WarpfragError as error:
                     refused += bool(str(error))
         assert refused > len(calls) * len(hostile) // 2
+
+
+def test_an_explanation_after_a_watchpoint_is_that_of_the_next_instruction():
+    debugger, out = loop()
+    with debugger as d:
+        d.watch(out, (1, 2))
+        stop = d.run()
+        assert re.search(r"^watchpoint at .* st.global.* which changed 0x00000000 to 0x[0-9a-f]{8}$", repr(stop))
+        following = d.instruction
+        assert following.line != stop.line
+        text = repr(d.explain())
+        assert f"step at line {following.line}" in text
+        assert "changed" not in text
+
+
+def test_an_explanation_names_the_elements_of_arguments():
+    values, out = np.arange(6, dtype=np.float32).reshape(2, 3) / 4, np.zeros(6, np.float32)
+    text = """
+        .version 8.0
+        .target sm_80
+        .address_size 64
+        .visible .entry k(.param .u64 x, .param .u64 out)
+        {
+            .reg .b32 %r<4>; .reg .b64 %rd<6>; .reg .pred %p;
+            ld.param.u64 %rd1, [x]; ld.param.u64 %rd2, [out];
+            mov.u32 %r1, %tid.x;
+            setp.lt.u32 %p, %r1, 6;
+            mul.wide.u32 %rd3, %r1, 4;
+            add.u64 %rd4, %rd1, %rd3; add.u64 %rd5, %rd2, %rd3;
+            @%p ld.global.b32 %r2, [%rd4];
+            @%p st.global.b32 [%rd5], %r2;
+            ret;
+        }"""
+    with wf.ptx.load(text)["k"].debug(1, 32, [values, out]) as d:
+        d.break_at(opcode="ld.global.b32")
+        d.run()
+        assert "[%rd4] = x[0, 0] ... x[1, 2], %r2 (after) = [0.   0.25 ... " in repr(d.explain())
+        assert "[%rd5] = out[0] ... out[5], %r2 = [0.   0.25 ... " in repr(d.explain())
+    assert out.tolist() == values.reshape(-1).tolist()
 
 
 def test_an_explanation_shows_values():

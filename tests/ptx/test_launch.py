@@ -138,7 +138,7 @@ def read_only():
             {"args": [np.zeros(3), BLOB[:2], 1.0, 1]},
             "argument 1 .blob, .b8.: expected 12 bytes, got .*, which has 8",
         ),
-        ("k", {"args": [np.zeros(3), BLOB, np.zeros(3), 1]}, "expected a number of 4 bytes, got an array"),
+        ("k", {"args": [np.zeros(3), BLOB, np.zeros(3), 1]}, "expected a value of 4 bytes, got an array"),
         ("k", {"args": [np.zeros(3), BLOB, None, 1]}, "got None, a null pointer"),
         ("k", {"args": [np.zeros(3), BLOB, 1.0, 70000]}, "expected an integer of 16 bits, got 70000"),
         ("k", {"args": [np.zeros(3), BLOB, 1.0, 1.5]}, "expected an integer, got 1.5"),

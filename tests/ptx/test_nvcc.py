@@ -268,3 +268,8 @@ def test_the_headers_of_cccl_are_found(tmp_path, monkeypatch):
     for folder in folders:
         (folder / "cub").mkdir(parents=True)
         assert nvcc.cccl_folder(program) == folder
+
+
+@pytest.mark.usefixtures("folder")
+def test_a_sample_is_compiled():
+    assert list(wf.ptx.compile("sample:tile.cu", arch="sm_80")) == ["tile"]

@@ -229,7 +229,7 @@ def test_the_command_reports_repairs(stores, tmp_path, monkeypatch, capsys):
     assert "nothing to compute" in capsys.readouterr().out
     assert main(["sweep", "sweep.toml", "--verify", "--json"]) == 0
     told = capsys.readouterr()
-    assert "warpfrag: sweep.zarr was damaged; recomputed 0/c/0/1 does not match its checksum\n" in told.err
+    assert "warpfrag: sweep.zarr was damaged: 0/c/0/1 does not match its checksum; recomputed\n" in told.err
     answer = json.loads(told.out)
     assert answer["computed"] == 1
     assert [case["repaired"] for case in answer["cases"]] == [["0/c/0/1 does not match its checksum"], []]

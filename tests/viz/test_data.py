@@ -119,7 +119,7 @@ def test_a_warpgroup_is_written_as_the_widest_and_true_of_all_widths():
             cute, sass, _, _, also = row["names"]
             names = wf.aliases(instruction)
             assert [texts[place] for place in cute] == [name for name in [names["cute"]] if name]
-            assert [texts[place] for place in also] == list(names["also"])
+            assert [texts[place] for place in also] == [name for name in (names["mlir"], *names["also"]) if name]
             assert [texts[code] for code, _ in sass] == list(dict.fromkeys(names["sass"].values()))
             ((_, place),) = data()["evidence_sets"][row["evidence"]]
             known = instruction.evidence("sm_90")

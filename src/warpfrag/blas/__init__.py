@@ -1,1 +1,1 @@
-"""Whole GEMMs and the order in which they are summed."""
+"""Whole GEMMs, and the orders in which kernels add their terms."""

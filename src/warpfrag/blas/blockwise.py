@@ -1,10 +1,10 @@
 """The gemm of Dask arrays: one task for each block of D, which reads the strips of A and B that the block needs.
 
 Chunks determine only how D is split: its rows like A's, its columns like B's. Each task adds along the whole K in the
-requested order, so the codes do not depend on the chunks.
+requested order, so the chunks do not affect the codes.
 
-Shapes, dtypes, the instruction and the order are checked when the graph is built; values (exactness, pruned rows)
-are checked when a task reads them. Dask is imported only for Dask arrays.
+Shapes, dtypes, the instruction and the order are checked when the graph is built; values (exactness, pruned rows) are
+checked when a task reads them. Dask is imported only for Dask arrays.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ Result = TypeVar("Result")
 
 ROLES = ("A", "B", "C", "scale_a", "scale_b")
 OF_WORKERS = ("cuda", "native", "auto")
-"""The backends that a worker may have even if the process that builds the graph does not."""
+"""The backends that a worker may have even if the process that builds the graph lacks them."""
 
 
 def blockwise(gemm: Callable[Parameters, Result]) -> Callable[Parameters, Result]:
-    """Make a gemm function accept Dask arrays and return a Dask array for them."""
+    """Make a gemm function accept Dask arrays, and return a Dask array in that case."""
 
     @wraps(gemm)
     def product(*args: Parameters.args, **kwargs: Parameters.kwargs) -> Result:
@@ -59,7 +59,7 @@ def _parts(argument: object) -> tuple[object, ...]:
 
 
 def _joined(arrays: dict[str, Any]) -> dict[str, Any]:
-    """Return the matrices of a gemm by name; a matrix with scale factors is a `Scaled`."""
+    """Return the matrices of a gemm by name; a matrix and its scale factors become a `Scaled`."""
     joined = {role: array for role, array in arrays.items() if role in "ABC"}
     for role in "AB":
         scales = arrays.get(f"scale_{role.lower()}")
@@ -73,7 +73,7 @@ def _package(argument: object) -> str:
 
 
 def _graph(gemm: Callable[..., Any], arguments: dict[str, Any]) -> da.Array:
-    """Return D as a Dask array."""
+    """Return D as a Dask array, without computing it."""
     import dask.array as da
 
     options = {name: value for name, value in arguments.items() if name not in ROLES}
@@ -106,12 +106,12 @@ def _graph(gemm: Callable[..., Any], arguments: dict[str, Any]) -> da.Array:
             parts += [None, None]
             continue
         labels = list(axes[-array.ndim :])
-        if role != "C":  # every task takes the whole k axis, so its label is not an axis of D
+        if role != "C":  # every task reads the whole k axis, so the axis of k does not get a label of D
             labels[-1 if role in {"A", "scale_a"} else -2] = len(axes) + place
         cut = {
             axis: chunks[label]
             for axis, label in enumerate(labels)
-            if label in axes and array.shape[axis] == sum(chunks[label])  # a broadcast axis is one chunk
+            if label in axes and array.shape[axis] == sum(chunks[label])  # a broadcast axis consists of a single chunk
         }
         parts += [_as_codes(role, array.rechunk(cut)), tuple(labels)]
     return da.blockwise(
@@ -139,12 +139,12 @@ class _Block:
     """The computation of one task: the gemm of a strip of A and a strip of B."""
 
     def __init__(self, gemm: Callable[..., Any], dtypes: dict[str, np.dtype[Any]], options: dict[str, Any]) -> None:
-        """Store the data that all tasks share; by default a task uses one thread, because workers run several tasks."""
+        """Store the data that all tasks share; a task uses one thread by default, because workers run several tasks."""
         self.gemm, self.dtypes = gemm, dtypes
         self.options = options | {"backend": Cpu(1) if options.get("backend", "cpu") == "cpu" else options["backend"]}
 
     def __call__(self, *parts: NDArray[Any]) -> NDArray[Any]:
-        """Return a block of D from its indices, its part of the bias, and its strips of the operands."""
+        """Return a block of D, given its indices, its slice of the bias, and the operands' strips."""
         *indices, bias = parts[: -len(ROLES)]
         strips = dict(zip(ROLES, parts[-len(ROLES) :], strict=True))
         options = self.options
@@ -162,7 +162,7 @@ class _Block:
         return product
 
     def _declared(self, role: str, strip: NDArray[Any]) -> NDArray[Any]:
-        """Return a strip in the dtype of its Dask array; raise InvalidOperand for blocks of another dtype."""
+        """Return a strip in the dtype of its Dask array; raise InvalidOperand for blocks with another dtype."""
         declared = self.dtypes[role]
         _check_block(role, strip, _travelling(declared))
         return strip if strip.dtype == declared else strip.view(declared)
@@ -174,13 +174,13 @@ def _travelling(dtype: np.dtype[Any]) -> np.dtype[Any]:
 
 
 def _check_block(role: str, block: NDArray[Any], declared: np.dtype[Any]) -> None:
-    """Raise an error for a block whose dtype differs from its Dask array's, because its bits would be misread."""
+    """Raise an error if a block's dtype differs from its Dask array's, because its bits would be misread."""
     if block.dtype != declared:
         raise InvalidOperand(f"{role}: expected blocks of the Dask array's dtype {declared}, got {block.dtype}")
 
 
 def _taken(role: str, argument: object) -> da.Array | NDArray[Any]:
-    """Return an operand, which must be a Dask or NumPy array."""
+    """Return an operand as a Dask or NumPy array; raise an error for anything else."""
     package = _package(argument)
     if package == "dask":
         import dask.array as da
@@ -205,7 +205,7 @@ def _taken(role: str, argument: object) -> da.Array | NDArray[Any]:
 
 
 def _check_extents(arrays: dict[str, Any], options: dict[str, Any]) -> ProductShape:
-    """Return the shape of the gemm; errors name the full shapes, which a task does not know."""
+    """Return the shape of the gemm; raise errors that name the full shapes, which a task does not know."""
     extents = ProductShape.of(arrays["A"].shape, arrays["B"].shape)
     if "C" in arrays:
         extents.check_c(arrays["C"].shape)
@@ -227,12 +227,13 @@ def _bias(options: dict[str, Any]) -> NDArray[np.float32] | None:
 
 
 def _probe(gemm: Callable[..., Any], arrays: dict[str, Any], options: dict[str, Any]) -> NDArray[Any]:
-    """Return an empty gemm result with D's dtype; raise an error for arguments that every task would reject."""
+    """Return an empty gemm result with the dtype of D; raise an error for arguments that every task would reject."""
     kept = {"A": (0, None), "B": (None, 0), "C": (0, 0), "scale_a": (0, None), "scale_b": (None, 0)}
     empty: dict[str, Any] = {}
     for role, array in arrays.items():
         shape = tuple(size if cut is None else cut for size, cut in zip(array.shape[-2:], kept[role], strict=True))
-        empty[role] = np.empty_like(getattr(array, "_meta", array), shape=shape)  # in the array library of its chunks
+        # empty arrays of the library to which the chunks belong
+        empty[role] = np.empty_like(getattr(array, "_meta", array), shape=shape)
     if _bias(options) is not None:
         options = options | {"epilogue": replace(options["epilogue"], bias=np.empty(0, np.float32))}
     if options.get("backend") in OF_WORKERS and all(isinstance(array, np.ndarray) for array in empty.values()):
@@ -242,7 +243,7 @@ def _probe(gemm: Callable[..., Any], arrays: dict[str, Any], options: dict[str, 
 
 
 def _as_codes(role: str, array: da.Array) -> da.Array:
-    """Return a Dask array whose blocks can be sent, with ml_dtypes numbers as integers."""
+    """Return a Dask array whose blocks can be sent: ml_dtypes become integers."""
     travelling = _travelling(array.dtype)
     if travelling == array.dtype:
         return array
@@ -255,7 +256,7 @@ def _codes(block: NDArray[Any], role: str, declared: np.dtype[Any]) -> NDArray[A
 
 
 def _meta(A: da.Array, dtype: np.dtype[Any], axes: int) -> NDArray[Any]:
-    """Return an empty array with the array type of A's blocks."""
+    """Return an empty array of the same array type as A's blocks."""
     from dask.array.utils import meta_from_array
 
     meta: NDArray[Any] = meta_from_array(A._meta, ndim=axes, dtype=dtype)  # noqa: SLF001 (Dask's name for it)

@@ -1,7 +1,8 @@
 """Exact errors of computed outputs, and their statistics.
 
 The exact result is computed with integers. An ulp is the distance between adjacent values of D's format at the result.
-Figures in ulps come from exact errors and are rounded once, at the end; a gemm is processed a few rows at a time.
+Statistics in ulps come from exact errors and are rounded only once, at the end. A gemm is processed a few rows at a
+time.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ BINS = 32
 
 
 class Worst(NamedTuple):
-    """An output, and its absolute error in ulps."""
+    """The position of an output and its absolute error in ulps."""
 
     ulps: Fraction
     row: int
@@ -31,10 +32,10 @@ class Worst(NamedTuple):
 
 
 class Figures:
-    """Statistics of errors in ulps, from exact fractions; a gemm is processed a few rows at a time."""
+    """Error statistics in ulps, computed from exact fractions, a few rows of a gemm at a time."""
 
     def __init__(self, result: str) -> None:
-        """Start with no outputs; `result` is the format of D."""
+        """Create empty statistics; `result` is the format of D."""
         self.format = FORMATS[result]
         self.count = self.nonfinite = self.differing = 0
         self.worst = Worst(Fraction(-1), 0, 0, 0.0, Fraction(0))
@@ -50,7 +51,7 @@ class Figures:
         first_row: int = 0,
         size: NDArray[np.float64] | None = None,
     ) -> None:
-        """Add the errors of some rows; `size` is their |A||B| + |C|."""
+        """Add the errors of some rows of D; `size` is |A||B| + |C| for these rows."""
         finite = np.isfinite(computed)
         places = np.argwhere(finite)
         count = len(places)
@@ -69,7 +70,7 @@ class Figures:
             lowest = [max(value.bit_length() + below, smallest) if value else smallest for value in truths]
         else:
             lowest = [0] * count
-        # an error is difference * 2**(exponent - lowest) ulps, stored as an integer multiple of 2**-scale
+        # an error is difference * 2**(exponent - lowest) ulps; it is stored as an integer multiple of 2**-scale
         scale = max([place - exponent for place in lowest] + [0])
         ulps = [gap << (scale - (place - exponent)) for gap, place in zip(differences, lowest, strict=True)]
         unit = 1 << scale
@@ -96,11 +97,11 @@ class Figures:
 
     @property
     def normwise(self) -> float:
-        """The root mean square error divided by the root mean square of the exact outputs."""
+        """The root mean square error, divided by the root mean square of the exact outputs."""
         return math.sqrt(self.error_squares / self.exact_squares) if self.exact_squares else 0.0
 
     def facts(self) -> Summary:
-        """Return the largest, root mean square and mean error."""
+        """Return the largest, the root mean square and the mean error."""
         count = sum(map(len, self.relative))
         relative = self.relative if count else [np.zeros(1)]
         count = count or 1
@@ -129,7 +130,7 @@ class Figures:
     def histogram(self) -> tuple[tuple[float, ...], tuple[int, ...]]:
         """Return a histogram around zero; the bin width is a power of two, and the outer bins include larger errors.
 
-        Outputs that nearly cancel have errors of thousands of ulps, so the range covers 90 % of the outputs.
+        Outputs that nearly cancel have errors of thousands of ulps, so the range covers only 90 % of the outputs.
         """
         values = np.concatenate(self.ulps)
         typical = float(np.quantile(np.abs(values), 0.9)) or 0.5
@@ -140,7 +141,7 @@ class Figures:
 
 
 def exact_result(a: NDArray[np.float64], b: NDArray[np.float64], c: NDArray[np.float64] | None) -> ExactArray:
-    """Return A B + C, computed with integers."""
+    """Return the exact A B + C, computed with integers."""
     exact = exact_product(a, b)
     return exact if c is None else exact.plus(exact_numbers(c))
 

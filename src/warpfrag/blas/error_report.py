@@ -1,4 +1,4 @@
-"""Error reports: the distance of a gemm from the exact result, per architecture and order of additions.
+"""Error reports: how far a gemm is from the exact result, for each architecture and order of additions.
 
 This module defines the report; `measure_errors` computes it.
 """
@@ -17,7 +17,7 @@ from warpfrag.tensorcore.reference import TraceStep
 
 @dataclass(frozen=True)
 class Growth:
-    """The errors of a gemm over the first k terms.
+    """The errors of a gemm over its first k terms.
 
     `normwise` is the root mean square error divided by the root mean square of the exact outputs: unlike errors in
     ulps, it is not dominated by the few outputs that nearly cancel.
@@ -31,7 +31,7 @@ class Growth:
 
 @dataclass(frozen=True)
 class Summary:
-    """The largest, root mean square and mean errors."""
+    """The largest, the root mean square and the mean error."""
 
     largest_ulps: float
     rms_ulps: float
@@ -40,7 +40,7 @@ class Summary:
     rms_relative: float
     mean_relative: float
     largest_to_magnitude: float | None = None
-    """The largest error relative to `|A||B| + |C|`, which outputs that nearly cancel do not dominate."""
+    """The largest error relative to `|A||B| + |C|`; outputs that nearly cancel do not dominate it."""
     rms_to_magnitude: float | None = None
     largest_to_rms: float | None = None
     """The largest error relative to the root mean square of the exact results."""
@@ -49,10 +49,10 @@ class Summary:
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class Errors(Summary):
-    """The errors of one architecture and order, computed minus exact; a negative mean is a downward bias.
+    """The errors of one architecture and order, as computed minus exact; a negative mean is a downward bias.
 
-    `outputs` counts the finite outputs, on which all figures are based; relative errors omit outputs whose exact value
-    is 0.
+    `outputs` is the number of finite outputs, on which all figures are based; relative errors omit outputs whose exact
+    value is 0.
     """
 
     arch: str
@@ -67,21 +67,21 @@ class Errors(Summary):
     edges: tuple[float, ...]
     counts: tuple[int, ...]
     steps: tuple[TraceStep, ...]
-    """The trace of the output with the largest error, if its order is one chain."""
+    """The trace of the output with the largest error; empty if its order is not a single chain."""
     differing: int = 0
     """The number of outputs whose bits differ from those of the report's first architecture and order."""
 
     def __repr__(self) -> str:
-        """Show the architecture, and the largest and root mean square errors."""
+        """Format the architecture, and the largest and root mean square errors."""
         return f"<Errors of {self.name}: largest {self.largest_ulps:.4g} ulps, rms {self.rms_ulps:.4g} ulps>"
 
     @property
     def name(self) -> str:
-        """The architecture, and the order if it is not the default."""
+        """The architecture, with the order if it is not the default."""
         return self.arch if self.order == Order() else f"{self.arch}, {self.order}"
 
     def to_dict(self) -> dict[str, object]:
-        """Return all fields as JSON types."""
+        """Return all fields as JSON-compatible values."""
         left_out = {"exact", "steps", "order", "growth"}
         facts = {field: getattr(self, field) for field in self.__dataclass_fields__ if field not in left_out}
         return {
@@ -110,7 +110,7 @@ class ErrorReport(TextCard):
         return iter(self.errors)
 
     def _rows(self) -> list[list[str]]:
-        """Return the heading and the figures, one row per architecture and order."""
+        """Return the table: a heading and one row per architecture and order."""
         sizes = ["largest/|A||B|", "rms/|A||B|", "rms/rms D"]
         rows = [["", "largest ulps", "rms ulps", "mean ulps", "largest rel.", "rms rel.", *sizes, "worst at"]]
         for errors in self.errors:
@@ -135,7 +135,7 @@ class ErrorReport(TextCard):
         return "\n".join([self._title, *body, *self._differences()])
 
     def _differences(self) -> list[str]:
-        """Return a line for each entry that compares its bits with those of the first entry."""
+        """Return a line for each entry that counts the bits differing from the first entry's."""
         first = self.errors[0]
         lines = []
         for other in self.errors[1:]:
@@ -146,12 +146,12 @@ class ErrorReport(TextCard):
         return lines
 
     def __repr__(self) -> str:
-        """Show the gemm and the largest error of each architecture."""
+        """Format the gemm, and the largest error on each architecture."""
         largest = ", ".join(f"{errors.name}: {errors.largest_ulps:.4g}" for errors in self.errors)
         return f"<ErrorReport of {self._title}\n largest {largest}>"
 
     def to_dict(self) -> dict[str, object]:
-        """Return all fields except the trace as JSON types."""
+        """Return all fields except the trace as JSON-compatible values."""
         return {
             "instruction": self.instruction,
             "shape": list(self.shape),
@@ -161,5 +161,5 @@ class ErrorReport(TextCard):
         }
 
     def svg(self, *, theme: str = "auto") -> str:
-        """Return a figure as SVG: the histogram of the errors, and how they grow with k."""
+        """Return an SVG figure: a histogram of the errors, and their growth with k."""
         return figure_svg(self, theme)

@@ -1,7 +1,7 @@
 """Explain why two results of one gemm differ: find the origin of each, and the step at which the sums diverge.
 
-The origin of a result is an architecture, an order of additions, and the number of omitted terms. A prediction has a
-known origin; for an array, every modelled architecture and order is tried (`find_order`).
+The origin of a result is an architecture, an order of additions, and the number of omitted terms. The origin of a
+prediction is known; for an array, every modelled architecture and order is tried (`find_order`).
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ from warpfrag.tensorcore.array_types import Matrix, read_matrices
 from warpfrag.tensorcore.resolved import resolve_chain
 
 ARCHS = ("sm_90", "sm_80", "sm_100", "sm_120")
-"""The architectures that are tried for an array by default."""
+"""The architectures that are tried by default for an array."""
 TAIL = 64
-"""A second search omits the last K % TAIL terms, because one library omits them."""
+"""The unit of a second search, which omits the last K % TAIL terms, because one library omits them."""
 CONTEXT = 3
-"""The number of steps listed before the first difference."""
+"""The number of steps to list before the first difference."""
 LISTED = 12
 
 
@@ -53,7 +53,7 @@ class ResultOrigin:
 
     @property
     def text(self) -> str:
-        """A description of the origin."""
+        """A description of the origin in one sentence."""
         if self.order is None:
             return f"{self.name}: no order of additions on the architectures that were tried reproduces this result"
         words = self.order.describe(self.depth - self.omitted_k)
@@ -72,11 +72,11 @@ class Explanation(TextCard):
     output: tuple[int, int] | None
     """The row and column of the first output that differs."""
     steps: tuple[tuple[ProductStep, ...], tuple[ProductStep, ...]]
-    """Every step of that output in each result; empty if a result has no origin."""
+    """Every step of that output in each of the results; empty if a result has no origin."""
 
     @property
     def parted(self) -> int | None:
-        """The number of the first instruction that differs; None if no output differs or no trace is available."""
+        """The number of the first instruction whose sums differ, or None if nothing differs or there is no trace."""
         pairs = zip_longest(*self.steps)
         if not all(self.steps):
             return None
@@ -104,7 +104,7 @@ class Explanation(TextCard):
 
     @property
     def rows(self) -> list[tuple[str, str, str, str, str]]:
-        """The instructions around the divergence, side by side: number, instruction and sum in each result."""
+        """The instructions around the divergence, side by side: number, then instruction and sum in each result."""
         if self.parted is None:
             return []
         pairs = list(zip_longest(*self.steps))
@@ -135,7 +135,7 @@ class Explanation(TextCard):
         )
 
     def to_dict(self) -> dict[str, object]:
-        """Return all fields as JSON types."""
+        """Return all fields as JSON-compatible values."""
 
         def origin(result: ResultOrigin) -> dict[str, object]:
             order = None if result.order is None else asdict(result.order)
@@ -212,13 +212,13 @@ class _Work:
     progress: Progress | None
 
     def prepare(self, arch: str, omitted_k: int) -> PreparedGemm:
-        """Return the gemm without the last terms along K, on an architecture; float32 is rounded to tf32."""
+        """Return the gemm on an architecture, without the omitted terms at the end of K; float32 is rounded to tf32."""
         end = self.a.shape[-1] - omitted_k
         rounding: Rounding = "rne" if self.form.a == "tf32" else None
         return prepare_gemm(resolve_chain(self.instruction, arch), self.a[:, :end], self.b[:end], rounding=rounding)
 
     def codes(self, D: ArrayLike | Prediction, name: str) -> Observed:
-        """Return a result as codes of a format."""
+        """Return a result as codes in a format."""
         seen = as_array(D.D if isinstance(D, Prediction) else D, name)
         is_plain = len(self.a.shape) == len(self.b.shape) == 2
         shape = (self.a.shape[0], self.b.shape[1]) if is_plain else None
@@ -228,7 +228,7 @@ class _Work:
         return Observed.read(seen, self.form.d, name)
 
     def origin(self, D: object, seen: Observed, name: str) -> ResultOrigin:
-        """Return the origin of a result; for an array, search for it."""
+        """Return the origin of a result, searching for it if the result is an array."""
         depth = self.a.shape[-1]
         if isinstance(D, Prediction):
             return ResultOrigin(name, "H200", D.order, D.omitted_k, depth, self._arithmetic("H200"))
@@ -241,7 +241,7 @@ class _Work:
         return ResultOrigin(name, None, None, 0, depth)
 
     def _arithmetic(self, arch: str) -> str:
-        """Return the products per step and the fraction bits kept as text, or an empty string if the sum is exact."""
+        """Return a description of the terms per step and the bits kept, or an empty string if sums are exact."""
         unit = plan(self.form, arithmetic_arch(self.form, arch)).unit
         return "" if unit is None else f"{unit.products} products per step with {unit.fraction_bits} fraction bits"
 

@@ -30,23 +30,23 @@ from warpfrag.tensorcore.resolved import resolve_chain
 from warpfrag.tensorcore.rules import IntegerSum, Popcount, Rule
 
 RESULTS = {"f32": ("f32", "f16", "bf16"), "f16": ("f16",), "f64": ("f64",), "s32": ("s32",)}
-"""The formats that a kernel rounds an accumulator to."""
+"""The formats to which a kernel may round each accumulator."""
 MAX_PARTS = 128
 TILES = (16, 32, 64, 128, 256)
 PROMOTIONS = (128, 64, 32, 256, 512, 1024)
 MAX_SEGMENTS = 8
 SUMS = (2, 4, 8, 16, 32, 64, 128, 256)
-"""The possible numbers of partial float32 sums, which are then added pairwise."""
+"""The possible numbers of partial float32 sums, which are added pairwise at the end."""
 VECTOR = 128
-"""Bits that a thread loads with one instruction."""
+"""The number of bits that a thread loads with one instruction."""
 MAX_AHEAD = 32
 """The number of orders whose chains are summed together."""
 MAX_AT_ONCE = 1 << 22
-"""The number of codes of A and B to process together; more would need memory without saving time."""
+"""The number of codes of A and B to process at once; more would need memory without saving time."""
 MIN_FILLED = 3 / 4
-"""The minimum length of a chain, relative to the longest one, for which padding pays off."""
+"""The length of a chain, relative to the longest, from which padding it saves time."""
 MAX_ROWS, MAX_COLUMNS, MAX_NEW_COLUMNS = 4, 16, 6
-"""The number of refuting outputs to keep; more would cost more time than they save."""
+"""Limits on the outputs kept because they refuted an order; more would cost more time than they save."""
 
 
 Indices: TypeAlias = "list[int] | slice"
@@ -57,13 +57,13 @@ class Progress(Protocol):
     """A callback for long searches and comparisons, called before each step."""
 
     def __call__(self, done: int, total: int, text: str) -> None:
-        """Report that `done` of `total` steps are finished; `text` describes the next one."""
+        """Report that `done` of `total` steps are finished; `text` describes the next step."""
 
 
 Begin: TypeAlias = "Callable[[Indices, Indices], Codes]"
-"""The initial values of a kernel's sums for these rows and columns; they broadcast to [T, rows, columns]."""
+"""Returns the initial values of a kernel's sums for these rows and columns, which broadcast to [T, rows, columns]."""
 Finish: TypeAlias = "Callable[[Codes, Indices, Indices], Codes]"
-"""A function that transforms the accumulators of these rows and columns before they are rounded to the result."""
+"""Transforms the accumulators of these rows and columns before they are rounded to the result format."""
 
 
 def find_order(
@@ -79,11 +79,11 @@ def find_order(
     """Return the simplest order of additions that reproduces every code of `observed`, or None.
 
     Only the arithmetic of `arch` is tried: for a result of another GPU, pass arch="A100", for example (`warpfrag
-    find-order` tries every modelled GPU). A result of zeros, infinities and NaN fits every order, and then the answer
-    has no information. A, B and `observed` may be some rows and columns of a gemm with the whole K. The default
-    instruction is the one that libraries use for operands of these dtypes. float32 operands are rounded to tf32 first,
-    to nearest even, as cuBLAS does. `progress(done, total, text)` is called before each order is tried. `backend` is
-    that of `wf.gemm`.
+    find-order` tries every modelled GPU). A result that contains only zeros, infinities and NaNs fits every order, so
+    the answer then carries no information. A, B and `observed` may be some rows and columns of a gemm with the whole K.
+    The default instruction is the one that libraries use for operands of these dtypes. float32 operands are first
+    rounded to tf32, to nearest even, as cuBLAS does. `progress(done, total, text)` is called before each order is
+    tried. `backend` is that of `wf.gemm`.
     """
     check_backend(backend)
     a, b, _ = read_matrices(A, B)
@@ -99,16 +99,16 @@ def find_order(
 
 
 def find_float32_sum(A: ArrayLike, B: ArrayLike, observed: ArrayLike) -> str:
-    """Return the order of float32 additions without tensor cores that reproduces D, or an empty string."""
+    """Return a description of the order of float32 additions, without tensor cores, that reproduces D, or ""."""
     a, b, seen = (np.asarray(array) for array in (A, B, observed))
     if seen.dtype.kind != "f" or a.ndim != 2 or not seen.size:
         return ""
-    a, b = a.astype(np.float64), b.astype(np.float64)  # their products are exact
+    a, b = a.astype(np.float64), b.astype(np.float64)  # products of two float32 are exact in float64
     return next((name for name, chains in _float32_chains(len(b)) if _is_float32_sum(a, b, seen, chains)), "")
 
 
 def _float32_chains(depth: int) -> Iterator[tuple[str, NDArray[np.intp]]]:
-    """Yield the name of each order, and the k that each step adds to each partial sum."""
+    """Yield the name of each order, and the k indices that each step adds to the partial sums."""
     every = np.arange(depth)
     yield "k ascending", every[:, None]
     yield "k descending", every[::-1, None]
@@ -131,7 +131,7 @@ def _is_float32_sum(a: NDArray[Any], b: NDArray[Any], seen: NDArray[Any], chains
 
 
 class Observed(NamedTuple):
-    """The result of a kernel: codes [T, M, N] of a format."""
+    """The observed result of a kernel: codes [T, M, N] in a format."""
 
     codes: Codes
     format: str
@@ -157,13 +157,13 @@ def search(
     finish: Finish | None = None,
     allowed: Callable[[Order], bool] | None = None,
 ) -> Order | None:
-    """Return the first candidate that reproduces the observed codes, or None.
+    """Return the first candidate order that reproduces the observed codes, or None.
 
-    `finish(sums, rows, columns)` transforms the accumulators of these outputs before the kernel rounds them,
-    and `begin(rows, columns)` is added to the first part. `allowed` selects the orders to try.
+    `finish(sums, rows, columns)` transforms the accumulators of these outputs before the kernel rounds them, and
+    `begin(rows, columns)` returns the values that are added to the first part. `allowed` selects the orders to try.
     """
     rule = operands.rule
-    is_exact = isinstance(rule, Popcount) or (isinstance(rule, IntegerSum) and not rule.clamps)  # in any order
+    is_exact = isinstance(rule, Popcount) or (isinstance(rule, IntegerSum) and not rule.clamps)  # exact in every order
     tried = [Order()] if is_exact or not observed.codes.size else list(candidates(operands.depth, rule))
     tried = tried if allowed is None else [order for order in tried if allowed(order)]
     whole = Sample(operands, observed, begin, finish)
@@ -189,8 +189,20 @@ def search(
     return None
 
 
+def rival_orders(
+    A: NDArray[Any], B: NDArray[Any], D: NDArray[Any], order: Order, fits: Callable[[Order], bool]
+) -> tuple[str, ...]:
+    """Return the common orders, except the one that was found, that fit D too."""
+    depth = A.shape[-1]
+    common = (Order(), *(Order(parts, unit=64) for parts in range(2, 9)), Order(promote=128))
+    found = dict.fromkeys(each.describe(depth) for each in common if fits(each))
+    found.pop(order.describe(depth), None)
+    is_exact = bool(((A.astype("f8") @ B.astype("f8")).astype(D.dtype) == D).all())
+    return (*["a float64 product, rounded once"] * is_exact, *found)
+
+
 def candidates(depth: int, rule: Rule) -> Iterator[Order]:
-    """Yield every distinct order for a K of this depth, the simplest first."""
+    """Yield every distinct order for a K of this depth, starting with the simplest."""
     k, bits = rule.k, FORMATS[rule.a].bits
     line = max(k, LINE // bits)
     units = [unit for unit in (line, line // 2, 2 * line, line // 4, 4 * line) if unit % k == 0]
@@ -217,7 +229,7 @@ def candidates(depth: int, rule: Rule) -> Iterator[Order]:
 
 
 def _equivalence_key(order: Order, depth: int, line: int) -> tuple[int | None, ...] | None:
-    """Return a key that is equal for equivalent orders; None if K has fewer parts than the order."""
+    """Return a key that is equal for equivalent orders, or None if K has fewer parts than the order."""
     length = depth
     if order.segment_k is not None and order.unit is not None:
         return None if -(-depth // order.unit) < order.segment_k else (-order.segment_k, order.unit)
@@ -227,7 +239,7 @@ def _equivalence_key(order: Order, depth: int, line: int) -> tuple[int | None, .
             return None
     promote = order.promote
     if promote is not None and order.split_k == 1 and order.residue is None:
-        length, promote = min(promote, depth), None  # equivalent to parts of one chain each
+        length, promote = min(promote, depth), None  # equivalent to parts that consist of one chain each
     last = depth - (-(-depth // max(length, 1)) - 1) * length
     rests = (length % order.residue, last % order.residue) if order.residue else (0, 0)
     tile = order.residue if promote and any(rests) else None
@@ -235,7 +247,7 @@ def _equivalence_key(order: Order, depth: int, line: int) -> tuple[int | None, .
 
 
 def _cutlass(parts: list[tuple[int, int]], rule: Rule, step: int | None = None) -> Iterator[Order]:
-    """Yield CUTLASS 2 orders, whose parts are whole 16-byte vectors or whole tiles and begin with their residue."""
+    """Yield CUTLASS 2 orders: parts are whole 16-byte vectors or whole tiles, and each begins with its residue."""
     vector = max(1, VECTOR // FORMATS[rule.a].bits)
     tiles = [tile for tile in TILES if tile % (step or rule.k) == 0]
     if step:
@@ -248,10 +260,10 @@ def _cutlass(parts: list[tuple[int, int]], rule: Rule, step: int | None = None) 
 
 
 class Sample:
-    """All outputs of a gemm, or a sample; for a sample, the chain sums are cached, since orders share them."""
+    """All outputs of a gemm, or a sample of them; a sample caches the sums of chains, which orders share."""
 
     def __init__(self, operands: Multiplicands, observed: Observed, begin: Begin | None, finish: Finish | None) -> None:
-        """Start with all outputs."""
+        """Create the sample of all outputs."""
         self.operands, self.observed, self.begin, self.finish = operands, observed, begin, finish
         self.rows: Indices = slice(None)
         self.columns: Indices = slice(None)
@@ -259,7 +271,7 @@ class Sample:
         self.learnt: set[Order] = set()
 
     def only(self, rows: list[int], columns: list[int]) -> Sample:
-        """Return a sample of these rows and columns."""
+        """Return the sample of these rows and columns."""
         observed = Observed(self.observed.codes[:, rows][:, :, columns], self.observed.format)
         some = Sample(self.operands.only(rows, columns), observed, self.begin, self.finish)
         some.rows, some.columns, some.sums = rows, columns, {}
@@ -278,7 +290,7 @@ class Sample:
         return np.asarray(convert(accumulator.format, accumulator.write(total), result) != codes)
 
     def learn(self, orders: list[Order]) -> None:
-        """Cache the chain sums of several orders, which are much cheaper to compute together."""
+        """Cache the chain sums of several orders, because computing them together is much cheaper."""
         self._sums_of([spans for order in orders for part in self.operands.chains(order) for spans in part])
         self.learnt.update(orders)
 
@@ -291,7 +303,7 @@ class Sample:
         return sums
 
     def _together(self, chains: set[Chain]) -> Iterator[list[Chain]]:
-        """Yield groups of chains that are summed together, the longest first."""
+        """Yield groups of chains to sum together, the longest chains first."""
         k = self.operands.rule.k
         each = k * self.operands.a.shape[0] * (self.operands.a.shape[1] + self.operands.b.shape[2])
         min_filled = MIN_FILLED if may_be_filled_up(self.operands.rule) else 1

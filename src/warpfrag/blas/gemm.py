@@ -1,7 +1,7 @@
 """Whole GEMMs: the codes that a kernel computes with one instruction, for any M, N and K.
 
-Each output is a chain of instructions: the D of one is the C of the next, with k ascending or in another `Order`. Edges
-are padded with zeros, as a kernel pads its last tile.
+Each output is computed by a chain of instructions: the D of one is the C of the next, with k ascending or in another
+`Order`. Edges are padded with zeros, as a kernel pads its last tile.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ ASCENDING = Order()
 
 @dataclass(frozen=True)
 class GemmOptions:
-    """The options of a gemm, checked once: the order, the epilogue, the rounding of inputs and the backend."""
+    """The options of a gemm, validated once: the order, the epilogue, the rounding of inputs and the backend."""
 
     order: Order = ASCENDING
     epilogue: Epilogue | None = None
@@ -54,7 +54,7 @@ class GemmOptions:
     backend: str | Machine = "cpu"
 
     def __post_init__(self) -> None:
-        """Raise InvalidOperand for an invalid order, epilogue or backend."""
+        """Raise InvalidOperand if the order, epilogue or backend is invalid."""
         if not isinstance(self.order, Order):
             raise InvalidOperand(f"order: expected a wf.Order, got {quote(self.order)}")
         if self.order.lanes:
@@ -67,7 +67,7 @@ class GemmOptions:
 
 @dataclass(frozen=True)
 class PreparedGemm:
-    """A gemm before it runs: the instruction, the codes of A and B, and the extents of D."""
+    """A gemm that is ready to run: the instruction, the codes of A and B, and the extents of D."""
 
     resolved: ResolvedInstruction
     operands: Multiplicands
@@ -80,12 +80,12 @@ class PreparedGemm:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """The shape of D with its batch axes; the operands have a single batch axis."""
+        """The shape of D with all its batch axes; the operands' batch axes are merged into one."""
         return self.extents.shape
 
 
 class GemmKeywords(TypedDict, total=False):
-    """The keywords of `gemm`, for its overloads."""
+    """The keyword arguments of `gemm`, for its overloads."""
 
     instruction: str | HasForm | None
     arch: str
@@ -137,7 +137,7 @@ def gemm(
 
     Arrays are converted as in `Operand.pack`; C=None is zero; leading axes are a batch and broadcast. A sparse
     instruction takes the full, pruned A. A block-scaled instruction takes A and B as `wf.Scaled`, with scale factors
-    (M, blocks) and (blocks, N). `order` is the order of additions along k; by default one chain that starts from C.
+    (M, blocks) and (blocks, N). `order` is the order of additions along k, by default one chain that starts from C.
     `epilogue` transforms the kernel's sums, which then start from zero; C may contain any numbers that are exact in
     float32. An instruction whose C and D have different formats is rejected, because it cannot be chained.
 
@@ -158,7 +158,7 @@ def gemm(
         warnings.warn(note, LossyProduct, stacklevel=2)
     D = run_gemm(resolve_chain(chosen, arch), a, b, c, options)
     D = D.view(ChosenGemm) if isinstance(D, np.ndarray) else D
-    with suppress(AttributeError):  # CuPy arrays accept no attributes
+    with suppress(AttributeError):  # attributes cannot be set on CuPy arrays
         D.instruction = chosen  # type: ignore[union-attr] # PyTorch's tensors take any
     return D
 
@@ -166,7 +166,7 @@ def gemm(
 def run_gemm(
     resolved: ResolvedInstruction, a: Matrix, b: Matrix, c: Matrix | None, options: GemmOptions
 ) -> Array | Foreign:
-    """Compute a gemm from arguments that were already checked."""
+    """Compute a gemm whose arguments have already been checked."""
     kind = a.kind
     if kind.on_gpu and options.backend == "cpu":
         raise InvalidOperand(f"A is a {kind}, but backend is 'cpu': use backend='cuda', or move the arrays to the host")
@@ -189,7 +189,7 @@ def run_gemm(
 
 
 def _finished(gemm: PreparedGemm, c: NDArray[Any] | None, order: Order, epilogue: Epilogue) -> Codes:
-    """Apply an epilogue to a kernel's sums on the host and return the codes; raise an error if it does not apply."""
+    """Apply an epilogue to a kernel's sums on the host, and return codes; raise an error if it is not applicable."""
     if gemm.rule.d != "f32":
         raise InvalidOperand(f"{gemm.resolved.name}: an epilogue needs sums in f32, but D is {gemm.rule.d}")
     if order.in_place and epilogue.alpha != 1:
@@ -198,7 +198,7 @@ def _finished(gemm: PreparedGemm, c: NDArray[Any] | None, order: Order, epilogue
     if bias is not None:
         gemm.extents.check_bias(len(bias))
     start, sums = None, gemm.operands.sums
-    if order.in_place:  # the first part is added to beta * C + bias
+    if order.in_place:  # beta * C + bias is added to the first part
         scaled = None if c is None or epilogue.beta == 0 else finish(replace(epilogue, bias=None), np.zeros_like(c), c)
         first = scaled if bias is None else bias if scaled is None else scaled + bias
         if first is not None:
@@ -220,7 +220,7 @@ def read_gemm(
     raw: bool = False,
     rounding: Rounding = None,
 ) -> PreparedGemm:
-    """Read the arguments of a gemm that is searched or traced instead of run."""
+    """Convert the arguments of a gemm that is searched or traced instead of run."""
     resolved = resolve_chain(instruction, arch)
     a, b, _ = read_matrices(A, B)
     return prepare_gemm(resolved, a, b, raw=raw, rounding=rounding)
@@ -235,7 +235,7 @@ def prepare_gemm(
     rounding: Rounding = None,
     backend: str | Machine = "cpu",
 ) -> PreparedGemm:
-    """Convert A and B to codes; raise an error for extents or scale factors that do not match."""
+    """Convert A and B to codes; raise an error if the extents or scale factors do not match."""
     rule, operands = resolved.rule, resolved.operands
     extents = ProductShape.of(a.shape, b.shape)
     for role, matrix in (("scale_a", a), ("scale_b", b)):

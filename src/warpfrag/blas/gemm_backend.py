@@ -31,12 +31,12 @@ BACKENDS = ("cpu", "cuda", "native", "auto")
 PAYS = 1 << 26
 """The number of multiply-adds from which a GPU is faster, including copies and launches."""
 log = logging.getLogger("warpfrag")
-"""Logs at level INFO which machine `auto` chose, and why it did not choose the tensor cores."""
+"""Logs, at level INFO, which backend `auto` chose, and the reason if it did not choose the tensor cores."""
 CHOSEN = "%d multiply-adds on %s: backend %r (%s)"
 
 
 class Machine(Protocol):
-    """A device that computes one chain of instructions along k."""
+    """A device that computes chains of instructions along k."""
 
     name: str
     on_gpu: bool
@@ -48,14 +48,14 @@ class Machine(Protocol):
 
 @dataclass(frozen=True)
 class Cpu:
-    """The CPU cores of this machine: all of them, or `threads`."""
+    """The CPU cores of this machine: all of them, or `threads` of them."""
 
     threads: int | None = None
     name = "cpu"
     on_gpu = False
 
     def __post_init__(self) -> None:
-        """Reject an invalid number of threads."""
+        """Raise InvalidOperand for an invalid number of threads."""
         check_threads(self.threads)
 
     def matmul(self, rule: Rule, operands: ProductOperands) -> NDArray[Any]:
@@ -65,7 +65,7 @@ class Cpu:
 
 @contextmanager
 def on_device(kind: ArrayKind = HOST) -> Iterator[None]:
-    """Make CuPy use the GPU that holds these arrays; raise OutOfMemory if the GPU runs out of memory."""
+    """Make CuPy use the GPU that holds these arrays; raise OutOfMemory if that GPU runs out of memory."""
     try:
         gpu = nullcontext()
         if kind.on_gpu:
@@ -79,7 +79,7 @@ def on_device(kind: ArrayKind = HOST) -> Iterator[None]:
 
         if not isinstance(error, out_of_memory_errors()):
             raise
-        raise OutOfMemory(f"the GPU lacks memory: {str(error).strip()}; the operands are unchanged") from None
+        raise OutOfMemory(f"the GPU is out of memory: {str(error).strip()}; the operands are unchanged") from None
 
 
 def check_backend(backend: object) -> None:
@@ -89,7 +89,7 @@ def check_backend(backend: object) -> None:
 
 
 def machine_of(backend: str | Machine, resolved: ResolvedInstruction, *, work: int, on_gpu: bool) -> Machine:
-    """Return the machine for a backend; `on_gpu` is True if the operands are in GPU memory."""
+    """Return the device for a backend; `on_gpu` is True if the operands are in GPU memory."""
     if not isinstance(backend, str):
         return backend
     if backend == "auto" and work < PAYS and not on_gpu:
@@ -112,7 +112,7 @@ def machine_of(backend: str | Machine, resolved: ResolvedInstruction, *, work: i
 
 
 def cuda() -> Machine:
-    """Return a GPU that emulates the arithmetic; raise NoGpu if there is none."""
+    """Return a device that emulates the arithmetic on a GPU; raise NoGpu if there is no GPU."""
     from warpfrag.tensorcore.backends.cuda_backend import Cuda
     from warpfrag.tensorcore.backends.device_kernel import cupy
 

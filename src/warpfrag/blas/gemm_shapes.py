@@ -1,4 +1,4 @@
-"""The shapes of matrices and scale factors in a gemm, pruning, and compression."""
+"""The shapes of a gemm's matrices and scale factors; pruning and compression of a sparse A."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 from numpy import broadcast_shapes
 from numpy.typing import ArrayLike, NDArray
 
-from warpfrag.errors import InvalidOperand, quote
+from warpfrag.errors import InvalidOperand, check_name
 from warpfrag.formats.arrays import Array, Bytes, as_array, as_doubles
 from warpfrag.isa.patterns import Pattern, pattern
 from warpfrag.tables import read_table
@@ -31,7 +31,7 @@ class ProductShape(NamedTuple):
 
     @classmethod
     def of(cls, a: Shape, b: Shape) -> ProductShape:
-        """Return the shape of a gemm of A and B; raise InvalidOperand if they do not match."""
+        """Return the shape of the gemm of A and B; raise InvalidOperand if their shapes do not match."""
         if a[-1] != b[-2]:
             raise InvalidOperand(f"A is {_text(a)} and B is {_text(b)}: the inner extents differ")
         try:
@@ -46,12 +46,12 @@ class ProductShape(NamedTuple):
         return (*self.batch, self.rows, self.columns)
 
     def check_c(self, shape: Shape) -> None:
-        """Raise InvalidOperand if C does not have the shape of D; its batch axes may broadcast."""
+        """Raise InvalidOperand unless C has the shape of D; its batch axes may broadcast."""
         if shape[-2:] != self.shape[-2:] or not self._serves(shape):
             raise InvalidOperand(f"C: expected shape {_text(self.shape)}, got {_text(shape)}")
 
     def check_bias(self, count: int) -> None:
-        """Raise InvalidOperand if the bias does not have one number per column."""
+        """Raise InvalidOperand unless the bias has one number per column."""
         if count != self.columns:
             raise InvalidOperand(f"bias: expected {self.columns} numbers, one for each column, got {count}")
 
@@ -60,7 +60,7 @@ class ProductShape(NamedTuple):
         return max(1, -(-self.depth // rule.k)) * rule.scales
 
     def check_scales(self, rule: Rule, role: str, shape: Shape) -> None:
-        """Raise InvalidOperand for scale factors of the wrong shape or batch."""
+        """Raise InvalidOperand if scale factors have the wrong shape or batch axes."""
         needed, allowed = -(-self.depth // (rule.k // rule.scales)), self.scale_count(rule)
         along, expected = (-1, (self.rows, needed)) if role == "scale_a" else (-2, (needed, self.columns))
         across = -3 - along
@@ -70,7 +70,7 @@ class ProductShape(NamedTuple):
             raise InvalidOperand(f"{role}: batch axes {shape[:-2]} do not broadcast to {self.batch}")
 
     def padded_scales(self, codes: NDArray[Any], rule: Rule, operand: Scale) -> NDArray[Any]:
-        """Return scale codes for every instruction along k; blocks of padding get the scale 1."""
+        """Return scale codes for every instruction along k, with a scale of 1 for blocks of padding."""
         self.check_scales(rule, operand.role, codes.shape)
         along = -1 if operand.role == "scale_a" else -2
         padding = [(0, 0)] * codes.ndim
@@ -78,13 +78,13 @@ class ProductShape(NamedTuple):
         return self.flat(np.pad(codes, padding, constant_values=operand.format.encode(1.0)))
 
     def flat(self, codes: NDArray[Any]) -> NDArray[Any]:
-        """Return an operand with one batch axis."""
-        if codes.shape[:-2] != self.batch:  # a broadcast array is read-only; kernels copy it
+        """Return an operand with its batch axes merged into one."""
+        if codes.shape[:-2] != self.batch:  # a broadcast array is read-only, and kernels copy it
             codes = np.broadcast_to(codes, (*self.batch, *codes.shape[-2:]))
         return codes.reshape(math.prod(self.batch), *codes.shape[-2:])
 
     def _serves(self, shape: Shape) -> bool:
-        """Return True if an operand's batch axes broadcast to those of D."""
+        """Return True if the batch axes of an operand broadcast to those of D."""
         axes = shape[:-2]
         return len(axes) <= len(self.batch) and all(
             size in (1, other) for size, other in zip(axes[::-1], self.batch[::-1], strict=False)
@@ -121,7 +121,7 @@ def prune(A: ArrayLike, pattern: str = "2:4") -> Array:
 def compress(A: ArrayLike, pattern: str = "2:4") -> tuple[Array, Bytes]:
     """Return the stored half of a pruned A, and the metadata code of each chunk: uint8[..., rows, chunks].
 
-    Rows that end inside a chunk are padded with zeros. Raise InvalidSparsity, which names the first row that is not
+    Rows that end inside a chunk are padded with zeros. Raises InvalidSparsity, which names the first row that is not
     pruned.
     """
     rule = _find(pattern)
@@ -134,10 +134,7 @@ def compress(A: ArrayLike, pattern: str = "2:4") -> tuple[Array, Bytes]:
 
 
 def _find(name: object) -> Pattern:
-    known = read_table("sparsity")["pattern"]
-    if not isinstance(name, str) or name not in known:
-        raise InvalidOperand(f"pattern: expected one of {', '.join(known)}; got {quote(name)}")
-    return pattern(name)
+    return pattern(check_name("pattern", name, read_table("sparsity")["pattern"]))
 
 
 def _rows(A: ArrayLike) -> NDArray[Any]:
@@ -150,7 +147,7 @@ def _rows(A: ArrayLike) -> NDArray[Any]:
 
 
 def _chunks(matrix: NDArray[Any], rule: Pattern) -> tuple[NDArray[Any], int]:
-    """Return the rows split into chunks [..., chunks, chunk], padded with zeros, and the original number of columns."""
+    """Return the rows, padded with zeros, as chunks [..., chunks, chunk], and the original number of columns."""
     columns = matrix.shape[-1]
     padded = np.pad(matrix, [(0, 0)] * (matrix.ndim - 1) + [(0, -columns % rule.chunk)])
     return padded.reshape(*matrix.shape[:-1], padded.shape[-1] // rule.chunk, rule.chunk), columns

@@ -1,7 +1,7 @@
 """The trace of one gemm output: the accumulator after every instruction, and every sum of parts.
 
-A step here is one whole instruction. The steps of two orders can be compared side by side: steps have the same numbers
-as long as both orders add the same k in the same chains.
+A step in this module is one whole instruction. Two orders can be compared side by side: their steps have the same
+numbers as long as both orders add the same k in the same chains.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from warpfrag.tensorcore.backend_protocol import Codes
 
 @dataclass(frozen=True)
 class ProductStep:
-    """One step of one output: the operation, its range of k, and the resulting code."""
+    """One step in the computation of an output: the operation, its range of k, and the resulting code."""
 
     operation: str
-    """multiply: an instruction; add: a chain or part is added to the sum; bias; round: to D's format."""
+    """The operation: multiply (an instruction), add (a chain or part is added), bias, or round (to D's format)."""
     part: int
     first: int
     last: int
@@ -35,11 +35,11 @@ class ProductStep:
 
     @property
     def value(self) -> float:
-        """The value of the code."""
+        """The number that the code represents."""
         return float(FORMATS[self.format].decode(self.code))
 
     def to_dict(self) -> dict[str, object]:
-        """Return the step as JSON types."""
+        """Return the step as JSON-compatible values."""
         facts = {"part": self.part, "first": self.first, "last": self.last, "format": self.format, "code": self.code}
         return {"operation": self.operation, **facts, "value": self.value, "text": self.text}
 
@@ -58,7 +58,7 @@ class ProductStep:
 def trace_output(
     taken: PreparedGemm, row: int, col: int, *, order: Order = ASCENDING, epilogue: Epilogue | None = None
 ) -> list[ProductStep]:
-    """Return every step of D[row, col] for a gemm of two matrices."""
+    """Return every step in the computation of D[row, col], for a gemm of two matrices."""
     if len(taken.shape) != 2 or taken.operands.pattern is not None or taken.rule.scales:
         raise InvalidOperand("a trace needs one dense gemm of two matrices without scale factors")
     check_index("row", row, taken.shape[0])
@@ -80,13 +80,13 @@ def trace_output(
 
 
 class _OutputTrace:
-    """The operands of one output, and the steps that add them up."""
+    """The operands of one output, and the steps that compute it."""
 
     def __init__(self, operands: Multiplicands) -> None:
         self.operands, self.rule, self.sums = operands, operands.rule, operands.sums
 
     def steps(self, order: Order, start: Sums | None) -> Iterator[ProductStep]:
-        """Yield the steps of all parts; parts that are added in place are added to `start`."""
+        """Yield the steps of all parts; with in-place orders, the parts are added to `start`."""
         parts = self.operands.chains(order)
         if order.segment_k:
             yield from self._tree(parts, 0, len(parts))
@@ -100,7 +100,7 @@ class _OutputTrace:
                 yield self._added(number, _span(part), total)
 
     def _tree(self, parts: list[list[Chain]], first: int, last: int) -> Generator[ProductStep, None, Sums]:
-        """Yield the steps of parts that are added as a tree, and return their sum."""
+        """Yield the steps that add parts as a tree, and return their sum."""
         if last - first == 1:
             return (yield from self._part(last, parts[first]))
         middle = (first + last) // 2
@@ -111,7 +111,7 @@ class _OutputTrace:
         return total
 
     def _part(self, number: int, part: list[Chain]) -> Generator[ProductStep, None, Sums]:
-        """Yield the steps of the chains of a part, and return its sum."""
+        """Yield the steps of the chains in a part, and return the part's sum."""
         total: Sums | None = None
         for chain in part:
             c: Codes | None = None
@@ -130,14 +130,14 @@ class _OutputTrace:
         return ProductStep("add", part, *span, self.rule.d, self.code(sums))
 
     def code(self, sums: Sums) -> int:
-        """Return the code of one sum."""
+        """Return the code of a sum."""
         return int(self.sums.write(sums).reshape(()))
 
     def as_codes(self, code: int) -> Codes:
-        """Return one accumulator as an array of codes."""
+        """Return an accumulator's code as an array."""
         return np.full((1, 1, 1), code, self.sums.codes)
 
 
 def _span(part: list[Chain]) -> KSpan:
-    """Return the range of k that a part adds."""
+    """Return the range of k that a part covers."""
     return KSpan(part[0][0].first, part[-1][-1].last)

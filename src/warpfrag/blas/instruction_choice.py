@@ -20,18 +20,18 @@ from warpfrag.tensorcore.registry import find
 
 ACCUMULATORS = {"f16": "f32", "bf16": "f32", "tf32": "f32", "e4m3": "f32", "e5m2": "f32", "f64": "f64"}
 ACCUMULATORS |= {"s8": "s32", "u8": "s32"}
-"""The type in which libraries accumulate, by the operands' type."""
+"""The format in which libraries accumulate, by operand format."""
 NAMES = {natural_dtype(FORMATS[name]): name for name in ACCUMULATORS}
-TF32_IGNORED = 0x1FFF  # bits of a float32 that tf32 does not have
+TF32_IGNORED = 0x1FFF  # the low bits of a float32, which tf32 drops
 
 
 class ChosenGemm(np.ndarray[Any, Any]):
-    """The D of a gemm for which no instruction was named: an array with the chosen `instruction`."""
+    """The D of a gemm for which no instruction was named: an array with the chosen one as `instruction`."""
 
     instruction: str = ""
 
     def __array_finalize__(self, source: object) -> None:
-        """Keep the instruction in views and results."""
+        """Keep the instruction in views and in the results of operations."""
         self.instruction = getattr(source, "instruction", "")
 
 
@@ -41,25 +41,33 @@ def choose_instruction(a: np.dtype[Any], b: np.dtype[Any], arch: str) -> str:
     >>> choose_instruction(np.dtype(np.float16), np.dtype(np.float16), "A100")
     'mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32'
     """
-    for role, dtype in (("A", a), ("B", b)):
-        if dtype not in NAMES:
-            known = ", ".join(map(str, NAMES))
-            raise InvalidOperand(f"{role}: expected {known}, got {dtype}; for other types, name an instruction")
+    check_dtypes(a, b)
     read_target(arch, "gemm")
     chosen = _chosen(NAMES[a], NAMES[b], arch)
     if not chosen:
-        raise InvalidOperand(f"A is {a} and B is {b}: {arch} has no modelled mma for them; name an instruction")
+        hint = "name an instruction" if a == b else "convert one of them"
+        raise InvalidOperand(f"A is {a} and B is {b}: {arch} has no modelled mma for them; {hint}")
     return chosen
 
 
+def check_dtypes(a: np.dtype[Any], b: np.dtype[Any]) -> None:
+    """Raise InvalidOperand for a dtype for which no instruction can be chosen."""
+    for role, dtype in (("A", a), ("B", b)):
+        if dtype not in NAMES:
+            known = ", ".join(map(str, NAMES))
+            codes = ", or name the type of codes (--codes bf16)" if dtype.kind == "u" else ""
+            raise InvalidOperand(f"{role}: expected {known}, got {dtype}; for other types, name an instruction{codes}")
+
+
 def chosen_forms(a: np.dtype[Any], b: np.dtype[Any]) -> dict[str, Form]:
-    """Return the form of the chosen instruction on every architecture that has one."""
-    chosen = {arch: _chosen(NAMES.get(a, ""), NAMES.get(b, ""), arch) for arch in architectures()}
+    """Return the chosen instruction's form on every architecture that has one."""
+    check_dtypes(a, b)
+    chosen = {arch: _chosen(NAMES[a], NAMES[b], arch) for arch in architectures()}
     return {arch: form_of(name) for arch, name in chosen.items() if name}
 
 
 def truncation_note(a: NDArray[Any], b: NDArray[Any], instruction: str, rounding: object) -> str:
-    """Return a note if float32 operands lose bits because the tensor core reads them as tf32, or an empty string."""
+    """Return a note if tf32 truncates bits of float32 operands, or an empty string if nothing is lost."""
     if ".tf32." not in instruction or rounding is not None:
         return ""
     if not any((np.ascontiguousarray(array, np.float32).view(np.uint32) & TF32_IGNORED).any() for array in (a, b)):

@@ -1,8 +1,8 @@
 """Measure errors: compute a gemm, and compare it with the exact result.
 
-Operands are used in two forms: as codes, which are multiplied on each architecture and in each order, and as the
+Operands are needed in two forms: as codes, which are multiplied on each architecture and in each order, and as the
 float64 values that a tensor core reads, for the exact result. So they must be finite, and C must be exact in its
-format. A large gemm is compared a few rows at a time, because exact numbers take much memory.
+format. A large gemm is compared a few rows at a time, because exact numbers need much memory.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from warpfrag.tensorcore.sparsity import compress, logical_columns
 MAX_OUTPUTS = 1 << 17
 """The number of outputs to compare at a time; an exact number takes about a hundred bytes."""
 MAX_GROWTH = 48
-"""The number of rows and columns used to measure the growth with k; each point of the curve costs one gemm."""
+"""The rows and columns used to measure the growth with k; each point of the curve costs one gemm."""
 
 
 def error_report(
@@ -114,20 +114,20 @@ def error_report(
 
 @dataclass(frozen=True)
 class MeasuredTask:
-    """One gemm to measure: operands, architecture, order and backend."""
+    """A gemm to measure: its operands, architecture, order and backend."""
 
     taken: PreparedGemm
     arch: str
     order: Order
 
     def check(self) -> None:
-        """Raise an error for an order that is not valid for this gemm, before anything is computed."""
+        """Raise an error if the order is not valid for this gemm, before anything is computed."""
         if not isinstance(self.order, Order):
             raise InvalidOperand(f"order: expected a wf.Order, got {quote(self.order)}")
         self.taken.operands.chains(self.order)
 
     def run(self, rows: slice, columns: slice, depth: int, c: NDArray[np.float64] | None) -> NDArray[np.float64]:
-        """Return some rows and columns of the emulated gemm over the first `depth` terms."""
+        """Compute some rows and columns of the emulated gemm over the first `depth` terms."""
         rule = self.taken.rule
         start = None if c is None else codes_of(FORMATS[rule.c], c, raw=False, rounding=None, label="C")[None]
         with on_device():
@@ -137,7 +137,7 @@ class MeasuredTask:
     def growth(
         self, a: NDArray[np.float64], b: NDArray[np.float64], c: NDArray[np.float64] | None
     ) -> tuple[Growth, ...]:
-        """Return the errors over the first k terms, for k = 1, 2, 4 and so on."""
+        """Measure the errors over the first k terms, for k = 1, 2, 4 and so on."""
         depth, rule = a.shape[1], self.taken.rule
         some = slice(MAX_GROWTH)
         c = None if c is None else c[some, some]
@@ -152,7 +152,7 @@ class MeasuredTask:
         return tuple(growth)
 
     def steps(self, row: int, col: int, added: NDArray[np.float64] | None) -> tuple[TraceStep, ...]:
-        """Return the trace of one output, which is empty if its order is not one chain."""
+        """Return the trace of one output, which is empty if its order is not a single chain."""
         if not self.order.carries_c or self.order.residue:
             return ()
         rule, operands = self.taken.rule, self.taken.operands
@@ -216,7 +216,7 @@ def _listed(label: str, argument: object) -> list[Any]:
 
 
 def _values(taken: PreparedGemm, role: str) -> NDArray[np.float64]:
-    """Return the float64 values of an operand, as the tensor core reads them."""
+    """Return an operand's values as float64, as the tensor core reads them."""
     values = values_of(FORMATS[getattr(taken.rule, role)], getattr(taken.operands, role)[0])
     scales = getattr(taken.operands, f"scale_{role}")
     if scales is not None:
@@ -240,5 +240,6 @@ def _added(C: ArrayLike, taken: PreparedGemm) -> NDArray[np.float64]:
         raise InvalidOperand(
             f"C: expected {' x '.join(map(str, taken.shape))} numbers, got {values.dtype} of shape {values.shape}"
         )
-    codes_of(FORMATS[taken.rule.c], values, raw=False, rounding=None, label="C")  # rejects inexact values
+    # raises an error for values that are not exact
+    codes_of(FORMATS[taken.rule.c], values, raw=False, rounding=None, label="C")
     return _finite(as_doubles(values), "C")

@@ -1,7 +1,7 @@
 """The native backend: run the real instruction on a GPU's tensor cores, with k in the requested order.
 
-The operands' layouts determine how codes are gathered into registers. A warp then issues the instruction along K, with
-the D of each as the C of the next. The result is exact by construction, but only for the GPU's own architecture.
+The layouts of the operands determine how codes are gathered into registers. A warp then issues the instruction along K,
+with the D of each as the C of the next. The result is exact by construction, but only for the GPU's own architecture.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ Device = Any
 
 WARPS = 4
 DOWN, ACROSS = 2, 4
-"""The number of output tiles per warp."""
+"""The numbers of output tiles per warp, down and across."""
 CONSTRAINTS = {"f32": "f", "f64": "d"}
 """Constraint letters of inline PTX, by format; all other formats use 32-bit registers."""
 
@@ -48,30 +48,30 @@ EXTENTS = aligned(height=INT, width=INT, down=INT, across=INT)
 
 
 def _own_target() -> str:
-    """Return the target of CuPy's current GPU."""
+    """Return the target of the GPU that CuPy uses."""
     capability = cupy().cuda.Device().compute_capability
     return next((name for name in (f"sm_{capability}a", f"sm_{capability}") if name in targets()), f"sm_{capability}")
 
 
 class NativeKernel(DeviceKernel):
-    """The GPU kernel of one instruction."""
+    """The GPU kernel for one instruction."""
 
     source = "native"
     bytes_per_element = 8.0
 
     def __init__(self, rule: Rule, form: Form, rows: dict[str, OperandBase]) -> None:
-        """Store the form and its operands."""
+        """Store the instruction's form and its operands."""
         super().__init__(rule)
         self.form, self.rows = form, rows
 
     @cached_property
     def registers(self) -> dict[str, tuple[str, int]]:
-        """Return the constraint letter and the number of registers of each operand."""
+        """The constraint letter and the number of registers of each operand."""
         kinds = {role: CONSTRAINTS.get(row.format.name, "r") for role, row in self.rows.items()}
         return {role: (kind, self.rows[role].words // (2 if kind == "d" else 1)) for role, kind in kinds.items()}
 
     def macros(self) -> dict[str, int | str]:
-        """Return the C++ macros for registers per fragment and tiles per warp."""
+        """Return the C++ macros that define registers per fragment and tiles per warp."""
         types = {"f": "float", "d": "double", "r": "u32"}
         return {
             "REGISTERS_A": self.rows["a"].words,
@@ -86,7 +86,7 @@ class NativeKernel(DeviceKernel):
 
     @property
     def prologue(self) -> str:
-        """Return the C++ code that issues the instruction."""
+        """The C++ code that issues the instruction."""
         numbers = iter(range(sum(count for _, count in self.registers.values())))
         lists = {role: ", ".join(f"%{next(numbers)}" for _ in range(self.registers[role][1])) for role in "dab"}
         braced = ", ".join(f"{{{lists[role]}}}" for role in "dabd")
@@ -101,7 +101,7 @@ class NativeKernel(DeviceKernel):
 
     @cached_property
     def fragments(self) -> dict[str, tuple[np.ndarray[Any, Any], Device, Device]]:
-        """Return the row and column of each element in the registers of each operand."""
+        """The row and column of each element in the registers of each operand."""
         fragments = {}
         for role, operand in self.rows.items():
             row = operand.spec
@@ -112,7 +112,7 @@ class NativeKernel(DeviceKernel):
         return fragments
 
     def pack(self, codes: Device, role: str, *, by_column: bool = False) -> tuple[Device, int, int]:
-        """Return the registers of all fragments, and the number of fragments down and across."""
+        """Pack codes into the registers of all fragments; return them with the number of fragments down and across."""
         fragment = self.fragments[role][0]
         tiles, height, width = codes.shape
         down, across = -(-height // int(fragment["height"])), -(-width // int(fragment["width"]))
@@ -123,7 +123,7 @@ class NativeKernel(DeviceKernel):
         return words, down, across
 
     def run(self, operands: ProductOperands) -> Device:
-        """Return D's codes for these operands, accumulated onto C."""
+        """Return the codes of D, accumulated onto C."""
         a, down, instructions = self.pack(operands.a, "a")
         b, _, across = self.pack(operands.b, "b", by_column=True)
         c, *_ = self.pack(operands.c, "c")
@@ -145,7 +145,10 @@ class TensorCores:
     on_gpu = True
 
     def __init__(self, resolved: ResolvedInstruction) -> None:
-        """Raise an error if this GPU or this kernel cannot run the instruction."""
+        """Create the device.
+
+        Raise an error if this GPU cannot run the instruction, or the kernel does not support it.
+        """
         form, wanted, own = resolved.form, resolved.arch, _own_target()
         if targets()[own].arch != wanted:
             raise NotModelled(f"backend 'native': this GPU is {own}, not {wanted}; backend 'cuda' emulates it")

@@ -24,7 +24,7 @@ from typing import NamedTuple, TypeAlias
 from warpfrag.errors import InvalidOperand, check_flag, quote
 
 LINE = 1024
-"""The usual tile of K in bits: a cache line, which is 128 bytes of a row of A."""
+"""The usual tile of K in bits: a cache line, that is, 128 bytes of a row of A."""
 
 
 class KSpan(NamedTuple):
@@ -35,7 +35,7 @@ class KSpan(NamedTuple):
 
 
 Chain: TypeAlias = "tuple[KSpan, ...]"
-"""The spans of k in one chain of instructions. A span that ends inside an instruction is padded with zeros."""
+"""The ranges of k in one chain of instructions; a range that ends inside an instruction is padded with zeros."""
 
 
 def _check_count(name: str, value: object, *, minimum: int, optional: bool) -> None:
@@ -48,13 +48,13 @@ def _check_count(name: str, value: object, *, minimum: int, optional: bool) -> N
 
 
 def part_length(depth: int, unit: int, parts: int) -> int:
-    """Return the length of every part except the last: the smallest sufficient number of whole units."""
+    """Return the length of all parts but the last: the smallest sufficient number of whole units."""
     units = -(-depth // unit)
     return max(1, -(-units // parts)) * unit
 
 
 def _in_steps(chain: Chain, step: int) -> Chain:
-    """Return the spans of a chain, split into steps."""
+    """Split the ranges of a chain into steps of at most `step` k."""
     starts = ((first, span.last) for span in chain for first in range(span.first, span.last, step))
     return tuple(KSpan(first, min(first + step, last)) for first, last in starts) or chain
 
@@ -87,7 +87,7 @@ class Order:
     blocks: int | None = None
 
     def __post_init__(self) -> None:
-        """Raise InvalidOperand for an invalid field."""
+        """Raise InvalidOperand if a field is invalid."""
         for name in ("split_k", "unit", "promote", "residue", "step", "segment_k", "lanes", "vector", "blocks"):
             _check_count(name, getattr(self, name), minimum=1, optional=name != "split_k")
         if check_flag("in_place", self.in_place) and self.split_k == 1:
@@ -108,7 +108,7 @@ class Order:
 
     @property
     def carries_c(self) -> bool:
-        """True if there is one chain, which starts from C."""
+        """True if there is only one chain, so that it starts from C."""
         return self.split_k == 1 and self.promote is None and self.segment_k is None and self.lanes is None
 
     def chains(self, depth: int, k: int, bits: int) -> list[list[Chain]]:
@@ -131,7 +131,7 @@ class Order:
         length = part_length(depth, unit, self.split_k)
         if self.segment_k:
             length, rest = divmod(-(-depth // unit), self.segment_k)
-            whole = self.segment_k - rest  # the parts that follow have one more unit
+            whole = self.segment_k - rest  # each of the parts that follow is one unit longer
             cuts = [min((place * length + max(0, place - whole)) * unit, depth) for place in range(self.segment_k + 1)]
             parts = [KSpan(first, last) for first, last in pairwise(cuts) if first < last] or [KSpan(0, depth)]
         else:
@@ -144,7 +144,7 @@ class Order:
         start = part.first + rest
         ends = [part.last]
         if self.promote:
-            filled = self.residue - rest if self.residue and rest else 0  # the first chain includes the zero padding
+            filled = self.residue - rest if self.residue and rest else 0  # the first chain begins with the zero padding
             ends = [*range(part.first + self.promote - filled, part.last, self.promote), part.last]
         chains: list[Chain] = []
         first = part.first
@@ -155,11 +155,11 @@ class Order:
         return chains
 
     def __str__(self) -> str:
-        """Describe the order."""
+        """Return a description of the order."""
         return self.describe()
 
     def describe(self, depth: int | None = None) -> str:
-        """Describe the order, with the lengths of its parts if the depth of K is given.
+        """Return a description of the order, with the lengths of its parts if the depth of K is given.
 
         >>> Order(split_k=3, unit=64).describe(4096)
         'split-K in 3 parts of 1408 (the last of 1280), k ascending in each, added in float32'
@@ -197,7 +197,7 @@ class Order:
 
     @property
     def seen_in(self) -> str:
-        """The cuBLAS kernels that use this order."""
+        """The cuBLAS kernels in which this order was found."""
         if self.residue:
             return "CUTLASS 2 kernels (cutlass_80_tensorop_...) do" + (
                 " (with splitKreduce_kernel)" if self.split_k > 1 and not self.in_place else ""
@@ -210,9 +210,9 @@ class Order:
 
 
 def additions_of(order: Order, depth: int, k: int, bits: int) -> tuple[object, ...]:
-    """Return a key that is equal for orders that perform the same additions on a K of this depth.
+    """Return a key that is equal for orders that perform the same additions if K has this depth.
 
-    It has the k of every instruction of every chain and part, and how the parts are added.
+    It contains the k of every instruction in every chain and part, and how the parts are added.
 
     >>> additions_of(Order(split_k=8, unit=32), 384, 16, 16) == additions_of(Order(split_k=6, unit=32), 384, 16, 16)
     True
@@ -226,4 +226,4 @@ def additions_of(order: Order, depth: int, k: int, bits: int) -> tuple[object, .
 
 LANE_FIELDS = {"lanes", "vector", "in_halves", "blocks"}
 TENSOR_CORE_FIELDS = [entry.name for entry in fields(Order) if entry.name not in LANE_FIELDS]
-"""The fields that `wf.gemm` accepts."""
+"""The fields of `Order` that `wf.gemm` supports."""

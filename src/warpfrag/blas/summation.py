@@ -30,20 +30,20 @@ DTYPES: dict[str, tuple[type, type]] = {
     "f64": (np.float64, np.float64),
     "s32": (np.int32, np.int64),
 }
-"""The dtype of an accumulator, and the dtype in which partial sums are added."""
+"""For each accumulator format, its dtype, and the dtype in which partial sums are added."""
 
 
 class PartialSums:
-    """The arithmetic of partial sums: read from codes, added with rounding to nearest, written as codes."""
+    """The arithmetic of partial sums: decoded from codes, added with rounding to nearest, encoded as codes."""
 
     def __init__(self, rule: Rule) -> None:
-        """Look up the dtypes."""
+        """Look up the dtypes for a rule's accumulator."""
         self.format, self.codes = rule.d, code_dtype(FORMATS[rule.d])
         self.dtype, self.wide = DTYPES[rule.d]
         self.clamps = isinstance(rule, IntegerSum) and rule.clamps
 
     def read(self, codes: Codes) -> Sums:
-        """Return accumulators as numbers that can be added."""
+        """Decode accumulators to numbers that can be added."""
         return codes.astype(self.codes, copy=False).view(self.dtype).astype(self.wide)
 
     @exact_floats
@@ -60,7 +60,7 @@ class PartialSums:
         return (sums + (1 << 31)) % (1 << 32) - (1 << 31)
 
     def add_all(self, parts: Iterable[Sums], start: Sums | None = None) -> Sums:
-        """Return the sum of several arrays, in ascending order, starting from `start` if given."""
+        """Return the sum of several arrays, added one after the other, beginning with `start` if given."""
         ascending = iter(parts)
         total = self.add(start, next(ascending))
         for part in ascending:
@@ -68,11 +68,11 @@ class PartialSums:
         return total
 
     def add_parts(self, order: Order, parts: Iterable[Sums], start: Sums | None = None) -> Sums:
-        """Return the sum of the parts of K; the parts of segment-K are added as a tree."""
+        """Return the sum of the parts of K; segment-K adds its parts as a tree."""
         return self.add_all([self._tree(list(parts))] if order.segment_k else parts, start)
 
     def _tree(self, parts: list[Sums]) -> Sums:
-        """Return the sum of the first parts plus that of the last ones, whose number is a power of two."""
+        """Add the sum of the first parts to that of the last ones, whose number is a power of two."""
         if len(parts) == 1:
             return parts[0]
         first = len(parts) - (1 << (len(parts) - 1).bit_length() - 1)
@@ -80,7 +80,7 @@ class PartialSums:
 
     @exact_floats
     def write(self, sums: Sums) -> Codes:
-        """Return accumulators as codes; every NaN becomes the NaN that an addition returns."""
+        """Encode accumulators as codes; every NaN becomes the NaN that an addition returns."""
         with np.errstate(all="ignore"):
             codes: Codes = sums.astype(self.dtype, copy=False).view(self.codes)
         nan = {"f16": NAN_F16, "f32": NAN_F32}.get(self.format)
@@ -98,7 +98,7 @@ def _plus(total: Sums, part: Sums) -> Sums:
 
 @dataclass(frozen=True)
 class Multiplicands:
-    """The codes of A [T, M, K] and B [T, K, N], the rule that multiplies them, and the machine.
+    """The codes of A [T, M, K] and B [T, K, N], the rule that multiplies them, and the device that runs it.
 
     Scale factors are [T, M, s] and [T, s, N], padded to whole instructions; `pattern` is the sparsity pattern of A.
     """
@@ -113,7 +113,7 @@ class Multiplicands:
 
     @property
     def depth(self) -> int:
-        """The extent of k."""
+        """The extent of the operands along k."""
         return int(self.b.shape[1])
 
     @cached_property
@@ -122,11 +122,11 @@ class Multiplicands:
         return PartialSums(self.rule)
 
     def chains(self, order: Order) -> list[list[Chain]]:
-        """Return the parts of K in an order, each a list of chains."""
+        """Return the parts of K in an order, each as a list of chains."""
         return order.chains(self.depth, self.rule.k, FORMATS[self.rule.a].bits)
 
     def only(self, rows: list[int] | slice, columns: list[int] | slice, depth: int | None = None) -> Multiplicands:
-        """Return the operands of these rows and columns of D, limited to the first `depth` of k."""
+        """Return the operands for these rows and columns of D, limited to the first `depth` of k."""
         count = None if depth is None else -(-depth // self.rule.k) * self.rule.scales
         return replace(
             self,
@@ -137,7 +137,7 @@ class Multiplicands:
         )
 
     def multiply(self, c: Codes | None, order: Order) -> Codes:
-        """Return D's codes [T, M, N]; C=None is zero, which is not added."""
+        """Return D's codes [T, M, N]; with C=None, the sums start from zero and no C is added."""
         if self.rule.is_sparse or self.rule.scales:
             _check_whole(order, self.rule.k)
         parts, sums = self.chains(order), self.sums
@@ -152,7 +152,7 @@ class Multiplicands:
         return sums.write(total if added is None or order.in_place else sums.add(total, added))
 
     def sum_chain(self, chain: Chain, c: Codes | None) -> Codes:
-        """Return the codes of one chain of instructions that starts from C."""
+        """Return the codes that a chain of instructions computes, starting from C."""
         rule = self.rule
         a, b = _gather(self.a, chain, rule.k, axis=2), _gather(self.b, chain, rule.k, axis=1)
         if c is None:
@@ -168,7 +168,7 @@ class Multiplicands:
         return self.machine.matmul(rule, ProductOperands(a, b, c, columns, scale_a, scale_b))
 
     def sum_chains(self, chains: list[Chain]) -> Codes:
-        """Return the codes of several chains that start from zero: [chains, T, M, N].
+        """Return the codes of several chains that start from zero, as [chains, T, M, N].
 
         Chains of equal length run together; if `may_be_filled_up`, shorter ones are padded with zeros.
         """
@@ -176,7 +176,7 @@ class Multiplicands:
             return np.stack([self.sum_chain(chain, None) for chain in chains])
         k = self.rule.k
         length = max(instructions(chain, k) for chain in chains) * k
-        which = np.full((len(chains), length), self.depth)  # a zero follows the last element
+        which = np.full((len(chains), length), self.depth)  # index `depth` refers to the zero after the last element
         for place, chain in enumerate(chains):
             taken, (filled, _) = _places(chain, k)
             which[place, filled] = taken
@@ -190,12 +190,12 @@ class Multiplicands:
         return self.machine.matmul(self.rule, operands).reshape(len(chains), tiles, height, width)
 
     def _zeros(self, shape: tuple[int, ...]) -> Codes:
-        """Return a zero C, in the same memory (host or GPU) as A."""
+        """Return a C of zeros, in the same memory (host or GPU) as A."""
         return np.zeros(shape, code_dtype(FORMATS[self.rule.c]), like=self.a)
 
 
 def _check_whole(order: Order, k: int) -> None:
-    """Raise InvalidOperand for orders that split elements with shared metadata or scale factors."""
+    """Raise InvalidOperand for orders that would split elements with shared metadata or scale factors."""
     if order.residue or order.step:
         raise InvalidOperand("residue and step apply only to dense gemms without scale factors")
     if order.unit and order.unit % k:
@@ -205,17 +205,17 @@ def _check_whole(order: Order, k: int) -> None:
 
 
 def may_be_filled_up(rule: Rule) -> bool:
-    """Return True if trailing instructions of zeros have no effect; otherwise they change a sum of -0 to +0."""
+    """Return True if appended instructions of zeros have no effect; for other rules, they turn a sum of -0 into +0."""
     return isinstance(rule, Fused) and not rule.scales and not rule.is_sparse
 
 
 def instructions(chain: Chain, k: int) -> int:
-    """Return the number of instructions in a chain; an empty chain has one, which adds zeros."""
+    """Return the number of instructions in a chain; an empty chain needs one, which adds zeros."""
     return sum(max(1, -(-(last - first) // k)) for first, last in chain)
 
 
 def _gather(codes: Codes, chain: Chain, k: int, axis: int) -> Codes:
-    """Return the codes in the spans of a chain, padded with zeros to whole instructions, at least one."""
+    """Return the codes in a chain's ranges, padded with zeros to a whole number of instructions, at least one."""
     first, last = chain[0]
     if len(chain) == 1 and last > first and (last - first) % k == 0:
         return codes[(slice(None),) * axis + (slice(first, last),)]

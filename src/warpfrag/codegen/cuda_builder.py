@@ -3,8 +3,7 @@
 Statements are text; the builder indents them, closes braces, and numbers the operands of inline assembly.
 
     >>> code = CudaBuilder()
-    >>> with code.unrolled(4):
-    ...     code.line("d[i] = -d[i];")
+    >>> code.repeat(4, "d[i] = -d[i];")
     >>> for line in code.function("__device__ void negate(float (&d)[4])"):
     ...     print(line)
     __device__ void negate(float (&d)[4]) {
@@ -16,8 +15,6 @@ Statements are text; the builder indents them, closes braces, and numbers the op
     <BLANKLINE>
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -26,7 +23,7 @@ from typing import NamedTuple
 from warpfrag.codegen.languages import Spelling, ThreadIndex
 from warpfrag.codegen.ptx_builder import vector
 
-# The C++ type and the constraint of inline assembly for the registers of each PTX type; packed elements are words.
+# The C++ type and the inline-assembly constraint for registers of each PTX type; packed elements are 32-bit words.
 C_TYPES = {".f32": ("float", "f"), ".f64": ("double", "d"), ".s32": ("int32_t", "r")}
 WORD = ("uint32_t", "r")
 DEVICE = "__device__ __forceinline__"  # inline, so that any number of files may include the function
@@ -42,7 +39,7 @@ class AsmOperand(NamedTuple):
 
 @dataclass(frozen=True)
 class RegisterArray:
-    """The registers of one operand as a C++ array."""
+    """The registers of one operand, as a C++ array."""
 
     name: str
     count: int
@@ -64,11 +61,11 @@ class RegisterArray:
         return [f"{self.name}[{reg}]" for reg in range(self.count)]
 
     def parameter(self, *, const: bool = True) -> str:
-        """Return the array as a function parameter: a reference, so that its extent is checked."""
+        """Return the array as a function parameter; it is a reference, so that the compiler checks its extent."""
         return f"{'const ' if const else ''}{self.c_type} (&{self.name})[{self.count}]"
 
     def operands(self, modifier: str = "") -> list[AsmOperand]:
-        """Return every register as an operand of inline assembly: `=` if it is written, `+` if it is also read."""
+        """Return every register as an operand of inline assembly: `=` if it is only written, `+` if it is also read."""
         return [AsmOperand(f"{modifier}{self.constraint}", element) for element in self.elements]
 
     def declaration(self, name: str = "") -> str:
@@ -77,13 +74,13 @@ class RegisterArray:
 
 
 class InlineAssembly:
-    """The operands of an asm statement, numbered as its text refers to them.
+    """The operands of an asm statement, numbered as the assembly text refers to them.
 
-    Outputs are numbered before inputs, so they come first. The operands of one call share a line.
+    Outputs are numbered before inputs, so they come first. The operands that one call adds share a line.
     """
 
     def __init__(self, *, memory: bool = False) -> None:
-        """Start with no operands. With `memory`, the statement accesses memory that is not an operand."""
+        """Create a statement without operands; with `memory`, it accesses memory that is not an operand."""
         self._outputs: list[str] = []
         self._inputs: list[str] = []
         self._count = 0
@@ -94,7 +91,7 @@ class InlineAssembly:
         return self._add(self._outputs, operands)
 
     def input(self, *operands: AsmOperand) -> list[str]:
-        """Add inputs; return the names used for them in the assembly text."""
+        """Add inputs; return their names in the text."""
         return self._add(self._inputs, operands)
 
     def _add(self, lines: list[str], operands: Sequence[AsmOperand]) -> list[str]:
@@ -108,7 +105,7 @@ class InlineAssembly:
         return f'asm volatile("{text}"' + "".join(f" : {part}" if part else " :" for part in parts) + ");"
 
     def lines(self, *texts: str) -> list[str]:
-        """Return the statement as several lines: texts, outputs, inputs."""
+        """Return the statement as several lines: texts, outputs, then inputs."""
         parts = [",\n      ".join(self._outputs), ",\n      ".join(self._inputs), *self._clobbers]
         lines = ["asm volatile(", *(f'    "{text}"' for text in texts), *(f"    : {part}" for part in parts)]
         lines[-1] += ");"
@@ -139,16 +136,10 @@ class CudaBuilder:
         self._depth -= 1
         self.line(end)
 
-    @contextmanager
-    def unrolled(self, count: int, index: str = "i") -> Iterator[None]:
-        """Enclose the lines appended in this context in an unrolled loop, so that register indices are constants."""
-        self.line("#pragma unroll")
-        with self.braces(f"for (int {index} = 0; {index} < {count}; ++{index})"):
-            yield
-
     def repeat(self, count: int, *lines: str) -> None:
-        """Append these lines in an unrolled loop over `i`."""
-        with self.unrolled(count):
+        """Append these lines in a loop over `i`, unrolled so that register indices are constants."""
+        self.line("#pragma unroll")
+        with self.braces(f"for (int i = 0; i < {count}; ++i)"):
             self.line(*lines)
 
     def assembly(self, text: str, *, memory: bool = False) -> None:
@@ -158,14 +149,14 @@ class CudaBuilder:
     # ---- register operations (see `languages`)
 
     def temporary(self, number: int) -> str:
-        """Return the variable for the result of operation `number`."""
+        """Return the variable that holds the result of operation `number`."""
         return f"r{number}"
 
     def declare_temporaries(self, count: int) -> None:
-        """Do nothing, because a variable is declared when it is assigned."""
+        """Do nothing, because C++ variables are declared when they are assigned."""
 
     def named(self, name: str) -> str:
-        """Return a variable with a known name, as an operand."""
+        """Return a variable that already has a name, as an operand."""
         return name
 
     def start_with_index(self, index: ThreadIndex) -> None:
@@ -207,20 +198,20 @@ class CudaBuilder:
     # ---- the finished text
 
     def body(self) -> list[str]:
-        """Return the lines of the body."""
+        """Return the finished lines of the body."""
         return [*self._prologue, *self._lines]
 
     def function(self, signature: str) -> list[str]:
-        """Return a function around the body."""
+        """Return the lines of a function with this body."""
         return [f"{signature} {{", *indented(self.body()), "}", ""]
 
     def kernel(self, name: str, parameters: Sequence[str]) -> list[str]:
-        """Return a kernel around the body, with a name that is not mangled."""
+        """Return the lines of a kernel with this body, whose name is not mangled."""
         return self.function(f'extern "C" __global__ void {name}(\n    ' + ",\n    ".join(parameters) + ")")
 
 
 def device_function(name: str, parameters: Sequence[str], body: CudaBuilder, result: str = "void") -> list[str]:
-    """Return an inline device function around a body."""
+    """Return the lines of an inline device function with the given body."""
     return body.function(f"{DEVICE} {result} {name}({', '.join(parameters)})")
 
 

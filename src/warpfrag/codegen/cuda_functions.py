@@ -1,7 +1,7 @@
 """Device functions in CUDA C++: the wrapper of an instruction, and the loads and stores of its registers.
 
-All are inline, so that any number of files may include them. A family's functions come in blocks: the first, called "",
-has the functions for all targets of the instruction; each further block has one function that only some targets
+All are inline, so that any number of files may include them. The functions of a family form blocks: the first, called
+"", has the functions for all targets of the instruction; each further block has one function that only some targets
 support. Each block has its own include guard, so headers for several targets can be included together.
 """
 
@@ -11,7 +11,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from warpfrag.codegen import memory_indexing
+from warpfrag.codegen import memory_indexing, statement
 from warpfrag.codegen.cuda_builder import (
     DEVICE,
     AsmOperand,
@@ -21,21 +21,6 @@ from warpfrag.codegen.cuda_builder import (
     device_function,
     guarded,
 )
-from warpfrag.codegen.statement import (
-    COMMIT,
-    FENCE,
-    PROXY_FENCE,
-    SWIZZLE_PERIOD,
-    THREADS,
-    WAIT,
-    is_sparse,
-    memory_instruction,
-    registers,
-    state_space,
-    statement,
-    wgmma_immediate_names,
-    wgmma_statement,
-)
 from warpfrag.plans.loads import moved
 from warpfrag.smem.descriptor import CODES, Descriptor
 from warpfrag.tensorcore.instruction import Instruction
@@ -44,7 +29,7 @@ from warpfrag.tensorcore.operand import OperandBase
 if TYPE_CHECKING:
     Blocks = dict[str, list[str]]
 
-# Included once, for the functions of every instruction.
+# Text that a header contains once, for the functions of every instruction.
 COMMON = """\
 #ifndef WARPFRAG_ELEMENT
 #define WARPFRAG_ELEMENT
@@ -81,14 +66,14 @@ __device__ __forceinline__ uint32_t element(const void* memory, int index) {
 #endif
 """
 
-# The template parameters of a wrapper, in statement order: immediates that select a part of a word.
+# The template parameters of a wrapper, in the order of the statement: immediates that select a part of a word.
 TEMPLATE_PARAMETERS = {
     "metadata": ("selector",),
     "scale_a": ("byte_id_a", "thread_id_a"),
     "scale_b": ("byte_id_b", "thread_id_b"),
 }
 
-# The inline-assembly constraint of an address, by state space; the last one is for generic addresses.
+# The inline-assembly constraint for an address in each state space; the last one is for generic addresses.
 ADDRESSES = {
     "global": AsmOperand("l", "__cvta_generic_to_global(memory)"),
     "shared": AsmOperand("r", "static_cast<uint32_t>(__cvta_generic_to_shared(memory))"),
@@ -97,13 +82,13 @@ ADDRESSES = {
 
 
 def register_array(operand: OperandBase, name: str = "") -> RegisterArray:
-    """Return the registers of an operand as an array, named after its role unless `name` is given."""
+    """Return an operand's registers as an array, which is named after the operand's role unless `name` is given."""
     return RegisterArray(name or operand.role, operand.regs, operand.ptx_type)
 
 
 def register_arrays(instruction: Instruction) -> dict[str, RegisterArray]:
     """Return every register operand as an array named after its role."""
-    return {role: register_array(operand, role) for role, operand in registers(instruction).items()}
+    return {role: register_array(operand, role) for role, operand in statement.registers(instruction).items()}
 
 
 def instruction_assembly(
@@ -115,14 +100,14 @@ def instruction_assembly(
     address: AsmOperand | None = None,
     stride: AsmOperand | None = None,
 ) -> list[str]:
-    """Return the inline assembly of one instruction; `arrays` has its register arrays by role."""
+    """Return the inline assembly for one instruction; `outputs` and `inputs` are register arrays by role."""
     assembly = InlineAssembly(memory=address is not None)
     names = {role: assembly.output(*array.operands("=")) for role, array in outputs.items()}
     names |= {role: assembly.input(*array.operands()) for role, array in inputs.items()}
     further = [*(AsmOperand("n", name) for name in immediates), *(part for part in (address, stride) if part)]
     numbers = assembly.input(*further) if further else []
     memory = numbers[len(immediates) :]
-    text = statement(
+    text = statement.statement(
         instruction,
         names,
         numbers[: len(immediates)],
@@ -147,7 +132,7 @@ def mma_functions(instruction: Instruction, targets: Sequence[str]) -> Blocks:
     """Return the wrapper, a load or store for each operand, and the ldmatrix and stmatrix copies for these targets."""
     blocks: Blocks = {"": wrapper(instruction)}
     copies = memory_indexing.operand_copies(instruction, targets)
-    for role, operand in registers(instruction).items():
+    for role, operand in statement.registers(instruction).items():
         blocks[""] += store_function(operand) if role == "d" else load_function(operand)
         for copy in copies.get(role, ()):
             on_every_target = set(instruction.targets) <= set(copy.matrix_move.targets)
@@ -158,7 +143,7 @@ def mma_functions(instruction: Instruction, targets: Sequence[str]) -> Blocks:
 
 
 def wrapper(instruction: Instruction) -> list[str]:
-    """Return `mma`, a function of register arrays; selector and ids are template parameters."""
+    """Return `mma`, a function on register arrays; the selector and the ids are template parameters."""
     arrays = register_arrays(instruction)
     d, inputs = arrays["d"], {role: array for role, array in arrays.items() if role != "d"}
     names = [name for role in arrays for name in TEMPLATE_PARAMETERS.get(role, ())]
@@ -170,7 +155,7 @@ def wrapper(instruction: Instruction) -> list[str]:
 
 
 def template(parameters: Mapping[str, int]) -> list[str]:
-    """Return the template line for integer parameters with defaults, or an empty string without parameters."""
+    """Return the template line for integer parameters with defaults, or an empty string if there are none."""
     listed = ", ".join(f"int {name} = {default}" for name, default in parameters.items())
     return [f"template <{listed}>"] if listed else []
 
@@ -183,7 +168,7 @@ def selector_check(instruction: Instruction) -> list[str]:
 
 
 def _index(operand: OperandBase) -> list[str]:
-    """Return the coordinates of element i, and its index in memory."""
+    """Return statements that compute the coordinates of element i and its index in memory."""
     coordinates = [f"const int {dim} = {formula};" for dim, formula in memory_indexing.formulas(operand).items()]
     return [*coordinates, f"const int index = {memory_indexing.index_formula(operand)};"]
 
@@ -223,7 +208,7 @@ def store_function(operand: OperandBase) -> list[str]:
 
 
 def _slot(operand: OperandBase) -> tuple[str, str]:
-    """Return the register and the shift of element i of an operand with several slots."""
+    """Return expressions for the register and the shift of element i, for an operand with several slots."""
     reg = f"i >> {operand.slots.bit_length() - 1}" if operand.regs > 1 else "0"
     slot = f"(i & {operand.slots - 1})" if operand.regs > 1 else "i"
     shift = f"{slot} * {operand.spec.container}"
@@ -265,7 +250,7 @@ def shared_function(operand: OperandBase, copy: memory_indexing.SharedCopy) -> l
 
 
 def _in_bytes(elements: str, bits: int) -> str:
-    """Return an expression for a number of elements in bytes."""
+    """Return a C++ expression that converts a number of elements to bytes."""
     if bits == 8:
         return f"({elements})"
     return f"({elements}) * {bits // 8}" if bits > 8 else f"({elements}) / {8 // bits}"
@@ -275,14 +260,14 @@ def _in_bytes(elements: str, bits: int) -> str:
 
 
 def matrix_move_functions(instruction: Instruction, _targets: Sequence[str]) -> Blocks:
-    """Return `ldmatrix`, `stmatrix` or `movmatrix` as a function of register arrays and an address in shared memory."""
+    """Return the function for `ldmatrix`, `stmatrix` or `movmatrix`; the first two take a shared-memory address."""
     arrays = register_arrays(instruction)
     outputs, inputs = ({role: arrays[role]} if role in arrays else {} for role in "da")
     parameters = [array.parameter(const=role in inputs) for role, array in (outputs | inputs).items()]
     code, lines, address = CudaBuilder(), [], None
     per_lane = instruction.addresses
     if per_lane is not None:
-        is_generic = not state_space(instruction)
+        is_generic = not statement.state_space(instruction)
         address = AsmOperand("l" if is_generic else "r", "address")
         pointer = "const void* address" if outputs else "void* address"
         parameters.append(pointer if is_generic else "uint32_t address")
@@ -299,21 +284,21 @@ def matrix_move_functions(instruction: Instruction, _targets: Sequence[str]) -> 
 
 
 def wmma_functions(instruction: Instruction, _targets: Sequence[str]) -> Blocks:
-    """Return a wmma.mma wrapper with its loads and stores, named after the order of A and B; C and D have both orders.
+    """Return a wmma.mma wrapper with its loads and stores; names contain the orders of A and B, and C and D have both.
 
     Addresses are generic, so they may refer to global or shared memory.
     """
     lines = wrapper(instruction)
     for role, layout in zip("ab", instruction.layouts, strict=True):
-        lines += wmma_move_function(memory_instruction(instruction, role, layout), f"load_{role}")
+        lines += wmma_move_function(statement.memory_instruction(instruction, role, layout), f"load_{role}")
     for layout in ("row", "col"):
-        lines += wmma_move_function(memory_instruction(instruction, "c", layout), f"load_c_{layout}")
-        lines += wmma_move_function(memory_instruction(instruction, "d", layout), f"store_d_{layout}")
+        lines += wmma_move_function(statement.memory_instruction(instruction, "c", layout), f"load_c_{layout}")
+        lines += wmma_move_function(statement.memory_instruction(instruction, "d", layout), f"store_d_{layout}")
     return {"": lines}
 
 
 def wmma_move_functions(instruction: Instruction, _targets: Sequence[str]) -> Blocks:
-    """Return `load` or `store`, the function of a single wmma.load or wmma.store."""
+    """Return `load` or `store`, the function for a single wmma.load or wmma.store."""
     return {"": wmma_move_function(instruction, instruction.form.operation.does)}
 
 
@@ -324,7 +309,7 @@ def wmma_move_function(move: Instruction, name: str) -> list[str]:
     stores = role == "d"
     fragment = array.parameter(const=stores)
     parameters = ["void* memory", "int stride", fragment] if stores else [fragment, "const void* memory", "int stride"]
-    space = state_space(move)
+    space = statement.state_space(move)
     outputs, inputs = ({}, {role: array}) if stores else ({role: array}, {})
     code = CudaBuilder()
     stride = AsmOperand("r", "stride")
@@ -346,28 +331,28 @@ def wgmma_common() -> str:
     wait = InlineAssembly(memory=True)
     (remaining,) = wait.input(AsmOperand("n", "left"))
     wait_body = CudaBuilder()
-    wait_body.line(wait.statement(WAIT.format(remaining)))
+    wait_body.line(wait.statement(statement.WAIT.format(remaining)))
     lines = [
         "// All 128 threads of a warpgroup call the functions of wgmma together.",
         "",
         "// The shared-memory descriptor of an operand, fields in bytes; base_offset counts rows of 128 bytes.",
         *_descriptor(),
         "// Required before the first wgmma, and after registers change.",
-        *_fence("wgmma_fence", FENCE),
+        *_fence("wgmma_fence", statement.FENCE),
         "// Commit all previous wgmma as one group.",
-        *_fence("wgmma_commit", COMMIT),
+        *_fence("wgmma_commit", statement.COMMIT),
         "// Wait until at most this many groups are pending; 0 waits for all.",
         *template({"left": 0}),
         *device_function("wgmma_wait", [], wait_body),
         "// Make this thread's shared-memory stores visible to wgmma; a barrier must follow.",
-        *_fence("fence_async", PROXY_FENCE),
+        *_fence("fence_async", statement.PROXY_FENCE),
     ]
     wide = ["#ifdef __CUDACC_RTC__", "using uint64_t = unsigned long long;", "#endif", ""]
     return guarded("WARPFRAG_WGMMA", "warpfrag", lines, before=wide)
 
 
 def _descriptor() -> list[str]:
-    """Return the function that packs the fields of a descriptor into its word."""
+    """Return the function that packs the fields of a descriptor into a 64-bit word."""
     parts = []
     for name, field in Descriptor.FIELDS.items():
         number = f"{name} / {field.unit}" if field.unit > 1 else "code" if name == "swizzle" else name
@@ -391,7 +376,7 @@ def wgmma_functions(instruction: Instruction, _targets: Sequence[str]) -> dict[s
     """Return the wrappers of a wgmma, its register loads and stores, and the copies of A and B to shared memory."""
     lines = [line for staged in (True, False) for line in wgmma_wrapper(instruction, staged=staged)]
     lines += load_function(instruction.c) + store_function(instruction.d) + load_function(instruction.a)
-    if is_sparse(instruction):
+    if statement.is_sparse(instruction):
         lines += load_function(instruction.metadata)
     for stage in memory_indexing.stages(instruction):
         lines += stage_function(stage) + descriptor_function(stage)
@@ -400,12 +385,12 @@ def wgmma_functions(instruction: Instruction, _targets: Sequence[str]) -> dict[s
 
 def wgmma_wrapper(instruction: Instruction, *, staged: bool) -> list[str]:
     """Return `mma`, a function of D's registers, descriptors, and A's registers if A is in registers."""
-    names = wgmma_immediate_names(instruction, staged=staged)
+    names = statement.wgmma_immediate_names(instruction, staged=staged)
     d, a = register_array(instruction.d), register_array(instruction.a)
     operands = [AsmOperand("l", "a")] if staged else a.operands()
     parameters = [d.parameter(const=False), "uint64_t a" if staged else a.parameter(), "uint64_t b"]
     operands.append(AsmOperand("l", "b"))
-    if is_sparse(instruction):
+    if statement.is_sparse(instruction):
         operands += [AsmOperand("r", "metadata[0]"), AsmOperand("n", "selector")]
         parameters.append("const uint32_t (&metadata)[1]")
     operands.append(AsmOperand("r", "static_cast<int>(scale_d)"))
@@ -416,9 +401,9 @@ def wgmma_wrapper(instruction: Instruction, *, staged: bool) -> list[str]:
     numbers = iter(assembly.input(*operands))
     left = next(numbers) if staged else [next(numbers) for _ in range(a.count)]
     right = next(numbers)
-    metadata = [next(numbers), next(numbers)] if is_sparse(instruction) else []
+    metadata = [next(numbers), next(numbers)] if statement.is_sparse(instruction) else []
     scale_d = next(numbers)
-    name, text = wgmma_statement(instruction, results, left, right, "is_added", [*numbers], metadata).split(
+    name, text = statement.wgmma_statement(instruction, results, left, right, "is_added", [*numbers], metadata).split(
         " ", maxsplit=1
     )
     code = CudaBuilder()
@@ -434,7 +419,7 @@ def wgmma_wrapper(instruction: Instruction, *, staged: bool) -> list[str]:
 
 
 def _immediate_checks(names: list[str]) -> list[str]:
-    """Return static assertions for legal signs and transpositions."""
+    """Return static assertions that signs and transpositions are legal."""
     checks = []
     for name in names:
         if name.startswith("scale"):
@@ -445,13 +430,15 @@ def _immediate_checks(names: list[str]) -> list[str]:
 
 
 def stage_function(stage: memory_indexing.Stage) -> list[str]:
-    """Return `stage_a` or `stage_b`, which copies to shared memory as `descriptor_a` or `descriptor_b` describes."""
+    """Return `stage_a` or `stage_b`, which stores an operand as `descriptor_a` or `descriptor_b` describes it."""
     operand = stage.operand
     row, col = stage.coordinates
     bits = operand.format.bits
     c_type = f"uint{8 * stage.unit_bytes}_t"
     code = CudaBuilder()
-    with code.braces(f"for (int unit = threadIdx.x & {THREADS - 1}; unit < {stage.units}; unit += {THREADS})"):
+    with code.braces(
+        f"for (int unit = threadIdx.x & {statement.THREADS - 1}; unit < {stage.units}; unit += {statement.THREADS})"
+    ):
         code.line(*(f"const int {name} = {formula};" for name, formula in stage.formulas.items()))
         code.line(f"const int index = {_factor(row)} * row_stride + {_factor(col)} * col_stride;")
         if bits < 8:
@@ -468,7 +455,7 @@ def stage_function(stage: memory_indexing.Stage) -> list[str]:
     ]
     described = memory_indexing.described(operand)
     return [
-        f"// {described}, into shared memory, at a multiple of {SWIZZLE_PERIOD}: {stage.size} bytes.",
+        f"// {described}, into shared memory, at a multiple of {statement.SWIZZLE_PERIOD}: {stage.size} bytes.",
         f"// {stage.description}. {memory_indexing.described_index(operand)}.",
         *device_function(f"stage_{stage.suffix}", parameters, code),
     ]

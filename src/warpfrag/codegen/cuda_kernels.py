@@ -4,8 +4,6 @@ Kernels have unmangled names (extern "C"), so that a program can look them up; t
 header.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 
 from warpfrag.codegen import memory_indexing, statement
@@ -70,7 +68,7 @@ class CudaKernel:
         return f"mma{template_arguments}({', '.join(arguments)});"
 
     def multiply(self, choice: Immediates) -> None:
-        """Run the instruction on its fragments."""
+        """Append the instruction, with its fragments as operands."""
         fragments = (f"fragment_{role}" for role in statement.registers(self.instruction))
         self.code.line(self._call(statement.immediates(self.instruction, choice), fragments))
 
@@ -96,7 +94,7 @@ class CudaKernel:
         return f"descriptor_{stage.suffix}(shared_{role})"
 
     def multiply_wgmma(self, variant: Variant, a: str, b: str) -> None:
-        """Run wgmma between its fences; `a` is a descriptor or the fragment."""
+        """Append wgmma between its fences; `a` is a descriptor or the fragment."""
         sparse = statement.is_sparse(self.instruction)
         numbers = ([str(variant.selector)] if sparse else []) + statement.wgmma_immediates(self.instruction, variant)
         self.code.line("fence_async();", "__syncthreads();", "wgmma_fence();")

@@ -11,8 +11,6 @@ tile. Index expressions come from the layout. A PTX module has raw kernels, whos
     'const int row = (i >> 1) * 8 + (lane >> 2);'
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
@@ -59,14 +57,14 @@ class FamilyWriter(NamedTuple):
 
 
 FAMILIES = (
-    # one warp, with fragments fixed by the ISA: functions load and store each register by its layout
+    # executed by one warp, with fragments fixed by the ISA: functions load and store each register by its layout
     FamilyWriter(("mma", "mma.sp", "mma.sp::ordered_metadata"), mma_functions, mma_kernels),
-    # one warp, with fragments that the ISA does not define: wmma.load and wmma.store move them
+    # executed by one warp, with fragments that the ISA does not define: wmma.load and wmma.store move them
     FamilyWriter(("wmma.mma",), wmma_functions, wmma_kernels),
     FamilyWriter(("wmma.load.a", "wmma.load.b", "wmma.load.c", "wmma.store.d"), wmma_move_functions),
     # moves of 8 x 8 matrices between shared memory and registers, or within registers
     FamilyWriter(("ldmatrix", "stmatrix", "movmatrix"), matrix_move_functions),
-    # a warpgroup, with operands in shared memory that are addressed by descriptors
+    # executed by a warpgroup, with operands in shared memory that descriptors address
     FamilyWriter(("wgmma.mma_async", "wgmma.mma_async.sp"), wgmma_functions, wgmma_kernels, wgmma_common),
 )
 """The families; a new operation joins one of them or adds another."""
@@ -86,9 +84,9 @@ def emit(
 ) -> str:
     """Return code for instructions: a CUDA C++ header, a complete source file (with `kernels`), or a PTX module.
 
-    Without `arch` it compiles for every GPU that has the instructions (PTX: for the oldest such target). With `arch` it
-    also uses features of that target, such as stmatrix from sm_90 on. A relayout or access plan becomes one function,
-    called `name`.
+    Without `arch`, the code compiles for every GPU that supports the instructions (PTX: for the oldest such target).
+    With `arch`, it also uses features of that target, such as stmatrix from sm_90 on. A relayout or access plan becomes
+    one function, called `name`.
     """
     language = check_language(lang)
     if isinstance(instructions, Relayout | AccessPlan):
@@ -105,12 +103,12 @@ def emit(
 
 
 def _is_tensor(instruction: Instruction) -> bool:
-    """Return True for a tensor-memory instruction."""
+    """Return True for an instruction that uses tensor memory."""
     return instruction.op.startswith("tcgen05.")
 
 
 def _tensor_code(selected: list[Instruction], language: str, target: str | None) -> str:
-    """Return the PTX module of tcgen05 instructions, which need a separate file."""
+    """Return a PTX module for tcgen05 instructions; they cannot share a module with others."""
     from warpfrag.codegen.tcgen05_code import module as tensor_module
 
     rest = [instruction for instruction in selected if not _is_tensor(instruction)]
@@ -124,12 +122,12 @@ def _tensor_code(selected: list[Instruction], language: str, target: str | None)
 def _instructions(
     instructions: str | Instruction | Iterable[str | Instruction], target: str | None
 ) -> list[Instruction]:
-    """Return every instruction once, in the order given."""
+    """Return the selected instructions in the given order, each only once."""
     try:
         several = [instructions] if isinstance(instructions, str | Instruction) else list(instructions)
     except TypeError:
         raise InvalidOperand(f"expected one or more instructions or names, got {quote(instructions)}") from None
-    # by name, because wmma on two architectures is the same text: it loads and stores its fragments itself
+    # keyed by name, because wmma has the same text on all architectures: it loads and stores its own fragments
     by_name = {resolved.name: resolved for resolved in (get(instruction, target) for instruction in several)}
     if not by_name:
         raise InvalidOperand("expected at least one instruction to emit, got none")
@@ -185,7 +183,7 @@ def nvcc_options(target: str) -> str:
 
 
 def _how_to_compile(instruction: Instruction) -> list[str]:
-    """Return a comment with the nvcc options, if every target needs a suffix."""
+    """Return a comment with the nvcc options if every target needs a suffix, else nothing."""
     if any(target[-1].isdigit() for target in instruction.targets):
         return []
     first = instruction.targets[0]
@@ -196,7 +194,7 @@ def _how_to_compile(instruction: Instruction) -> list[str]:
 
 
 def module(instructions: Sequence[Instruction], target: str | None = None) -> str:
-    """Return the text of a module for a target, by default the oldest that supports all instructions."""
+    """Return the text of a PTX module for a target, by default the oldest one that supports all instructions."""
     lines = ptx_header(instructions, common_target(instructions, target))
     for instruction in instructions:
         lines += [*(f"// {line}" for line in remarks(instruction)), *raw_kernels(instruction)]
@@ -216,7 +214,7 @@ def raw_module(kernels: Sequence[tuple[Instruction, Immediates | Variant]], targ
 
 
 def common_target(instructions: Sequence[Instruction], target: str | None = None) -> str:
-    """Return the requested target, or the oldest that supports all instructions; raise WarpfragError if none does."""
+    """Return the given target, or the oldest that supports all instructions; raise WarpfragError if none does."""
     if target is not None:
         for instruction in instructions:
             get(instruction, target)
@@ -229,6 +227,6 @@ def common_target(instructions: Sequence[Instruction], target: str | None = None
 
 
 def ptx_header(instructions: Sequence[Instruction], target: str) -> list[str]:
-    """Return the first lines of a module."""
+    """Return the first lines of a PTX module for these instructions."""
     version = max((first_version(instruction.form, target) for instruction in instructions), default=(7, 0))
     return module_header(version, target, declarations(instructions))

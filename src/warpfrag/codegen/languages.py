@@ -1,10 +1,8 @@
-"""The languages of emitted code, and the register operations that both builders write.
+"""The languages of emitted code, and the register operations that both builders can write.
 
 A plan that only shifts, masks, permutes and exchanges registers is lowered once to these operations (`plan_code`); both
 builders can then write it.
 """
-
-from __future__ import annotations
 
 from typing import Literal, NamedTuple, get_args
 
@@ -30,7 +28,7 @@ def check_function_name(name: object, default: str) -> str:
 
 
 class Spelling(NamedTuple):
-    """An operation in each language; {0} is the result, {1}, {2}, ... the operands."""
+    """The text of an operation in each language; {0} is the result, and {1}, {2}, ... are the operands."""
 
     cuda: str
     ptx: str
@@ -49,7 +47,7 @@ WARPGROUP_THREAD = ThreadIndex(
     "thread", ("uint32_t thread = threadIdx.x % 128;",), ("mov.u32 %thread, %tid.x", "and.b32 %thread, %thread, 127")
 )
 THREAD_INDICES = {32: LANE, 128: WARPGROUP_THREAD}
-"""The thread index by number of threads: for a warp or a warpgroup."""
+"""The thread index for each number of threads: that of a warp or a warpgroup."""
 
 SPELLINGS = {
     "and": Spelling("{0} = {1} & {2:#x};", "and.b32 {0}, {1}, {2:#x};"),
@@ -69,8 +67,8 @@ SPELLINGS = {
     "bfly": Spelling(
         "{0} = __shfl_xor_sync(0xffffffff, {1}, {2});", "shfl.sync.bfly.b32 {0}, {1}, {2}, 31, 0xffffffff;"
     ),
-    # instructions without a CUDA C++ function: {1} is the instruction. A whole warp runs a collective one, so the
-    # compiler must not move it. A conversion takes words or halves; the upper element of a pair comes first
+    # instructions that have no CUDA C++ function; {1} is the instruction. A whole warp executes a collective one, so
+    # the compiler must not move it. A conversion takes words or halves; the upper element of a pair comes first
     "collective": Spelling('asm volatile("{1} %0, %1;" : "=r"({0}) : "r"({2}));', "{1} {0}, {2};"),
     "cvt pair to word": Spelling('asm("{1} %0, %1, %2;" : "=r"({0}) : "r"({2}), "r"({3}));', "{1} {0}, {2}, {3};"),
     "cvt pair to half": Spelling(

@@ -12,8 +12,6 @@ suitable instructions and the start of each lane's line; this module turns them 
     ('ldmatrix.sync.aligned.m8n8.x4.shared.b16', 'row', {'row': 'lane & 15', 'col': '(lane >> 4) * 8'})
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property, reduce
@@ -41,12 +39,12 @@ CHOSEN = ("selector", "thread_id", "byte_id")
 
 
 def dimensions(operand: OperandBase) -> tuple[str, ...]:
-    """Return the coordinates of the matrix in memory; each has a stride."""
+    """Return the coordinates of the matrix in memory, each of which has a stride."""
     return tuple(dim for dim in _layout(operand).dims if dim not in CHOSEN)
 
 
 def _layout(operand: OperandBase) -> Layout:
-    """Return the layout; for an operand in shared memory, only its coordinates are meaningful."""
+    """Return the operand's layout; if the operand is in shared memory, only the coordinates are meaningful."""
     return operand.spec.layout if operand.storage == "shared" else operand.layout
 
 
@@ -61,13 +59,13 @@ def thread_name(operand: OperandBase) -> str:
 
 
 def formulas(operand: OperandBase) -> dict[str, Expression]:
-    """Return each coordinate as a formula of `lane` or `thread` and the element number `i`."""
+    """Return a formula for each coordinate, in terms of `lane` or `thread` and the element number `i`."""
     every = _of_a_warpgroup(operand.layout) if operand.storage == "warpgroup" else element_expressions(operand.layout)
     return {dim: every[dim] for dim in dimensions(operand)}
 
 
 def _of_a_warpgroup(layout: Layout) -> dict[str, Expression]:
-    """Return each coordinate as a formula of `thread` (lanes, then warps) and `i` (slots, then registers)."""
+    """Return formulas of the coordinates, in terms of `thread` (lanes, warps) and `i` (slots, registers)."""
     origin = dict.fromkeys(layout.ins, 0)
     moved = {
         name: [layout.at(**{**origin, name: 1 << bit}) for bit in range((size - 1).bit_length())]
@@ -81,27 +79,27 @@ def _of_a_warpgroup(layout: Layout) -> dict[str, Expression]:
 
 
 def stride_names(operand: OperandBase, prefix: str = "") -> list[str]:
-    """Return the names of an operand's strides, one for each coordinate."""
+    """Return the name of the stride of each coordinate of an operand."""
     return [f"{prefix}{dim}_stride" for dim in dimensions(operand)]
 
 
 def index_formula(operand: OperandBase) -> str:
-    """Return the index of an element in memory, from its coordinates and the strides."""
+    """Return a formula for the index of an element in memory, in terms of its coordinates and the strides."""
     return " + ".join(f"{dim} * {step}" for dim, step in zip(dimensions(operand), stride_names(operand), strict=True))
 
 
 def described_index(operand: OperandBase) -> str:
-    """Return the index formula as text for a comment."""
+    """Return the index formula as text, for use in a comment."""
     return f"Element ({', '.join(dimensions(operand))}) is number {index_formula(operand)} of memory"
 
 
 def element_bits(operand: OperandBase) -> int:
-    """Return the distance between elements in memory, in bits."""
+    """Return the distance between adjacent elements in memory, in bits."""
     return operand.format.bits if operand.role in "abcd" else 8
 
 
 def described(operand: OperandBase) -> str:
-    """Return a description of the matrix for a comment."""
+    """Return a description of the operand's matrix, for use in a comment."""
     names = {"metadata": "Metadata codes", "scale_a": "Scales of A", "scale_b": "Scales of B"}
     name = names.get(operand.role, operand.role.upper())
     unit = ", a byte each" if operand.role not in "abcd" else ""
@@ -123,10 +121,10 @@ def contiguous_strides(operand: OperandBase, order: str = "row") -> tuple[int, .
 
 @dataclass(frozen=True)
 class Stage:
-    """The copy of one wgmma operand to shared memory, MN-major if `trans`.
+    """The copy of one wgmma operand to shared memory; it is stored MN-major if `trans`.
 
     The tile is contiguous, as in `operand.descriptors`, with the widest swizzle that its lines fill. It is copied in
-    units of one element, or of eight bits.
+    units of one element, or of eight bits if elements are smaller.
 
     >>> from warpfrag.tensorcore.registry import get
     >>> stage = Stage(get("wgmma.mma_async.m64n64k16.f32.f16.f16").b)
@@ -144,12 +142,12 @@ class Stage:
 
     @property
     def suffix(self) -> str:
-        """The suffix of a function name: the operand, and `mn` if it is MN-major."""
+        """The suffix of function names: the operand's role, and `mn` if it is MN-major."""
         return f"{self.operand.role}{'_mn' if self.trans else ''}"
 
     @property
     def description(self) -> str:
-        """The order and the swizzle, for a comment."""
+        """A description of the order and the swizzle, for use in a comment."""
         swizzle = f"{self.descriptor.swizzle}-byte swizzle" if self.descriptor.swizzle else "no swizzle"
         return f"{'MN' if self.trans else 'K'}-major, {swizzle}"
 
@@ -176,7 +174,7 @@ class Stage:
 
     @property
     def other(self) -> str:
-        """The name of the coordinate other than k."""
+        """The name of the coordinate that is not k."""
         return "m" if self.operand.role == "a" else "n"
 
     @property
@@ -187,7 +185,7 @@ class Stage:
 
     @cached_property
     def formulas(self) -> dict[str, Expression]:
-        """Formulas for k and the other coordinate from `unit`, the unswizzled `offset`, and the `address`."""
+        """Formulas for k, the other coordinate, the unswizzled `offset` and the `address`, in terms of `unit`."""
         per_line = self.operand.shape[1 if self.operand.role == "a" else 0] // self.elements
         unit = IndexVariable("unit")
         memory = self.descriptor.memory(self.operand.role, trans=self.trans)
@@ -197,7 +195,7 @@ class Stage:
         terms = [*along, *_digits(outer, counts[outer], memory.across, 1)]
         offset: Expression = IndexVariable("offset")
         bits = SWIZZLES[self.descriptor.swizzle]
-        if bits:  # the low bits of the 128-byte row, moved to the bits of the 16-byte unit
+        if bits:  # the low bits of the 128-byte row number, moved to the bits that select the 16-byte unit
             moved = IndexOperation(">>", offset, IndexConstant(_log2(ROW_OF_UNITS // UNIT)))
             offset = IndexOperation("^", offset, IndexOperation("&", moved, IndexConstant(((1 << bits) - 1) * UNIT)))
         return {
@@ -209,9 +207,9 @@ class Stage:
 
 
 def _digits(name: str, count: int, digits: Sequence[Digit], step: int) -> list[Expression]:
-    """Return the digits of an index in units of `step`, each multiplied by its stride.
+    """Return the digits of an index, counted in units of `step` and multiplied by their strides.
 
-    There is only one digit if the index does not reach the second, or if the second continues the first.
+    There is only one digit if the index does not reach the second one, or if the second one continues the first.
     """
     (extent, stride), (_, last) = digits
     index = IndexVariable(name)
@@ -231,7 +229,7 @@ def _log2(number: int) -> int:
 
 
 def stages(instruction: Instruction) -> Iterator[Stage]:
-    """Yield the copies of A and B to shared memory: K-major, and MN-major if the instruction reads that."""
+    """Yield the copies of A and B to shared memory: K-major, and also MN-major if the instruction can read that."""
     for operand in (instruction.a, instruction.b):
         for trans in (False, True) if can_transpose(instruction) else (False,):
             yield Stage(operand, trans)
@@ -242,9 +240,9 @@ ORDERS = ("row", "col")
 
 @dataclass(frozen=True)
 class SharedCopy:
-    """The copy of one operand between registers and row- or column-major shared memory with ldmatrix or stmatrix.
+    """The copy of an operand between registers and row- or column-major shared memory with ldmatrix or stmatrix.
 
-    `starts` has the start of the line of each lane that passes an address.
+    `starts` gives the start of the line of each lane that passes an address.
     """
 
     matrix_move: Instruction
@@ -259,12 +257,12 @@ class SharedCopy:
 
     @property
     def shift(self) -> int:
-        """The left shift after ldmatrix, which leaves a code in the low bits of its container."""
+        """The left shift that ldmatrix results need, because it leaves each code in the low bits of its container."""
         return self.operand.low
 
     @property
     def formulas(self) -> dict[str, Expression]:
-        """Formulas for the start of a line, as row and column; lanes without an address repeat that of another lane."""
+        """Formulas for the start of a line, as row and column; lanes that need no address repeat another lane's."""
         bits = range((self.operand.layout.lanes - 1).bit_length())
         steps = [self.starts[1 << bit] if 1 << bit < len(self.starts) else LineStart(0, 0) for bit in bits]
         return {dim: linear({"lane": [getattr(step, dim) for step in steps]}) for dim in LineStart._fields}
@@ -272,7 +270,7 @@ class SharedCopy:
 
 @cache
 def shared_copies(operand: OperandSpec, op: str = "ldmatrix") -> tuple[SharedCopy, ...]:
-    """Return every ldmatrix (or stmatrix) copy of an operand, row major first."""
+    """Return every ldmatrix (or stmatrix) copy of an operand, row-major ones first."""
     if operand.unknown or operand.layout.dims != ("row", "col") or operand.container > REGISTER_BITS:
         return ()
     matches = (_match(matrix_move, operand, order) for order in ORDERS for matrix_move in find(op=op))
@@ -280,7 +278,7 @@ def shared_copies(operand: OperandSpec, op: str = "ldmatrix") -> tuple[SharedCop
 
 
 def _match(matrix_move: Instruction, operand: OperandSpec, order: str) -> SharedCopy | None:
-    """Return the copy, or None if a line does not fit or elements in memory differ from those in registers."""
+    """Return the copy that an instruction performs, or None if lines do not fit or the sizes of elements differ."""
     unit = moved(matrix_move).spec
     unpacked = (operand.format.bits, operand.container) == (unit.format.bits, unit.container)
     if unit.layout.regs != operand.layout.regs:
@@ -302,7 +300,7 @@ def operand_copies(instruction: Instruction, targets: Iterable[str]) -> dict[str
 
 
 def kernel_copies(instruction: Instruction, targets: Iterable[str]) -> list[dict[str, SharedCopy]]:
-    """Return the copies of each kernel's operands; the kernels together use all copies of A and B."""
+    """Return, for each kernel, the copies of its operands; together, the kernels use all copies of A and B."""
     copies = operand_copies(instruction, targets)
     return [
         {role: some[min(number, len(some) - 1)] for role, some in copies.items() if some}
@@ -316,5 +314,5 @@ def memory_orders(chosen: Mapping[str, SharedCopy]) -> dict[str, str]:
 
 
 def described_orders(orders: Mapping[str, str]) -> str:
-    """Return a description of the memory orders of A, B, C and D for a comment."""
+    """Return a description of the memory orders of A, B, C and D, for use in a comment."""
     return ", ".join(f"{role.upper()} {orders[role]} major" for role in "abcd")

@@ -1,10 +1,8 @@
-"""Generate code for relayouts and access plans: a function of registers and, if needed, a shared-memory address.
+"""Generate code for relayouts and access plans: a function on registers and, if needed, a shared-memory address.
 
 A plan is lowered once to register operations, which the builder of each language writes. CUDA C++ computes an address
 in one readable expression, PTX in register operations.
 """
-
-from __future__ import annotations
 
 import math
 
@@ -13,25 +11,14 @@ from warpfrag.codegen.languages import SPELLINGS, THREAD_INDICES, check_function
 from warpfrag.codegen.ptx_builder import PtxBuilder
 from warpfrag.errors import InvalidOperand, quote
 from warpfrag.layout.coordinates import LANES
+from warpfrag.plans import relayout_operations as ops
 from warpfrag.plans.access_plan import Access, AccessPlan, address_sum, sum_expression, swizzle_expression
 from warpfrag.plans.relayout import Relayout
-from warpfrag.plans.relayout_operations import (
-    WORD_BITS,
-    Conversion,
-    Convert,
-    LanePermute,
-    Permute,
-    RegisterSlot,
-    RelayoutOperation,
-    Transpose,
-    conversion,
-    whole_word,
-)
 from warpfrag.plans.shuffle_search import Select, Shuffle, Swap
 from warpfrag.plans.tensor_relayout import TensorRelayout
 from warpfrag.smem.shared_memory import ROW_OF_UNITS, SWIZZLES, UNIT
 
-INCLUDE = "#include <cstdint>"  # so that the code compiles alone
+INCLUDE = "#include <cstdint>"  # so that the code compiles on its own
 MOVMATRIX = "movmatrix.sync.aligned.m8n8.trans.b16"
 
 
@@ -49,7 +36,7 @@ def emit_plan(plan: object, lang: str = "cuda", name: str = "") -> str:
 class RegisterOperations:
     """Register operations that a builder writes in order; every result has its own register.
 
-    Every operation is a row of `SPELLINGS`; equal operations on equal operands are computed once.
+    Every operation is a row of `SPELLINGS`; an operation that is repeated on the same operands is computed only once.
 
     >>> from warpfrag.codegen.cuda_builder import CudaBuilder
     >>> operations = RegisterOperations(CudaBuilder())
@@ -63,7 +50,7 @@ class RegisterOperations:
     """
 
     def __init__(self, builder: PtxBuilder | CudaBuilder, threads: int = 32) -> None:
-        """Start without operations; they may use the thread index among `threads` threads."""
+        """Create an empty list of operations, which may use the index of the thread among `threads` threads."""
         self.builder = builder
         self.index = THREAD_INDICES[threads]
         self.thread = builder.named(self.index.name)
@@ -92,14 +79,14 @@ class RegisterOperations:
         return results
 
     def finish(self) -> None:
-        """Declare the registers of all results, and read the thread index first if an operation uses it."""
+        """Declare the result registers, and read the thread index first if an operation uses it."""
         self.builder.declare_temporaries(self._count)
         if self.uses_thread:
             self.builder.start_with_index(self.index)
 
 
 class PlanFunction:
-    """A function of registers `in` and `out`, and of an address `base`, in either language."""
+    """A function on registers `in` and `out`, and on an address `base`, in either language."""
 
     def __init__(self, lang: str, threads: int = LANES) -> None:
         """Start a function that is called by `threads` threads together."""
@@ -155,7 +142,7 @@ def _access_plan(plan: AccessPlan, lang: str, name: str) -> str:
 
 
 def _is_vector(access: Access) -> bool:
-    """Return True if the instruction takes its registers in braces."""
+    """Return True if an access instruction takes its registers in braces."""
     return len(access.words) > 1 or "matrix" in access.instruction
 
 
@@ -213,25 +200,25 @@ def _relayout(plan: Relayout, lang: str, name: str) -> str:
 
 
 class RelayoutLowering:
-    """Lowers the operations of a relayout to register operations."""
+    """Lowers a relayout's operations to register operations."""
 
     def __init__(self, plan: Relayout, registers: RegisterOperations) -> None:
-        """Store `registers`, which appends operations to a function."""
+        """Create a lowering that appends operations to `registers`."""
         self.do = registers.do
         self.lane = registers.thread
         self.source, self.target = plan.source.spec, plan.target.spec
 
-    def lower(self, op: RelayoutOperation, state: list[str]) -> list[str]:
+    def lower(self, op: ops.RelayoutOperation, state: list[str]) -> list[str]:
         """Append one operation of the relayout; return its result registers."""
-        if isinstance(op, Permute):
+        if isinstance(op, ops.Permute):
             return [self._joined(cells, state, op.bits) for cells in op.words]
-        if isinstance(op, LanePermute):
+        if isinstance(op, ops.LanePermute):
             parity = self._parity(op.mask)
             pairs = zip(op.words, op.others, strict=True)
             return [self._joined_by_lane(*pair, state, op.bits, parity) for pair in pairs]
-        if isinstance(op, Convert):
+        if isinstance(op, ops.Convert):
             return [self._converted(op, cells, state) for cells in op.words]
-        if isinstance(op, Transpose):
+        if isinstance(op, ops.Transpose):
             return [self.do("collective", MOVMATRIX, state[word]) for word in op.words]
         if isinstance(op, Shuffle):
             return [
@@ -251,7 +238,7 @@ class RelayoutLowering:
         return [self.do("select", state[word], state[at], parity) for at, word in enumerate(op.words)]
 
     def _parity(self, mask: int) -> str:
-        """Return a register that is nonzero in lanes that share an odd number of bits with a mask."""
+        """Return a register that is nonzero in lanes whose number has an odd number of bits in common with a mask."""
         bits = self.do("and", self.lane, mask)
         return self.do("and", self.do("popc", bits), 1) if mask.bit_count() > 1 else bits
 
@@ -261,7 +248,7 @@ class RelayoutLowering:
         return self.do("shfl", word, self._lane_read(op.columns, flip))
 
     def _lane_read(self, columns: tuple[int, ...], flip: int) -> str:
-        """Return the lane to read: the xor of the columns selected by the bits of this lane."""
+        """Return a register with the lane to read: the xor of columns selected by the bits of this lane's number."""
         parts: list[str | int] = []
         width = len(columns)
         for shift in range(1 - width, width):
@@ -278,9 +265,9 @@ class RelayoutLowering:
             read = self.do("xor", read, more)
         return read
 
-    def _joined(self, cells: tuple[RegisterSlot | None, ...], state: list[str], bits: int) -> str:
+    def _joined(self, cells: tuple[ops.RegisterSlot | None, ...], state: list[str], bits: int) -> str:
         """Return a register assembled from cells: whole bytes with prmt, smaller pieces with shifts."""
-        whole = whole_word(cells)
+        whole = ops.whole_word(cells)
         if whole is not None:
             return state[whole]
         if bits < 8:
@@ -291,8 +278,8 @@ class RelayoutLowering:
 
     def _joined_by_lane(
         self,
-        cells: tuple[RegisterSlot | None, ...],
-        others: tuple[RegisterSlot | None, ...],
+        cells: tuple[ops.RegisterSlot | None, ...],
+        others: tuple[ops.RegisterSlot | None, ...],
         state: list[str],
         bits: int,
         parity: str,
@@ -311,7 +298,7 @@ class RelayoutLowering:
         return self.do("prmt by lane", first, second, self.do("select", *selectors, parity))
 
     def _by_prmt(self, pieces: list[tuple[int, int] | None], state: list[str]) -> str:
-        """Join four bytes, each from a byte of a register; None means any byte."""
+        """Join four bytes with prmt; each is a byte of a register, or None if its value does not matter."""
         words = list(dict.fromkeys(piece[0] for piece in pieces if piece))
         result = state[words[0]]
         if all(piece is None or piece == (words[0], byte) for byte, piece in enumerate(pieces)):
@@ -326,24 +313,25 @@ class RelayoutLowering:
                 elif at == 0:
                     choice = piece[1] if piece[0] == words[0] else 0
                 else:
-                    choice = byte  # set by an earlier prmt
+                    choice = byte  # the byte that an earlier prmt has set
                 selector |= choice << (4 * byte)
             result = self.do("prmt", result, state[word], selector)
         return result
 
-    def _by_shifts(self, cells: tuple[RegisterSlot | None, ...], state: list[str], bits: int) -> str:
+    def _by_shifts(self, cells: tuple[ops.RegisterSlot | None, ...], state: list[str], bits: int) -> str:
         """Join small pieces; pieces with the same shift are moved together."""
         pieces = [(cell.word, cell.slot * bits, slot * bits) for slot, cell in enumerate(cells) if cell is not None]
         return self._gathered(pieces, (1 << bits) - 1, state)
 
     def _gathered(self, pieces: list[tuple[int, int, int]], code: int, state: list[str]) -> str:
         """Assemble a register from pieces, each given by its source register, first source bit and first target bit."""
-        moved: dict[tuple[int, int], int] = {}  # for each word and distance, the bits of the word that move there
+        # for each register and distance, the bits of the register that move by that distance
+        moved: dict[tuple[int, int], int] = {}
         for word, there, here in pieces:
             moved[word, here - there] = moved.get((word, here - there), 0) | code << there
         parts = []
         for (word, distance), mask in moved.items():
-            part = self.do("and", state[word], mask) if mask != (1 << WORD_BITS) - 1 else state[word]
+            part = self.do("and", state[word], mask) if mask != (1 << ops.WORD_BITS) - 1 else state[word]
             parts.append(part if not distance else self.do("shl" if distance > 0 else "shr", part, abs(distance)))
         joined = parts[0]
         for part in parts[1:]:
@@ -351,16 +339,16 @@ class RelayoutLowering:
         return joined
 
     def _swapped(self, word: str, flip: int, bits: int) -> str:
-        """Exchange the cells of a register."""
+        """Return a register in which cells have been exchanged."""
         if bits < 8:
-            cells = tuple(RegisterSlot(0, slot ^ flip) for slot in range(WORD_BITS // bits))
+            cells = tuple(ops.RegisterSlot(0, slot ^ flip) for slot in range(ops.WORD_BITS // bits))
             return self._by_shifts(cells, [word], bits)
         size = bits // 8
         return self._by_prmt([(0, (byte // size ^ flip) * size + byte % size) for byte in range(4)], [word])
 
-    def _converted(self, op: Convert, cells: tuple[RegisterSlot | None, ...], state: list[str]) -> str:
+    def _converted(self, op: ops.Convert, cells: tuple[ops.RegisterSlot | None, ...], state: list[str]) -> str:
         """Return a register of converted elements."""
-        row = conversion(op.source, op.target)
+        row = ops.conversion(op.source, op.target)
         source, target = self.source, self.target
         if row is None:  # the same format in another container
             pieces = [
@@ -380,7 +368,9 @@ class RelayoutLowering:
         made = [(at, byte) if part else None for at, part in enumerate(parts) for byte in range(width)]
         return self._by_prmt(made, [part or "" for part in parts])
 
-    def _converted_together(self, row: Conversion, cells: tuple[RegisterSlot | None, ...], state: list[str]) -> str:
+    def _converted_together(
+        self, row: ops.Conversion, cells: tuple[ops.RegisterSlot | None, ...], state: list[str]
+    ) -> str:
         """Append one cvt; return the register whose low bits hold the converted element or pair."""
         container = self.source.container
         if container == 16 and row.pair:

@@ -4,8 +4,6 @@ PTX registers are virtual: a body declares any number of them, and the assembler
 `compute` returns a new register.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 
 from warpfrag.codegen.languages import Spelling, ThreadIndex
@@ -70,14 +68,14 @@ class PtxBuilder:
         self._lines.append(f"{name}:")
 
     def compute(self, name: str, operation: str, *operands: str | int) -> str:
-        """Return a new register, named after `name`, with the result of an instruction."""
+        """Append an instruction, and return its result: a new register named after `name`."""
         is_wide = operation.split(".")[1] == "wide" or operation.endswith("64")
         result = self.declare(name, ".b64" if is_wide else ".b32")
         self.emit(f"{operation} {', '.join([result, *map(str, operands)])}")
         return result
 
     def load_parameter(self, name: str, ptx_type: str) -> str:
-        """Return a new register with a parameter of the kernel."""
+        """Return a new register into which a kernel parameter is loaded."""
         register = self.declare(name, ptx_type.replace("u", "b"))
         self.emit(f"ld.param{ptx_type} {register}, [{name}]")
         return register
@@ -85,15 +83,15 @@ class PtxBuilder:
     # ---- register operations (see `languages`)
 
     def temporary(self, number: int) -> str:
-        """Return the register for the result of operation `number`."""
+        """Return the register that holds the result of operation `number`."""
         return f"%t{number}"
 
     def declare_temporaries(self, count: int) -> None:
-        """Declare the results of `count` operations."""
+        """Declare registers for the results of `count` operations."""
         self.declare_range("t", max(1, count))
 
     def named(self, name: str) -> str:
-        """Return a register with a known name, as an operand."""
+        """Return a register that already has a name, as an operand."""
         return f"%{name}"
 
     def start_with_index(self, index: ThreadIndex) -> None:
@@ -130,7 +128,7 @@ class PtxBuilder:
     # ---- the finished text
 
     def body(self) -> list[str]:
-        """Return the declarations and instructions in braces, ending with ret."""
+        """Return the body in braces: declarations, instructions and a final ret."""
         by_type: dict[str, list[str]] = {}
         for name, ptx_type in self._registers.items():
             by_type.setdefault(ptx_type, []).append(name)
@@ -142,7 +140,7 @@ class PtxBuilder:
         return ["{", *self._ranges, *registers, *self._prologue, *self._lines, "    ret;", "}", ""]
 
     def entry(self, name: str, parameters: Mapping[str, str]) -> list[str]:
-        """Return a kernel around the body; `parameters` are names and their types."""
+        """Return the lines of a kernel with this body; `parameters` maps names to types."""
         params = [f"    .param {ptx_type} {parameter}" for parameter, ptx_type in parameters.items()]
         return [f".visible .entry {name}(", ",\n".join(params), ")", *self.body()]
 
@@ -153,7 +151,7 @@ def vector(registers: Iterable[str]) -> str:
 
 
 def dynamic_shared(name: str, align: int) -> str:
-    """Return the declaration of dynamic shared memory, which a module has only once."""
+    """Return the declaration of dynamic shared memory; a module has only one."""
     return f".extern .shared .align {align} .b8 {name}[];"
 
 

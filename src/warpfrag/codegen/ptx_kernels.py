@@ -3,33 +3,10 @@
 Operands are uint32[cases][lanes][words] in global memory; an operand that the instruction does not read may be null.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Literal
 
-from warpfrag.codegen import ptx_builder
-from warpfrag.codegen.statement import (
-    COMMIT,
-    FENCE,
-    PROXY_FENCE,
-    ROLES,
-    SWIZZLE_PERIOD,
-    THREADS,
-    WAIT,
-    check_variant,
-    choices,
-    immediates,
-    is_sparse,
-    kernel_variants,
-    raw_name,
-    registers,
-    state_space,
-    statement,
-    threads,
-    wgmma_immediates,
-    wgmma_statement,
-)
+from warpfrag.codegen import ptx_builder, statement
 from warpfrag.isa.immediates import DEFAULT_IMMEDIATES, Immediates
 from warpfrag.isa.legality import check_immediates
 from warpfrag.layout.coordinates import LANES
@@ -39,7 +16,7 @@ from warpfrag.tensorcore.instruction import Instruction
 from warpfrag.tensorcore.operand import OperandBase
 from warpfrag.tensorcore.wgmma_call import USUAL, Variant
 
-RAW_PARAMETERS = {**dict.fromkeys(ROLES, ".u64"), "cases": ".u32"}
+RAW_PARAMETERS = {**dict.fromkeys(statement.ROLES, ".u64"), "cases": ".u32"}
 # `shared` is uint8[cases][bytes], bytes a multiple of 4; the launch provides bytes + 1024 of dynamic shared memory
 WGMMA_RAW_PARAMETERS = {
     **dict.fromkeys(("d", "a", "c", "metadata", "shared", "descriptor_a", "descriptor_b"), ".u64"),
@@ -49,31 +26,31 @@ DYNAMIC = "dynamic_shared"
 
 
 def declarations(instructions: Iterable[Instruction]) -> list[str]:
-    """Return the declaration of dynamic shared memory if a kernel of these instructions uses it."""
+    """Return the declaration of dynamic shared memory if the kernels of these instructions need it."""
     is_used = any(instruction.form.is_warpgroup or _uses_shared(instruction) for instruction in instructions)
-    return [ptx_builder.dynamic_shared(DYNAMIC, SWIZZLE_PERIOD)] if is_used else []
+    return [ptx_builder.dynamic_shared(DYNAMIC, statement.SWIZZLE_PERIOD)] if is_used else []
 
 
 def _uses_shared(instruction: Instruction) -> bool:
     """Return True for a load or store that accesses shared memory."""
-    return instruction.addresses is not None or state_space(instruction) == "shared"
+    return instruction.addresses is not None or statement.state_space(instruction) == "shared"
 
 
 class PtxKernel:
     """A kernel in PTX; `parameters` have their PTX types."""
 
     def __init__(self, instruction: Instruction, parameters: Mapping[str, str]) -> None:
-        """Start a kernel."""
+        """Create an empty kernel."""
         self.instruction = instruction
         self.parameters = parameters
         self.code = ptx_builder.PtxBuilder()
         self.fragments: dict[str, list[str]] = {}
         self.thread = self.case = self.base = ""
         self._parameters: dict[str, str] = {}
-        self._bytes: dict[str, int] = {}  # the type of a register of each fragment
+        self._bytes: dict[str, int] = {}  # the size of a register of each fragment in bytes
 
     def parameter(self, name: str) -> str:
-        """Return the register that holds a parameter; load it on first use."""
+        """Return the register that holds a parameter, loading it on first use."""
         if name not in self._parameters:
             self._parameters[name] = self.code.load_parameter(name, self.parameters[name])
         return self._parameters[name]
@@ -98,7 +75,7 @@ class PtxKernel:
         self.thread = code.compute("thread", "mad.lo.u32", block, size, tid)
         self.case = block
         if scope == "cases":
-            case = code.compute("case", "shr.u32", self.thread, threads(self.instruction).bit_length() - 1)
+            case = code.compute("case", "shr.u32", self.thread, statement.threads(self.instruction).bit_length() - 1)
             outside = code.declare("outside", ".pred")
             code.emit(f"setp.ge.u32 {outside}, {case}, {self.parameter('cases')}")
             code.emit(f"@{outside} ret")
@@ -125,7 +102,7 @@ class PtxKernel:
     def copy_loop(
         self, name: str, thread: str, count: int, memory: str, shared: str, *, to_shared: bool = True
     ) -> None:
-        """Copy `bytes` bytes with `count` threads, one word per thread at a time."""
+        """Copy `bytes` bytes between global and shared memory with `count` threads, each moving a word at a time."""
         code = self.code
         offset = code.compute("offset", "mul.lo.u32", thread, 4)
         size, word, outside = self.parameter("bytes"), code.declare("word"), code.declare("outside", ".pred")
@@ -143,65 +120,67 @@ class PtxKernel:
         code.label(f"COPIED_{name}")
 
     def stage_image(self) -> None:
-        """Copy the bytes of this case to dynamic shared memory."""
+        """Copy the shared-memory bytes of this case to dynamic shared memory."""
         code = self.code
         first = code.compute("first", "mov.u32", DYNAMIC)
-        first = code.compute("first", "add.u32", first, SWIZZLE_PERIOD - 1)
-        self.base = code.compute("base", "and.b32", first, -SWIZZLE_PERIOD)
+        first = code.compute("first", "add.u32", first, statement.SWIZZLE_PERIOD - 1)
+        self.base = code.compute("base", "and.b32", first, -statement.SWIZZLE_PERIOD)
         tid = code.compute("thread_in_block", "mov.u32", "%tid.x")
         image = code.compute("image", "mad.wide.u32", self.case, self.parameter("bytes"), self.parameter("shared"))
-        self.copy_loop("IMAGE", tid, THREADS, image, self.base)
+        self.copy_loop("IMAGE", tid, statement.THREADS, image, self.base)
 
     def moved_descriptor(self, name: str) -> str:
-        """Return a descriptor parameter, relocated to the start of the image in shared memory."""
+        """Return a descriptor parameter, adjusted to the address of the image in shared memory."""
         units = self.code.compute("units", "shr.u32", self.base, (UNIT - 1).bit_length())
         return self.code.compute("moved", "mad.wide.u32", units, 1, self.parameter(name))
 
     def multiply_wgmma(self, variant: Variant, a: str | list[str], b: str) -> None:
-        """Run wgmma between its fences; `a` is a descriptor or the registers."""
+        """Append wgmma between its fences; `a` is a descriptor or the registers."""
         code, fragments = self.code, self.fragments
         is_added = code.declare("is_added", ".pred")
         code.emit(f"setp.ne.u32 {is_added}, {self.parameter('scale_d')}, 0")
-        metadata = [fragments["metadata"][0], str(variant.selector)] if is_sparse(self.instruction) else []
-        numbers = wgmma_immediates(self.instruction, variant)
-        product = wgmma_statement(self.instruction, fragments["d"], a, b, is_added, numbers, metadata)
-        for text in (PROXY_FENCE, ptx_builder.BLOCK_BARRIER, FENCE, product, COMMIT, WAIT.format(0)):
+        metadata = [fragments["metadata"][0], str(variant.selector)] if statement.is_sparse(self.instruction) else []
+        numbers = statement.wgmma_immediates(self.instruction, variant)
+        product = statement.wgmma_statement(self.instruction, fragments["d"], a, b, is_added, numbers, metadata)
+        for text in (statement.PROXY_FENCE, ptx_builder.BLOCK_BARRIER, statement.FENCE, product, statement.COMMIT):
             code.emit(text)
+        code.emit(statement.WAIT.format(0))
 
 
 def raw_kernels(instruction: Instruction) -> list[str]:
-    """Return every raw kernel: one for each selector or, for wgmma, one for each storage of A."""
+    """Return every raw kernel: one for each selector or, for wgmma, one for each place where A may be stored."""
     if instruction.form.is_warpgroup:
-        variants = (variant for variant in kernel_variants(instruction) if not any(variant.trans))
+        variants = (variant for variant in statement.kernel_variants(instruction) if not any(variant.trans))
         return [line for variant in variants for line in wgmma_raw_kernel(instruction, variant)]
     if not instruction.form.is_product:
         return move_kernel(instruction)
-    return [line for choice in choices(instruction) for line in raw_kernel(instruction, choice)]
+    return [line for choice in statement.choices(instruction) for line in raw_kernel(instruction, choice)]
 
 
 def raw_kernel(instruction: Instruction, choice: Immediates = DEFAULT_IMMEDIATES) -> list[str]:
-    """Return the raw kernel of an mma that is executed by one warp."""
+    """Return the raw kernel of an mma that one warp executes."""
     check_immediates(instruction.form, choice, instruction.operands.selected_layouts)
     kernel = PtxKernel(instruction, RAW_PARAMETERS)
     kernel.start("cases")
-    for role, operand in registers(instruction).items():
+    for role, operand in statement.registers(instruction).items():
         if role == "d":
             kernel.declare(role, operand)
         else:
             kernel.load(role, operand)
-    kernel.code.emit(statement(instruction, kernel.fragments, immediates(instruction, choice)))
+    kernel.code.emit(statement.statement(instruction, kernel.fragments, statement.immediates(instruction, choice)))
     kernel.store("d")
-    shape = f"uint32[cases][{threads(instruction)}][words]"
+    shape = f"uint32[cases][{statement.threads(instruction)}][words]"
     return kernel.kernel(
-        raw_name(instruction, choice), f"registers in, registers out: each operand is {shape}; one case per warp"
+        statement.raw_name(instruction, choice),
+        f"registers in, registers out: each operand is {shape}; one case per warp",
     )
 
 
 def move_kernel(instruction: Instruction) -> list[str]:
-    """Return the kernel of a single load, store or movmatrix, with one warp.
+    """Return the kernel for a single load, store or movmatrix, executed by one warp.
 
-    Shared memory starts as a copy of `memory` and is copied back afterwards; each lane of ldmatrix and stmatrix
-    points to its own 16 bytes.
+    Shared memory starts as a copy of `memory` and is copied back afterwards; each lane of ldmatrix and stmatrix points
+    to its own 16 bytes.
     """
     in_shared, stores = _uses_shared(instruction), instruction.op in {"stmatrix", "wmma.store.d"}
     kernel = PtxKernel(
@@ -222,10 +201,10 @@ def move_kernel(instruction: Instruction) -> list[str]:
         code.emit(ptx_builder.WARP_BARRIER)
     if instruction.addresses is not None:
         address = code.compute("line", "mad.lo.u32", kernel.thread, LINE, tile)
-    if in_shared and not state_space(instruction):
+    if in_shared and not statement.state_space(instruction):
         wide = code.compute("wide", "mad.wide.u32", address, 1, 0)
         address = code.compute("generic", "cvta.shared.u64", wide)
-    code.emit(statement(instruction, kernel.fragments, address=address, stride=kernel.parameter("stride")))
+    code.emit(statement.statement(instruction, kernel.fragments, address=address, stride=kernel.parameter("stride")))
     if stores and in_shared:
         code.emit(ptx_builder.WARP_BARRIER)
         kernel.copy_loop("OUT", kernel.thread, LANES, kernel.parameter("memory"), tile, to_shared=False)
@@ -234,26 +213,27 @@ def move_kernel(instruction: Instruction) -> list[str]:
     comment = [f"registers are one word (f64: double) after another for each of {LANES} lanes; one warp"]
     if in_shared:
         comment.append("the first `bytes` of memory pass through dynamic shared memory of this size")
-    return kernel.kernel(raw_name(instruction), *comment)
+    return kernel.kernel(statement.raw_name(instruction), *comment)
 
 
 def wgmma_raw_kernel(instruction: Instruction, variant: Variant = USUAL) -> list[str]:
     """Return the kernel that takes registers and bytes of shared memory, and returns registers."""
-    check_variant(instruction, variant)
+    statement.check_variant(instruction, variant)
     kernel = PtxKernel(instruction, WGMMA_RAW_PARAMETERS)
     kernel.start("block")
     kernel.stage_image()
     kernel.load("d", instruction.d, "c")
     if not variant.staged:
         kernel.load("a", instruction.a)
-    if is_sparse(instruction):
+    if statement.is_sparse(instruction):
         kernel.load("metadata", instruction.metadata)
     a = kernel.moved_descriptor("descriptor_a") if variant.staged else kernel.fragments["a"]
     kernel.multiply_wgmma(variant, a, kernel.moved_descriptor("descriptor_b"))
     kernel.store("d")
     return kernel.kernel(
-        raw_name(instruction, variant),
-        f"registers in, registers out, a block for each case: each operand is uint32[cases][{THREADS}][words]",
+        statement.raw_name(instruction, variant),
+        "registers in, registers out, a block for each case: each operand is "
+        f"uint32[cases][{statement.THREADS}][words]",
         "shared is uint8[cases][bytes], and descriptors count from its first byte",
-        f"it needs bytes + {SWIZZLE_PERIOD} of dynamic shared memory",
+        f"it needs bytes + {statement.SWIZZLE_PERIOD} of dynamic shared memory",
     )

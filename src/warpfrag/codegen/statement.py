@@ -1,6 +1,4 @@
-"""The names of an instruction's kernels, its immediates, and the statement that runs it, for both languages."""
-
-from __future__ import annotations
+"""The names of an instruction's kernels, its immediates, and the statement that executes it, for both languages."""
 
 import math
 import re
@@ -18,10 +16,10 @@ from warpfrag.tensorcore.operand import OperandBase
 from warpfrag.tensorcore.registry import get
 from warpfrag.tensorcore.wgmma_call import Variant
 
-# The order of operands in a statement; those that an instruction does not have are omitted.
+# The order of operands in a statement; those that an instruction lacks are omitted.
 ROLES = ("d", "a", "b", "c", "metadata", "scale_a", "scale_b")
 
-# The operands of a data movement: a role is the vector of its registers, d0 the first register of d.
+# The operands of a data movement: a role stands for the vector of its registers, and d0 for the first register of d.
 MOVE_OPERANDS = {
     "ldmatrix": "{d}, [{address}]",
     "stmatrix": "[{address}], {a}",
@@ -71,7 +69,7 @@ def choices(instruction: Instruction, *, ids: bool = False) -> Iterator[Immediat
 
 
 def registers(instruction: Instruction) -> dict[str, OperandBase]:
-    """Return the register operands, in the order of the statement."""
+    """Return the register operands by role, in the order of the statement."""
     return {role: instruction.operands[role] for role in ROLES if role in instruction.operands}
 
 
@@ -82,7 +80,7 @@ def threads(instruction: Instruction) -> int:
 
 
 def remarks(instruction: Instruction) -> list[str]:
-    """Return a comment with the assembler's advice about an instruction, and a way to follow it."""
+    """Return a comment with the assembler's advice on an instruction, and how to follow it."""
     lines = [f"{text}." for text in [advice(instruction.form)] if text]
     if instruction.op == "mma.sp":
         ordered = get(instruction.name.replace("mma.sp", "mma.sp::ordered_metadata", 1)).name
@@ -98,9 +96,10 @@ def statement(
     address: str = "",
     stride: str = "",
 ) -> str:
-    """Return the instruction with its operands. `names` are the registers of each role.
+    """Return an instruction with its operands; `names` are the registers of each role.
 
-    `immediates` are the selector, if sparse, then byte id, thread id of A, byte id, thread id of B, if scaled.
+    `immediates` are the selector of a sparse instruction, then the byte id and thread id of A and those of B if it is
+    block-scaled.
 
     >>> from warpfrag.tensorcore.registry import get
     >>> statement(get("ldmatrix.sync.aligned.m8n8.x2.shared.b16"), {"d": ["%0", "%1"]}, address="%2")
@@ -128,14 +127,14 @@ def immediates(instruction: Instruction, choice: Immediates) -> list[str]:
 
 
 def state_space(instruction: Instruction) -> str:
-    """Return the state space that a load or store names: global or shared; empty if it takes a generic address."""
+    """Return the state space that a load or store names: global, shared, or "" if it takes a generic address."""
     return instruction.form.space.partition("::")[0]
 
 
-def memory_instruction(instruction: Instruction, role: str, layout: str, space: str = "") -> Instruction:
+def memory_instruction(instruction: Instruction, role: str, layout: str) -> Instruction:
     """Return the wmma.load or wmma.store that moves one operand of a wmma.mma between registers and memory."""
     op = "wmma.store.d" if role == "d" else f"wmma.load.{role}"
-    words = [op, layout, instruction.shape, space, getattr(instruction.form, role)]
+    words = [op, layout, instruction.shape, getattr(instruction.form, role)]
     return get(".".join(str(word) for word in words if word))
 
 
@@ -146,13 +145,13 @@ TILE_ROLES = ("d", "a", "b", "c", "metadata")
 FENCE = "wgmma.fence.sync.aligned;"
 COMMIT = "wgmma.commit_group.sync.aligned;"
 WAIT = "wgmma.wait_group.sync.aligned {};"
-PROXY_FENCE = "fence.proxy.async;"  # after this, wgmma sees what threads wrote to shared memory
-SWIZZLE_PERIOD = 1024  # bytes after which every swizzle repeats; shared memory starts at a multiple of this
+PROXY_FENCE = "fence.proxy.async;"  # makes the threads' writes to shared memory visible to wgmma
+SWIZZLE_PERIOD = 1024  # the number of bytes after which every swizzle repeats; shared memory is aligned to it
 PAIRS: tuple[tuple[bool, bool], ...] = ((False, False), (False, True), (True, False), (True, True))
 
 
 def check_variant(instruction: Instruction, variant: Variant) -> None:
-    """Raise an error for a variant that the instruction does not have."""
+    """Raise an error for a variant that the instruction does not support."""
     if any(variant.trans) and not can_transpose(instruction):
         raise InvalidOperand(f"{instruction.name}: only 16-bit types can be MN-major, got {variant}")
     if variant.trans[0] and not variant.staged:
@@ -174,7 +173,7 @@ def can_transpose(instruction: Instruction) -> bool:
 
 
 def wgmma_selectors(instruction: Instruction) -> range:
-    """Return the sparsity selectors, only 0 for a dense instruction."""
+    """Return the sparsity selectors; a dense instruction has only 0."""
     return legal(instruction.metadata.layout, "selector") if is_sparse(instruction) else range(1)
 
 
@@ -197,7 +196,7 @@ def kernel_variants(instruction: Instruction) -> Iterator[Variant]:
 
 
 def tile_operands(instruction: Instruction) -> dict[str, OperandBase]:
-    """Return the matrices of a tile kernel, in the order of its parameters."""
+    """Return the matrices of a tile kernel by role, in the order of its parameters."""
     return {role: instruction.operands[role] for role in TILE_ROLES if role in instruction.operands}
 
 
@@ -211,7 +210,7 @@ def wgmma_immediate_names(instruction: Instruction, *, staged: bool) -> list[str
 
 
 def wgmma_immediates(instruction: Instruction, variant: Variant) -> list[str]:
-    """Return the immediates after scale-d: signs of floats, transpositions of 16-bit types."""
+    """Return the immediates after scale-d: signs for floats, transpositions for 16-bit types."""
     numbers = [-1 if negate else 1 for negate in variant.negate] if instruction.a.format.is_float else []
     if can_transpose(instruction):
         numbers += [int(is_transposed) for is_transposed in variant.trans[0 if variant.staged else 1 :]]
@@ -227,6 +226,9 @@ def wgmma_statement(
     immediates: Sequence[str],
     metadata: Sequence[str] = (),
 ) -> str:
-    """Return the instruction with its operands; `a` is a descriptor or registers, `metadata` register and selector."""
+    """Return a wgmma with its operands.
+
+    `a` is a descriptor or registers, and `metadata` the register and the selector.
+    """
     operands = [vector(d), a if isinstance(a, str) else vector(a), b, *metadata, scale_d, *immediates]
     return f"{instruction.name} {', '.join(operands)};"

@@ -1,11 +1,9 @@
-"""tcgen05 kernels in PTX.
+"""Generate tcgen05 kernels in PTX.
 
-The kernel multiplies one tile, with one block or a pair, on memory images (`tensorcore.tensor_images`). It copies the
+A kernel multiplies one tile, with one block or a pair, on memory images (`tensorcore.tensor_images`). It copies the
 images of A and B to shared memory and that of C to tensor memory, runs one instruction and writes the image of D. So a
 GPU's result can be compared bit for bit with `execute`. A probe is the same kernel with other statements.
 """
-
-from __future__ import annotations
 
 from collections.abc import Sequence
 
@@ -20,10 +18,10 @@ from warpfrag.tensorcore.tensor_images import IN_TENSOR_MEMORY, image_columns, s
 from warpfrag.tensorcore.tensor_operand import InTensorShared
 
 THREADS = 128
-SMALLEST = 32  # columns of an allocation
+SMALLEST = 32  # the smallest number of columns that can be allocated
 DEFAULT_TARGET = "sm_100a"
-PAIR = 3  # both blocks, as a mask
-TILE_ALIGNMENT = 1024  # bytes after which swizzles repeat
+PAIR = 3  # the mask that selects both blocks of a pair
+TILE_ALIGNMENT = 1024  # the number of bytes after which swizzles repeat
 
 
 def product(instruction: Instruction) -> TensorMma:
@@ -34,7 +32,7 @@ def product(instruction: Instruction) -> TensorMma:
 
 
 def _sizes(t: TensorMma) -> dict[str, int]:
-    """Return the bytes of A's and B's images, the columns of D and of the image, and the columns to allocate."""
+    """Return the sizes of A's and B's images in bytes, the columns of D and of the image, and those to allocate."""
     a, b = shared_parts(t.form)
     end = image_columns(t.form)["end"]
     allocated = max(SMALLEST, 1 << (end - 1).bit_length())
@@ -53,7 +51,7 @@ def _descriptors(t: TensorMma) -> tuple[Descriptor, Descriptor]:
 
 
 def _statement(t: TensorMma, d: str, a: str, b: str, idesc: str, extra: dict[str, str], accumulate: str) -> str:
-    """Return the mma with its operands."""
+    """Return the mma statement with its operands."""
     operands = [f"[{d}]", a, b, *(f"[{extra[role]}]" for role in extra if role == "metadata"), idesc]
     operands += [*(f"[{extra[role]}]" for role in extra if role != "metadata"), accumulate]
     return f"{t.ptx} {', '.join(operands)};"
@@ -185,7 +183,7 @@ def tensor_kernel(
 ) -> str:
     """Return a kernel that runs statements on tiles in shared memory and an image of tensor memory.
 
-    `tiles` has the parameters and their sizes in bytes; `images` has the columns of tensor memory before and after.
+    `tiles` maps parameters to sizes in bytes; `images` gives the columns of tensor memory before and after.
     """
     is_pair = blocks == 2
     (before, columns), (after, out_columns) = images.items()
@@ -228,6 +226,6 @@ def tensor_kernel(
 
 
 def _image(parameter: str, size: int, *, is_pair: bool) -> list[str]:
-    """Return code that puts the address of this block's part of an array into %rd1."""
+    """Return code that loads the address of this block's part of an array into %rd1."""
     block = [f"    mul.wide.u32 %rd4, %r7, {size};", "    add.u64 %rd1, %rd1, %rd4;"] if is_pair else []
     return [f"    ld.param.u64 %rd1, [{parameter}];", "    cvta.to.global.u64 %rd1, %rd1;", *block]

@@ -1,10 +1,8 @@
 """Groups of test vectors: operands whose results expose mistakes in a layout, a selector or the arithmetic.
 
-Metadata for other selectors and scales for other ids have different legal values, so a wrong selector or id changes the
+Metadata for other selectors and scales for other ids hold different legal values, so a wrong selector or id changes the
 result.
 """
-
-from __future__ import annotations
 
 import math
 from collections.abc import Iterator
@@ -29,9 +27,10 @@ Codes: TypeAlias = dict[str, NDArray[Any]]
 Words: TypeAlias = NDArray[np.uint32]
 Operands: TypeAlias = dict[str, Words]
 
-BASE = 4  # the base of the digits that number rows and columns: every format but b1 holds 0 to 4 exactly
+# rows and columns are numbered with digits in this base, because every format but b1 represents 0 to 4 exactly
+BASE = 4
 HALF_CODES = 30000  # approximately the number of positive normal f16 codes
-MISPLACED = {  # the mistakes that an operand can reveal, by role; one text describes both scales
+MISPLACED = {  # the mistakes that each operand reveals, by role; one text describes both scales
     "a": "operands in the wrong lane, register, slot or memory order",
     "metadata": "a wrong selector, metadata in the wrong lane or field",
     "scale_a": "wrong byte or thread ids, scales in the wrong lane or byte",
@@ -66,7 +65,7 @@ class VectorGroup:
 
 
 class VectorMaker:
-    """Creates operands of one instruction from one seed, and groups of test vectors from them.
+    """Creates operands of one instruction from a seed, and groups of test vectors from the operands.
 
     `few` is the number of cases in a random group. With `is_large`, one case tests many elements at once.
     """
@@ -75,7 +74,7 @@ class VectorMaker:
     is_large = False
 
     def __init__(self, instruction: Instruction, arch: str, seed: int = 1) -> None:
-        """Seed the generator: equal seeds give equal operands."""
+        """Create the generator; equal seeds give equal operands."""
         self.instruction = instruction
         self.arch = arch
         self.random = np.random.default_rng(seed)
@@ -86,17 +85,17 @@ class VectorMaker:
         return np.zeros((cases, *operand.shape), code_dtype(operand.format))
 
     def exact(self, role: str, values: NDArray[Any]) -> NDArray[Any]:
-        """Return the codes of values that the format holds exactly; for a sparse A pass the full matrix."""
+        """Return the codes of values that the format represents exactly; a sparse A is given as the full matrix."""
         return to_codes(self.instruction.operands[role].format, values)
 
     def choose(self, role: str, codes: NDArray[np.uint64] | list[int], cases: int) -> NDArray[Any]:
-        """Fill an operand with random picks from `codes`."""
+        """Fill an operand with random choices from `codes`."""
         operand = self.instruction.operands[role]
         picked = self.random.choice(np.array(codes, np.uint64), (cases, *operand.shape))
         return picked.astype(code_dtype(operand.format))
 
     def codes(self, role: str, cases: int, category: str = "narrow") -> NDArray[Any]:
-        """Return random codes of a class of `formats.random_codes`; integers have only `plain` and `extreme`."""
+        """Return random codes in a class of `formats.random_codes`; integers have only `plain` and `extreme`."""
         operand = self.instruction.operands[role]
         chosen = category if operand.format.is_float or category == "extreme" else "plain"
         drawn = random_codes(operand.format, chosen, (cases, *operand.shape), self.random)
@@ -109,18 +108,18 @@ class VectorMaker:
         return self.random.choice(np.array(legal, np.uint8), (cases, *self.instruction.metadata.shape))
 
     def stored(self, codes: Codes) -> Codes:
-        """Add metadata codes if the instruction is sparse; A is then the stored half."""
+        """Return the codes; for a sparse instruction, A becomes its stored half, and metadata codes are added."""
         if "metadata" in self.instruction.operands:
             codes["metadata"] = self.fields(len(codes["b"]))
         return codes
 
     def random_operands(self, category: str = "narrow", b: str = "") -> Codes:
-        """Return A, B and C of a class, or B of another class, with metadata codes."""
+        """Return random A, B and C of a class (B perhaps of another class `b`), with metadata codes."""
         categories = {"a": category, "b": b or category, "c": category}
         return self.stored({role: self.codes(role, self.few, each) for role, each in categories.items()})
 
     def scales(self, role: str, cases: int, *, unit: bool = False) -> NDArray[Any]:
-        """Return codes of scale factors that are all 1, or within a few powers of two of 1."""
+        """Return codes of scale factors: all 1, or within a few powers of two of 1."""
         operand = self.instruction.operands[role]
         if unit:
             return np.full((cases, *operand.shape), operand.format.encode(1.0), np.uint8)
@@ -129,15 +128,15 @@ class VectorMaker:
     def group(
         self, name: str, catches: str, codes: Codes, choice: Immediates = DEFAULT_IMMEDIATES, *, staged: bool = True
     ) -> VectorGroup:
-        """Return a group with these matrices of codes; without metadata codes, a sparse A is the full matrix."""
+        """Return a group with these matrices of codes; a sparse A without metadata codes is the full matrix."""
         words, d, call = self.run(self.compressed(codes), choice, staged=staged)
         return VectorGroup(name, catches, words, d, choice, call)
 
     def run(
         self, codes: Codes, choice: Immediates, *, staged: bool
     ) -> tuple[Operands, Words, WgmmaCall | TensorCall | None]:
-        """Pack matrices of codes in registers and run them; return operands, D and the call."""
-        del staged  # A is in registers
+        """Pack matrices of codes into registers and execute the instruction; return operands, D and the call."""
+        del staged  # unused: A is always in registers
         matrices = (self.instruction.a, self.instruction.b, self.instruction.c)
         words = {operand.role: operand.pack(codes[operand.role], raw=True) for operand in matrices}
         for role in self.instruction.operands.selected_layouts:
@@ -153,7 +152,7 @@ class VectorMaker:
         return {**codes, "a": stored, "metadata": metadata}
 
     def metadata_words(self, role: str, codes: Codes, choice: Immediates) -> NDArray[np.uint32]:
-        """Pack metadata for one selector, and different legal metadata for the other selectors."""
+        """Pack metadata for one selector, and different but legal metadata for all other selectors."""
         operand, fields = self.instruction.metadata, codes[role]
         parts = [
             operand.pack(fields if selector == choice.selector else self.fields(len(fields)), selector=selector)
@@ -162,7 +161,7 @@ class VectorMaker:
         return reduce(or_, parts)
 
     def scale_words(self, role: str, codes: Codes, choice: Immediates) -> NDArray[np.uint32]:
-        """Pack scale factors for one choice of ids, and different scales for the other ids."""
+        """Pack scale factors for one choice of ids, and different scale factors for all other ids."""
         operand: Any = self.instruction.operands[role]
         cases = len(codes["b"])
         chosen = part_of(choice, role)
@@ -174,7 +173,7 @@ class VectorMaker:
         return reduce(or_, parts)
 
     def choices(self) -> list[Immediates]:
-        """Return every selector; for scale factors, combinations in which each id occurs at least once."""
+        """Return every selector; for scale factors, combinations of ids in which each id occurs at least once."""
         operands: Any = self.instruction.operands
         if "metadata" in operands:
             return [Immediates(selector) for selector in operands["metadata"].selectors]
@@ -198,7 +197,7 @@ class VectorMaker:
 
 
 def scale_ids(operand: Any) -> list[dict[str, int]]:  # noqa: ANN401 (scales of registers and of tensor memory)
-    """Return the byte ids of a scale operand; for scales in registers each with every thread id."""
+    """Return the byte ids of a scale operand; for scales in registers, each with every thread id."""
     if not hasattr(operand, "thread_ids"):
         return [{"byte_id": byte} for byte in operand.byte_ids]
     return [{"byte_id": byte, "thread_id": thread} for thread in operand.thread_ids for byte in operand.byte_ids]
@@ -221,7 +220,7 @@ def common_groups(maker: VectorMaker) -> Iterator[VectorGroup]:
 
 
 def positions(maker: VectorMaker) -> VectorGroup:
-    """Yield operands with one value per row, one per column, and one per output (set through C only)."""
+    """Return operands with one value per row, one per column, and one per output (set through C only)."""
     instruction = maker.instruction
     matrices = {role: np.zeros((3, *maker.full_shape(role))) for role in "ab"}
     a, b = matrices["a"], matrices["b"]
@@ -230,7 +229,7 @@ def positions(maker: VectorMaker) -> VectorGroup:
     codes = {role: maker.exact(role, matrix) for role, matrix in matrices.items()}
     codes["c"] = maker.zeros("c", 3)
     numbers = np.arange(codes["c"][2].size).reshape(codes["c"][2].shape)
-    if instruction.c.format.name == "f16":  # f16 holds few integers, but it has enough normal codes
+    if instruction.c.format.name == "f16":  # f16 represents few integers, but it has enough normal codes
         codes["c"][2] = (1 << instruction.c.format.fraction) + numbers % HALF_CODES
     else:
         codes["c"][2] = maker.exact("c", 1 + numbers)
@@ -239,10 +238,10 @@ def positions(maker: VectorMaker) -> VectorGroup:
 
 
 def write_numbers(maker: VectorMaker, role: str, digits: NDArray[Any], weights: NDArray[Any]) -> None:
-    """Write digits and weights whose sum of products along k is the number of each row."""
+    """Write digits and weights such that their sum of products along k is the number of each row."""
     instruction = maker.instruction
     pattern, number_format = instruction.pattern, instruction.operands[role].format
-    # any sparsity pattern may keep the first half of each chunk
+    # every sparsity pattern allows the first half of each chunk to be kept
     free = (col for col in range(instruction.shape.k) if pattern is None or col % pattern.chunk < pattern.kept)
     top = int(number_format.max)
     if number_format.is_float:
@@ -260,7 +259,7 @@ def write_numbers(maker: VectorMaker, role: str, digits: NDArray[Any], weights: 
 
 
 def random(maker: VectorMaker) -> Iterator[VectorGroup]:
-    """Yield finite operands for every selector, and for scale ids that include each id."""
+    """Yield finite operands for every selector, and for combinations of scale ids that include each id."""
     operands = maker.instruction.operands
     catches = "; ".join(text for role, text in MISPLACED.items() if role in operands)
     for choice in maker.choices():
@@ -270,13 +269,13 @@ def random(maker: VectorMaker) -> Iterator[VectorGroup]:
 
 
 def single_elements(maker: VectorMaker) -> Iterator[VectorGroup]:
-    """Yield a single 1 in each row of A or column of B, at every k; each output is one element of the other matrix."""
+    """Yield a single 1 in each row of A or column of B, for every k; each output is one element of the other matrix."""
     k = maker.instruction.shape.k
     for role, partner in (("a", "b"), ("b", "a")):
         shape = maker.full_shape(role)
         line, along = (-2, -1) if role == "a" else (-1, -2)
         lines = np.arange(shape[line])
-        # with many lines, a few cases are enough to reach every k
+        # if there are many rows or columns, a few cases are enough to reach every k
         starts = range(0, k, min(k, shape[line])) if maker.is_large else range(k)
         hot = np.zeros((len(starts), *shape))
         for case, start in enumerate(starts):

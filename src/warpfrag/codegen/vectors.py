@@ -38,17 +38,20 @@ from warpfrag.tensorcore.tcgen05_types import TensorMma
 from warpfrag.tensorcore.tensor_images import TensorCall, image_columns, run_images, shared_parts
 from warpfrag.tensorcore.wgmma_call import Variant, WgmmaCall
 
-UNIT = 16  # bytes; the size of shared memory is a multiple of this
+UNIT = 16  # the size of shared memory is a multiple of this number of bytes
 
 
 class WgmmaVectorMaker(VectorMaker):
-    """Creates operands of one wgmma, in registers and in shared memory."""
+    """Creates operands for a wgmma, in registers and in shared memory."""
 
     few = 2
     is_large = True
 
     def run(self, codes: Codes, choice: Immediates, *, staged: bool) -> tuple[Operands, Words, WgmmaCall]:
-        """Store matrices of codes in registers and shared memory and run them; return operands, D and the call."""
+        """Store matrices of codes in registers and shared memory, and execute wgmma.
+
+        Return operands, D and the call.
+        """
         instruction = self.instruction
         words = {"c": instruction.c.pack(codes["c"], raw=True)}
         if "metadata" in codes:
@@ -64,7 +67,7 @@ class WgmmaVectorMaker(VectorMaker):
         return words, run_wgmma_cases(instruction, call.stage(words), self.arch), call
 
     def _stored(self, shared: NDArray[np.uint8], role: str, codes: NDArray[Any]) -> tuple[NDArray[np.uint8], int]:
-        """Append an operand to shared memory, among random bytes; return the memory and the descriptor."""
+        """Append an operand to shared memory, between random bytes; return the memory and the operand's address."""
         operand: Operand = self.instruction.a if role == "a" else self.instruction.b
         start = -(-shared.shape[1] // SWIZZLE_PERIOD) * SWIZZLE_PERIOD
         descriptor = operand.descriptors()[0].moved(start)
@@ -88,8 +91,8 @@ class TensorVectorMaker(VectorMaker):
         return cast("TensorMma", self.instruction)
 
     def run(self, codes: Codes, choice: Immediates, *, staged: bool) -> tuple[Operands, Words, TensorCall]:
-        """Store matrices of codes in shared and tensor memory and run them; return operands, D and the call."""
-        del staged  # A is in shared memory
+        """Store matrices of codes in shared and tensor memory, and execute the mma; return operands, D and the call."""
+        del staged  # unused: A is always in shared memory
         mma = self.mma
         words: Operands = {}
         descriptors = []
@@ -107,7 +110,7 @@ class TensorVectorMaker(VectorMaker):
         return words, run_images(mma.form, words, self.arch, call), call
 
     def _tensor_memory(self, codes: Codes, choice: Immediates) -> Words:
-        """Return the columns of D, metadata and scale factors."""
+        """Return tensor-memory columns with D, metadata and scale factors."""
         columns = image_columns(self.mma.form)
         parts = {"d": self.mma.d.pack(codes["c"], raw=True)}
         for role in columns:
@@ -133,10 +136,10 @@ def test_vectors(
     arch: str = "sm_90",  # noqa: PT028 (not a test)
     seed: int = 1,  # noqa: PT028
 ) -> VectorSet:
-    """Return test vectors of a matrix multiplication on an architecture; equal seeds give equal vectors.
+    """Return test vectors for a matrix multiplication on an architecture; equal seeds give equal vectors.
 
-    Raises InvalidOperand if the instruction does not multiply, IllegalInstruction if the architecture does not have
-    it, NotModelled if its result is unknown.
+    Raises InvalidOperand if the instruction does not multiply, IllegalInstruction if the architecture does not support
+    it, and NotModelled if its result is unknown.
     """
     number = check_seed(seed)
     mma = get(instruction)
@@ -180,14 +183,14 @@ def check_seed(seed: int) -> int:
 
 @dataclass(frozen=True, eq=False)
 class VectorSet:
-    """The test vectors of one instruction, with the arithmetic of one architecture."""
+    """The test vectors for one instruction, with the arithmetic of one architecture."""
 
     instruction: Instruction
     arch: str
     groups: tuple[VectorGroup, ...]
 
     def __repr__(self) -> str:
-        """Return a summary of the set."""
+        """Format the instruction, the architecture and the groups."""
         return f"<VectorSet of {self.instruction.name} on {self.arch}: {self.cases} cases in {len(self.groups)} groups>"
 
     @property
@@ -196,7 +199,7 @@ class VectorSet:
         return sum(group.cases for group in self.groups)
 
     def __getitem__(self, name: str) -> VectorGroup:
-        """Return the group with a name."""
+        """Return the group with this name."""
         by_name = {group.name: group for group in self.groups}
         if not isinstance(name, str) or name not in by_name:
             raise InvalidOperand(f"expected a group from {', '.join(by_name)}; got {quote(name)}")

@@ -11,20 +11,20 @@ from numpy.typing import ArrayLike, NDArray
 from warpfrag.errors import InvalidOperand
 
 Words: TypeAlias = "np.ndarray[tuple[int, ...], np.dtype[np.uint32]]"
-"""32-bit registers."""
+"""An array of 32-bit registers."""
 Bytes: TypeAlias = "np.ndarray[tuple[int, ...], np.dtype[np.uint8]]"
-"""The bytes of a memory space."""
+"""An array of the bytes in a memory space."""
 Array: TypeAlias = "np.ndarray[tuple[int, ...], np.dtype[np.generic[object]]]"
-"""Numbers in a format's natural dtype, or unsigned codes; the function says which."""
+"""An array of numbers in a format's natural dtype, or of unsigned codes; the function says which."""
 
 
 def as_array(array: ArrayLike, label: str) -> NDArray[Any]:
-    """Return an argument as an array; reject ragged rows and masked elements, and name the argument in the error."""
+    """Return an argument as an array; reject ragged rows and masked elements, naming the argument in the error."""
     try:
         converted = np.asarray(array)
     except ValueError as error:
         raise InvalidOperand(f"{label}: expected an array of numbers, got rows of unequal length ({error})") from None
-    except (TypeError, RuntimeError) as error:  # errors of other libraries' arrays, such as sparse tensors
+    except (TypeError, RuntimeError) as error:  # raised by other libraries' arrays, such as sparse tensors
         raise InvalidOperand(
             f"{label}: expected an array of numbers, got a {type(array).__name__} that NumPy cannot read ({error})"
         ) from None
@@ -34,7 +34,7 @@ def as_array(array: ArrayLike, label: str) -> NDArray[Any]:
 
 
 def is_masked_array(value: object) -> bool:
-    """Return True for a masked array, without importing numpy.ma: until it is imported, no masked array exists."""
+    """Return True for a masked array; numpy.ma is not imported, because none exists unless it already is."""
     return "numpy.ma" in sys.modules and isinstance(value, np.ma.MaskedArray)
 
 

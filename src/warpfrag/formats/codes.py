@@ -31,16 +31,16 @@ def natural_dtype(number_format: Format) -> np.dtype[Any]:
 
 @cache
 def code_dtype(number_format: Format) -> np.dtype[Any]:
-    """Return the unsigned dtype that holds one code; it is as wide as the natural dtype."""
+    """Return the unsigned dtype that holds a code; it is as wide as the natural dtype."""
     return np.dtype(f"uint{8 * natural_dtype(number_format).itemsize}")
 
 
 def to_codes(
     number_format: Format, numbers: NDArray[Any], *, rounding: Rounding = None, label: str = "matrix"
 ) -> NDArray[Any]:
-    """Return the codes of an array of numbers: its bits if it has the natural dtype, else its values converted.
+    """Return the codes of an array of numbers: its bits if it has the natural dtype, otherwise its converted values.
 
-    tf32 is stored in float32 and ignores the last bits; if rounding is requested, the values are rounded.
+    tf32 is stored in float32, whose last bits it ignores; if rounding is requested, the values are rounded instead.
     """
     check_rounding(rounding)
     if numbers.dtype == natural_dtype(number_format) and not (number_format.unused and rounding):
@@ -51,14 +51,14 @@ def to_codes(
 
 
 def codes_of(number_format: Format, array: NDArray[Any], *, raw: bool, rounding: Rounding, label: str) -> NDArray[Any]:
-    """Return the codes of an argument; with `raw`, its elements already are codes."""
+    """Return the codes of an argument; with `raw`, its elements already are the codes."""
     if check_flag("raw", raw):
         return check_codes(number_format, array, label=label)
     return to_codes(number_format, array, rounding=rounding, label=label)
 
 
 def check_codes(number_format: Format, codes: NDArray[Any], *, label: str = "matrix") -> NDArray[Any]:
-    """Return an array of raw codes, each below 2 to the power of the format's bits."""
+    """Return an array of raw codes, after checking that each fits into the format's bits."""
     if codes.dtype.kind not in "biu":
         raise InvalidOperand(f"{label}: expected {number_format} codes as unsigned integers, got dtype {codes.dtype}")
     cannot_exceed = codes.dtype.itemsize * 8 <= number_format.bits and codes.dtype.kind == "u"
@@ -74,14 +74,14 @@ def from_codes(number_format: Format, codes: NDArray[Any]) -> NDArray[Any]:
     """Return an array of the natural dtype with these codes."""
     dtype = natural_dtype(number_format)
     if number_format.kind == "integer" and number_format.bits < 8 * dtype.itemsize:
-        # ml_dtypes keeps a 4-bit integer as a whole byte: extend the sign first
+        # ml_dtypes stores a 4-bit integer in a whole byte: extend the sign first
         sign = number_format.sign_bit
         return ((codes ^ sign).astype(np.int8) - np.int8(sign)).astype(dtype)
     return codes.astype(code_dtype(number_format), copy=False).view(dtype)
 
 
 def as_read(number_format: Format, codes: NDArray[Any]) -> NDArray[Any]:
-    """Return codes as a tensor core reads them, without the bits that the format does not use."""
+    """Return codes as a tensor core reads them, with the bits that the format does not use cleared."""
     unused = number_format.unused
     return codes & ~codes.dtype.type((1 << unused) - 1) if unused else codes
 
@@ -94,7 +94,7 @@ def values_of(number_format: Format, codes: NDArray[Any]) -> NDArray[np.float64]
 def _codes_of_bits(number_format: Format, numbers: NDArray[Any], label: str) -> NDArray[Any]:
     codes: NDArray[Any] = np.ascontiguousarray(numbers).view(code_dtype(number_format)).reshape(numbers.shape)
     if number_format.kind == "integer" and number_format.bits < 8 * codes.dtype.itemsize:
-        codes = codes & codes.dtype.type(number_format.codes - 1)  # ml_dtypes extends the sign through the byte
+        codes = codes & codes.dtype.type(number_format.codes - 1)  # ml_dtypes extends the sign through the whole byte
     elif number_format.bits < 8 * codes.dtype.itemsize and number_format.dtype != "bool":
         _refuse_first(codes >= number_format.codes, numbers, label, _range(number_format))
     return codes
@@ -130,7 +130,7 @@ def _integer_codes(number_format: Format, values: NDArray[Any], rounding: Roundi
 
 
 def _float_codes(number_format: Format, values: NDArray[Any], rounding: Rounding, label: str) -> NDArray[Any]:
-    """Encode an array, as `Format.encode` does for one number."""
+    """Encode an array of floats, as `Format.encode` does for one number."""
     fraction, bias = number_format.fraction, number_format.bias
     lowest = number_format.emin if fraction else -bias
     magnitude = np.abs(values)
@@ -166,7 +166,7 @@ def _float_codes(number_format: Format, values: NDArray[Any], rounding: Rounding
 def _with_specials(
     number_format: Format, codes: NDArray[Any], values: NDArray[Any], rounding: Rounding, label: str
 ) -> NDArray[Any]:
-    """Encode infinities, NaNs and values out of range; reject them if the format has no such code."""
+    """Encode infinities, NaNs and values out of range; raise an error if the format has no such code."""
     infinite, nan = np.isinf(values), np.isnan(values)
     if number_format.infinity:
         infinity = ((1 << number_format.exponent) - 1) << number_format.fraction
@@ -185,13 +185,13 @@ def _with_specials(
 
 
 def _range(number_format: Format) -> str:
-    """Return the range of a format, for a message."""
+    """Return the range of a format as text, for messages."""
     numbers = "values" if number_format.is_float else "integers"
     return f"{number_format} holds the {numbers} {number_format.min}..{number_format.max}"
 
 
 def _refuse_first(wrong: NDArray[np.bool_], numbers: NDArray[Any], label: str, because: str) -> None:
-    """Raise an error that names the first element marked wrong."""
+    """Raise an error that names the first element that is marked wrong."""
     if np.any(wrong):
         index = tuple(int(i) for i in np.argwhere(wrong)[0])
         raise InvalidOperand(f"{label}: element {index} is {numbers[index]}, but {because}")

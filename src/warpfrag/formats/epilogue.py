@@ -17,7 +17,7 @@ import ml_dtypes
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from warpfrag.errors import InvalidOperand, quote
+from warpfrag.errors import InvalidOperand, check_name, quote
 from warpfrag.formats.arrays import as_array
 from warpfrag.formats.codes import code_dtype, natural_dtype
 from warpfrag.formats.float_environment import exact_floats
@@ -45,11 +45,10 @@ class Epilogue:
     result: str = "f32"
 
     def __post_init__(self) -> None:
-        """Raise an error for factors or a bias that are not numbers, and for an unknown result format."""
+        """Raise an error if a factor or the bias is not numeric, or the result format is unknown."""
         for name in ("alpha", "beta"):
             check_factor(name, getattr(self, name))
-        if not isinstance(self.result, str) or self.result not in RESULTS:
-            raise InvalidOperand(f"result: expected one of {', '.join(RESULTS)}; got {quote(self.result)}")
+        check_name("result", self.result, RESULTS)
         if self.bias is not None and float32_of(self.bias, "bias").ndim != 1:
             raise InvalidOperand(f"bias: expected one number per column, got shape {as_array(self.bias, 'bias').shape}")
 
@@ -67,14 +66,14 @@ class Epilogue:
 
 
 def check_factor(name: str, number: object) -> None:
-    """Reject a factor that is not a real number, or that float32 cannot approximate."""
+    """Raise an error for a factor that is not a real number, or that float32 cannot approximate."""
     is_real = isinstance(number, int | float | np.integer | np.floating) and not isinstance(number, bool)
     if not is_real:
         raise InvalidOperand(f"{name}: expected a real number, got {quote(number)}")
     try:
         with np.errstate(all="ignore"):
             rounded = np.float32(number)  # type: ignore[arg-type] # it is one of the above
-    except OverflowError:  # an integer too large for any float
+    except OverflowError:  # the integer is too large for any float
         rounded = np.float32(np.inf)
     is_lost = np.isinf(rounded) != (number in {np.inf, -np.inf}) or (rounded == 0) != (number == 0)
     if is_lost:
@@ -87,7 +86,7 @@ def finish(epilogue: Epilogue, sums: Floats, c: Floats | None) -> Floats:
 
 
 def float32_of(numbers: ArrayLike, label: str) -> Floats:
-    """Return numbers as float32; reject numbers that are not exact."""
+    """Return numbers as float32; raise an error for numbers that are not exact."""
     array = as_array(numbers, label)
     if array.dtype.kind not in "biuf" and not hasattr(ml_dtypes, array.dtype.name):
         raise InvalidOperand(f"{label}: expected real numbers, got dtype {array.dtype}")
@@ -123,7 +122,7 @@ def fma(x: Floats | np.float32, y: Floats, z: Floats) -> Floats:
 
 @exact_floats
 def convert(source: str, codes: Codes, target: str) -> Codes:
-    """Round accumulators to the result format, as `cvt.rn` does: to nearest even, with a canonical NaN."""
+    """Round accumulators to the result format as `cvt.rn` does: to nearest even, with a canonical NaN."""
     if source == target:
         return codes
     values = codes.view(np.float16 if source == "f16" else np.float32)

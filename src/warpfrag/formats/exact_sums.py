@@ -30,7 +30,7 @@ class ExactArray:
     exponent: int
 
     def at_exponent(self, exponent: int) -> NDArray[Any]:
-        """Return the units for another exponent, which must not be larger."""
+        """Return the units for another exponent, which must not be larger than the array's own."""
         return self.units * (1 << (self.exponent - exponent))
 
     def plus(self, other: ExactArray) -> ExactArray:
@@ -101,7 +101,7 @@ def _highest_exponent(matrix: Doubles) -> int:
 
 
 def _limbs(whole: Doubles, width: int, length: int) -> list[Doubles]:
-    """Split integers into limbs of `bits` bits, lowest first; each limb has the sign of its integer."""
+    """Split integers into limbs of `width` bits, lowest first; each limb has the sign of its integer."""
     count = max(1, -(-width // length))
     limbs = []
     for place in reversed(range(count)):

@@ -24,10 +24,10 @@ LARGEST_FENV = 64
 
 @lru_cache(1)
 def _library() -> tuple[Any, Any, Any] | None:
-    """Return fegetenv, fesetenv and the default environment of the C library; None if the library has none."""
+    """Return fegetenv, fesetenv and the default environment of the C library, or None if it lacks them."""
     if sys.platform == "win32":
         return None
-    for name in (None, "libm.so.6"):  # from this process, or from libm, which has them in glibc
+    for name in (None, "libm.so.6"):  # they are in this process or, with glibc, in libm
         try:
             library = ctypes.CDLL(name)
             save, load = library.fegetenv, library.fesetenv
@@ -43,9 +43,9 @@ def _library() -> tuple[Any, Any, Any] | None:
 
 
 def exact_floats(function: Callable[Parameters, Result]) -> Callable[Parameters, Result]:
-    """Run a function in its thread's default floating-point environment, then restore the caller's.
+    """Make a function run in the default floating-point environment, and restore the caller's environment afterwards.
 
-    An interrupt can arrive between any two calls, so the restoring call comes first in `finally`.
+    An interrupt can arrive between any two calls, so the call that restores comes first in `finally`.
     """
 
     @wraps(function)

@@ -26,7 +26,7 @@ from warpfrag.errors import InvalidOperand, quote
 from warpfrag.tables import read_table
 
 if TYPE_CHECKING:
-    from fractions import Fraction  # not at run time: look-ups do not need it, and it imports decimal
+    from fractions import Fraction  # only for type checkers: look-ups do not need it, and it imports decimal
 
 FormatKind = Literal["float", "integer", "bits"]
 NanRule = Literal["ieee", "ones", "none"]
@@ -42,7 +42,7 @@ def check_rounding(rounding: object) -> None:
 
 @dataclass(frozen=True, eq=False)
 class Format:
-    """One row of `tables/formats.toml`, which explains the fields. A format compares equal to its name."""
+    """A row of `tables/formats.toml`, which explains the fields. A format compares equal to its name."""
 
     name: str
     bits: int
@@ -60,7 +60,7 @@ class Format:
     register: str = ".b32"
 
     def __post_init__(self) -> None:
-        """Raise an error if the fields of a row do not add up to its width."""
+        """Raise an error unless the fields of the row add up to the width."""
         if self.kind == "float":
             width = self.signed + self.exponent + self.fraction + self.unused
             if width != self.bits:
@@ -71,11 +71,11 @@ class Format:
         return self.name
 
     def __eq__(self, other: object) -> bool:
-        """Return True for the same format or its name: `mma.a.format == "f16"`."""
+        """Return True for the same format, or for its name: `mma.a.format == "f16"`."""
         return str(other) == self.name if isinstance(other, Format | str) else NotImplemented
 
     def __hash__(self) -> int:
-        """Hash the name, because a format equals its name."""
+        """Hash the name, because a format is equal to its name."""
         return hash(self.name)
 
     @property
@@ -100,7 +100,7 @@ class Format:
 
     @cached_property
     def nan_code(self) -> int | None:
-        """The code that represents NaN when encoding, a quiet NaN; None if the format has no NaN."""
+        """The code that encodes NaN, a quiet NaN; None if the format has no NaN."""
         if self.nan == "none":
             return None
         ones = self.codes - 1 - self.sign_bit
@@ -134,7 +134,7 @@ class Format:
         """Return the value of a code: an int for integers, else a float, which is always exact."""
         argument = code
         try:
-            code = operator.index(code)  # a NumPy scalar may overflow, an int does not
+            code = operator.index(code)  # a NumPy scalar may overflow, but an int does not
         except TypeError:
             code = -1
         if not 0 <= code < self.codes or isinstance(argument, bool):
@@ -145,7 +145,8 @@ class Format:
         if self.bits == 64:
             import struct
 
-            value: float = struct.unpack("<d", struct.pack("<Q", code))[0]  # by bits: arithmetic might flush it to zero
+            # reinterpret the bits, because arithmetic might flush the value to zero
+            value: float = struct.unpack("<d", struct.pack("<Q", code))[0]
             return value
         sign = -1.0 if code & self.sign_bit else 1.0
         magnitude = (code & ~self.sign_bit) >> self.unused
@@ -156,7 +157,7 @@ class Format:
             return math.nan
         if top and self.nan == "ieee":
             return math.nan if fraction else sign * math.inf
-        if not self.fraction:  # ue8m0 has no fraction, hence no subnormals and no zero
+        if not self.fraction:  # ue8m0 has no fraction, and hence no subnormals and no zero
             return math.ldexp(1.0, exponent - self.bias)
         if exponent == 0:
             return sign * math.ldexp(fraction, self.emin - self.fraction)
@@ -189,7 +190,10 @@ class Format:
         return magnitude | (self.sign_bit if negative else 0)
 
     def _plain_number(self, value: float | Fraction) -> float | Fraction:
-        """Convert a value, which may be a NumPy scalar, exactly to a Python number; reject anything else."""
+        """Convert a value, which may be a NumPy scalar, exactly to a Python number.
+
+        Raise an error for anything else.
+        """
         from decimal import Decimal
         from fractions import Fraction
 
@@ -275,7 +279,7 @@ class FormatAlias(NamedTuple):
 
 @cache
 def format_aliases() -> dict[str, FormatAlias]:
-    """Return all aliases of formats, by their names in lower case."""
+    """Return all format aliases, by name in lower case."""
     rows = read_table("format_aliases")["alias"]
     return {
         name: FormatAlias(name, tuple(row["types"]), {key: entry for key, entry in row.items() if key != "types"})
@@ -284,14 +288,14 @@ def format_aliases() -> dict[str, FormatAlias]:
 
 
 def format_alias(text: object) -> FormatAlias | None:
-    """Return the alias that a text names, in any case and with or without a namespace."""
+    """Return the alias that a text names, ignoring case and namespaces, or None."""
     if not isinstance(text, str):
         return None
     return format_aliases().get(text.strip().lower().rpartition("::")[2].rpartition(".")[2])
 
 
 def dtype_text(dtype: object) -> str:
-    """Return the name of a dtype: a text, np.float16, np.dtype("float16") or torch.float16.
+    """Return the name of a dtype given as text, np.float16, np.dtype("float16") or torch.float16.
 
     >>> dtype_text(float)
     'float64'
@@ -310,7 +314,7 @@ def dtype_text(dtype: object) -> str:
 
 
 def format_name(dtype: object, known: Sequence[str], label: str = "dtype") -> str:
-    """Return the name, among `known`, of the format of a dtype: "f16", "fp16", "float16", np.float16, torch.float16.
+    """Return which of the `known` format names a dtype means: "f16", "fp16", "float16", np.float16, torch.float16.
 
     >>> format_name("float16", ["f16", "bf16"]), format_name("fp16", ["f16", "bf16"])
     ('f16', 'f16')

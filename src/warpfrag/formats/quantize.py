@@ -28,7 +28,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from warpfrag.errors import InvalidOperand, check_flag, quote
+from warpfrag.errors import InvalidOperand, check_flag, check_name, quote
 from warpfrag.formats.arrays import Array, as_array, as_doubles
 from warpfrag.formats.codes import from_codes
 from warpfrag.formats.float_environment import exact_floats
@@ -65,9 +65,9 @@ def quantize(
     its elements are NaN if the format has a NaN, else zero.
     """
     number_format = format_name(number_format, [*ELEMENTS], "number_format")
-    _check_name("scale", scale, SCALES)
-    _check_name("scale_rounding", scale_rounding, SCALE_ROUNDINGS)
-    _check_name("nonfinite", nonfinite, NONFINITE)
+    check_name("scale", scale, SCALES)
+    check_name("scale_rounding", scale_rounding, SCALE_ROUNDINGS)
+    check_name("nonfinite", nonfinite, NONFINITE)
     for name, value, default in (("scale_rounding", scale_rounding, "floor"), ("nonfinite", nonfinite, "refuse")):
         if scale != "ue8m0" and value != default:
             raise InvalidOperand(f"{name}: {value} requires ue8m0 scales, got {scale}")
@@ -106,11 +106,6 @@ def quantize(
     return from_codes(fmt, elements), from_codes(scales, factors)
 
 
-def _check_name(label: str, name: object, known: tuple[str, ...]) -> None:
-    if not isinstance(name, str) or name not in known:
-        raise InvalidOperand(f"{label}: expected one of {', '.join(known)}; got {quote(name)}")
-
-
 def _check_axis(axis: object, dimensions: int) -> int:
     if isinstance(axis, bool) or not isinstance(axis, int) or not -max(dimensions, 1) <= axis < max(dimensions, 1):
         raise InvalidOperand(f"expected axis to be one of the {dimensions} axes of A, got {quote(axis)}")
@@ -118,7 +113,7 @@ def _check_axis(axis: object, dimensions: int) -> int:
 
 
 def _numbers(A: ArrayLike, *, may_be_nan: bool) -> Doubles:
-    """Return A as float64; raise InvalidOperand if that would not be exact."""
+    """Return A as float64; raise InvalidOperand if this would round a value."""
     import ml_dtypes
 
     array = as_array(A, "A")
@@ -136,7 +131,7 @@ def _numbers(A: ArrayLike, *, may_be_nan: bool) -> Doubles:
 
 @cache
 def _table(name: str) -> Doubles:
-    """Return the finite magnitudes of a format's codes in ascending order, for one sign."""
+    """Return the finite magnitudes of a format's codes in ascending order, without signs."""
     fmt = FORMATS[name]
     last = fmt.encode(fmt.max)
     values = np.array([float(fmt.decode(code)) for code in range(last + 1)])
@@ -153,12 +148,12 @@ def _scales(fmt: Format, scales: Format, largest: Doubles, rounding: str) -> NDA
     """Return the code of each block's scale."""
     largest_value = float(fmt.max)
     if scales.name == "ue8m0":
-        fraction, power = np.frexp(largest)  # in [0.5, 1)
+        fraction, power = np.frexp(largest)  # the fraction is in [0.5, 1)
         max_fraction, max_power = np.frexp(largest_value)
         carries = {
             "floor": np.zeros(fraction.shape, bool),
             "ceil": fraction > 0.5,
-            "even": fraction >= 1 - 0.25 * 0.5**fmt.fraction,  # halfway to the next power, or above
+            "even": fraction >= 1 - 0.25 * 0.5**fmt.fraction,  # halfway to the next power of two, or above
             "rceil": fraction > max_fraction,
         }[rounding]
         exponent = power - max_power + carries
@@ -172,7 +167,7 @@ def _scales(fmt: Format, scales: Format, largest: Doubles, rounding: str) -> NDA
 
 @cache
 def _code_f32(largest: float, largest_value: float) -> int:
-    """Return the float32 nearest to a quotient; if that is zero or infinite, return the nearest usable divisor."""
+    """Return the float32 code nearest to a quotient; if that is zero or infinite, the nearest usable divisor."""
     f32 = FORMATS["f32"]
     if largest == 0:
         return f32.encode(1.0)
@@ -192,7 +187,7 @@ def _elements(fmt: Format, blocks: Doubles, scale: Doubles) -> NDArray[Any]:
 
 @exact_floats
 def _nearest(numbers: Doubles, scale: Doubles, grid: Doubles) -> NDArray[np.int64]:
-    """Return the index in `grid` nearest to numbers / scale, with ties to even; clamp at the last index.
+    """Return the index in `grid` nearest to numbers / scale, with ties to even, clamped to the last index.
 
     The quotient is only a first guess. Halfway points times a scale of at most 24 bits are exact in float64, so a
     comparison with them decides.

@@ -30,7 +30,10 @@ INTEGER_CLASSES = ("bits", "extreme")
 def random_codes(
     number_format: Format, kind: str, shape: tuple[int, ...], random: np.random.Generator
 ) -> NDArray[np.uint64]:
-    """Return random codes of one class other than `bits` (see `random_bytes`); integers are `plain` or `extreme`."""
+    """Return random codes of one class other than `bits` (see `random_bytes`).
+
+    Integers have `plain` and `extreme` only.
+    """
     if kind == "plain":
         return _plain(number_format, shape, random)
     if not number_format.is_float:
@@ -48,7 +51,7 @@ def random_codes(
     exponent = random.integers(max(low, 0), min(high, last), shape, dtype=np.uint64, endpoint=True)
     fraction = random.integers(0, 1 << number_format.fraction, shape, dtype=np.uint64)
     magnitude = (exponent << np.uint64(number_format.fraction)) | fraction
-    if number_format.nan == "ones":  # the all-ones code is the NaN
+    if number_format.nan == "ones":  # the code with all bits set is the NaN
         magnitude = np.minimum(magnitude, np.uint64((1 << (number_format.exponent + number_format.fraction)) - 2))
     if kind == "special":
         chosen = random.choice(_specials(number_format), shape)
@@ -87,7 +90,7 @@ def _extreme_integers(number_format: Format, shape: tuple[int, ...], random: np.
     codes = random.integers(0, number_format.codes, shape, dtype=np.uint64)
     ends = np.array([int(number_format.min) % number_format.codes, int(number_format.max)], np.uint64)
     near = random.choice(ends, shape)
-    if number_format.bits >= 32:  # C within a few thousand of the limits, so that sums overflow
+    if number_format.bits >= 32:  # choose C within a few thousand of the limits, so that sums overflow
         near = (near + random.integers(-4096, 4097, shape).astype(np.uint64)) & np.uint64(number_format.codes - 1)
     return np.where(random.random(shape) < 0.8, near, codes)
 
@@ -95,7 +98,7 @@ def _extreme_integers(number_format: Format, shape: tuple[int, ...], random: np.
 def random_bytes(
     number_format: Format, kind: str, shape: tuple[int, ...], random: np.random.Generator
 ) -> NDArray[np.uint8]:
-    """Return bytes of packed codes of one class; the last axis counts bytes."""
+    """Return bytes that contain packed codes of one class; the last axis counts bytes."""
     if kind == "bits" or number_format.bits < 8:
         return random.integers(0, 256, shape, dtype=np.uint8)
     size = number_format.bits // 8

@@ -29,12 +29,12 @@ SIGN = np.int64(0x80000000)
 NAN = np.int64(CANONICAL_NANS["f32"])
 MAGNITUDE = np.int64(0x7FFFFFFF)  # all bits except the sign
 DIGITS = 17  # the number of bits of x
-COLUMN = 19  # the squarer's lowest column
-PLACES = 40  # fraction bits of a coefficient
-DROPPED = 4  # the low bits of lg2 that are cleared before negation
+COLUMN = 19  # the lowest column that the squarer computes
+PLACES = 40  # the number of fraction bits in a coefficient
+DROPPED = 4  # the number of low bits of lg2 that are cleared before negation
 TURNS = 0.15915493667125702  # 1 / (2 pi) in float32
 TANH_DIGITS = {119: 0, 120: 0, 121: 0, 122: 1, 123: 1, 124: 2, 125: 2, 126: 2, 127: 3, 128: 4, 129: 3}
-"""The number of bits that select a segment, by exponent field."""
+"""The number of bits that select a segment of tanh, by exponent field."""
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,7 @@ class FloatEncoding:
         return wide & SIGN, exponent, np.where(exponent == 0, 0, wide & ((1 << self.fraction) - 1))
 
     def truncate(self, units: Codes) -> Codes:
-        """Truncate non-negative numbers in units of 2**-40 to codes."""
+        """Convert non-negative numbers in units of 2**-40 to codes, truncating them."""
         codes = units.astype(np.float64).view(np.int64) >> (52 - self.fraction)
         return np.where(units == 0, 0, codes - (1023 - self.bias + PLACES << self.fraction))
 
@@ -81,17 +81,17 @@ def coefficients() -> dict[str, NDArray[np.int64]]:
 
 @cache
 def squares() -> NDArray[np.int64]:
-    """Return the squarer's result for each x, in units of its last column."""
+    """Return the squarer's result for each x, in units of its lowest column."""
     x = np.arange(1 << DIGITS, dtype=np.int64)
     total = np.zeros(1 << DIGITS, np.int64)
-    for place in range(COLUMN // 2 + 1, DIGITS):  # the digit's square and its products with lower digits
+    for place in range(COLUMN // 2 + 1, DIGITS):  # the square of the digit, and its products with lower digits
         low = (x & ((1 << place) - 1)) >> (COLUMN - 1 - place)
         total += (x >> place & 1) * (low + (1 << 2 * place - COLUMN))
     return total
 
 
 def parabola(function: str, digits: Codes) -> Codes:
-    """Return the unit's result before truncation; `digits` has the segment's bits followed by those of x."""
+    """Return the unit's result before truncation; `digits` contains the segment's bits, followed by those of x."""
     c0, c1, c2 = coefficients()[function][:, digits >> DIGITS]
     x = digits & ((1 << DIGITS) - 1)
     return c0 + c1 * x + c2 * squares()[x]
@@ -185,7 +185,7 @@ def cos(codes: Codes) -> Codes:
 
 
 def tanh(codes: Codes) -> Codes:
-    """Return the hyperbolic tangent: x below 2**-8, 1 from 8 on; subnormals are kept."""
+    """Return the hyperbolic tangent; it is x below 2**-8 and 1 from 8 on, and subnormals are kept."""
     size = codes.astype(np.int64) & MAGNITUDE
     lengths = np.array([*TANH_DIGITS.values()], np.int64)
     before = np.cumsum(1 << lengths) - (1 << lengths)

@@ -27,7 +27,7 @@ LAYOUTS = ("nt",)
 
 @dataclass(frozen=True)
 class SurveyPlan:
-    """The queries of a survey: the categories of GEMMs, the named layers, and the largest m."""
+    """The queries of a survey: the types of GEMMs, the named layers, and the largest m."""
 
     kinds: tuple[LayerKind, ...]
     layers: Mapping[str, tuple[int, int]]
@@ -82,7 +82,7 @@ def _changes(choose: Callable[[int], Choice], points: list[int]) -> Iterator[Cho
 
 
 def survey(plan: SurveyPlan, path: str | PathLike[str], *, report: Progress | None = None) -> Choices:
-    """Query cuBLAS for every layer that the file at `path` does not contain yet, and write the file."""
+    """Query cuBLAS for every layer that the file at `path` does not yet contain, and write the file."""
     cublas = library()
     gpu, version = cublas.gpu.removeprefix("NVIDIA "), f"cuBLASLt {cublas.version}"
     runs: dict[tuple[LayerKind, int, int], list[ChoiceRun]] = {}
@@ -94,7 +94,7 @@ def survey(plan: SurveyPlan, path: str | PathLike[str], *, report: Progress | No
             )
         runs = {layer: recorded.runs(*layer) or [] for layer in recorded.listed}
     layers = [(kind, *pair) for kind in plan.kinds for pair in dict.fromkeys(plan.layers.values())]
-    # PyTorch supports fp8 only with extents that are multiples of 16.
+    # PyTorch supports fp8 only if the extents are multiples of 16
     layers = [(kind, n, k) for kind, n, k in layers if kind.type != "e4m3" or n % 16 == k % 16 == 0]
     missing = [layer for layer in layers if layer not in runs or runs[layer][-1].last < plan.m]
 

@@ -4,8 +4,6 @@ Kernels use pinned host memory, which the GPU reads and writes directly. The dri
 needed.
 """
 
-from __future__ import annotations
-
 import multiprocessing
 import re
 from collections.abc import Mapping, Sequence
@@ -33,8 +31,8 @@ LoadedModule: TypeAlias = Any
 """Machine code on the GPU: cuda-core's ObjectCode. It is untyped, because cuda-core may not be installed."""
 
 WARPS_PER_BLOCK = 4
-WARPGROUP = (4, 32)  # the numbers of warps and lanes
-POISON = 0xDEADBEEF  # the initial contents of D, which reveal unwritten words
+WARPGROUP = (4, 32)  # the numbers of warps and of lanes per warp
+POISON = 0xDEADBEEF  # the initial value of D's words, which reveals words that are not written
 
 
 @dataclass
@@ -68,7 +66,7 @@ class Gpu:
     def run(
         self, module: LoadedModule, entry: str, operands: Mapping[str, NDArray[np.uint32]], words: int
     ) -> NDArray[np.uint32]:
-        """Return D's registers, uint32[cases, 32, words], after a raw kernel; unwritten words are poison."""
+        """Run a raw kernel and return D's registers, uint32[cases, 32, words]; unwritten words are poison."""
         cases = len(operands["a"])
         blank = np.full((cases, 32, words), POISON, np.uint32)
         arrays = {"d": blank, **operands}
@@ -76,7 +74,7 @@ class Gpu:
         return self.run_blocks(module, entry, -(-cases // WARPS_PER_BLOCK), arguments, WARPS_PER_BLOCK)
 
     def run_warpgroups(self, module: LoadedModule, entry: str, cases: WgmmaCases, words: int) -> NDArray[np.uint32]:
-        """Return D's registers, uint32[cases, 4, 32, words], after a raw wgmma kernel; unwritten words are poison."""
+        """Run a raw wgmma kernel and return D's registers, uint32[cases, 4, 32, words]; unwritten words are poison."""
         arrays = {"d": np.full((cases.cases, *WARPGROUP, words), POISON, np.uint32), **cases.arrays}
         a, b = cases.descriptors
         size = cases.shared.shape[1]
@@ -100,9 +98,9 @@ class Gpu:
         shared: int = 0,
         result: int = 0,
     ) -> NDArray[np.uint32]:
-        """Run a kernel with `warps` warps per block, and return the array at index `result`.
+        """Run a kernel with `warps` warps per block, and return the argument at index `result`.
 
-        Arguments are arrays, numbers, and None for a null pointer.
+        Arguments are arrays, numbers, or None for a null pointer.
         """
         from cuda.core import LaunchConfig, launch
 
@@ -121,7 +119,7 @@ class Gpu:
         launch(self.stream, config, module.get_kernel(entry), *words)
         self.stream.sync()
         answer = views[result].copy()
-        views.clear()  # keep the argument buffers alive
+        views.clear()  # the argument buffers must stay alive until here
         for buffer in buffers:
             buffer.close()
         return answer
@@ -168,14 +166,14 @@ def _module_version() -> str:
     return match[1] if match else ""
 
 
-EXIT_SECONDS = 10  # seconds that a process has to end
+EXIT_SECONDS = 10  # the seconds within which a process has to end
 
 
 class Worker:
-    """A process that owns the GPU; it is restarted after a kernel destroys the context."""
+    """A process that uses the GPU; it is restarted if a kernel destroys its context."""
 
     def __init__(self, device: int) -> None:
-        """Open the GPU in a new process; raise NoGpu if there is no GPU."""
+        """Open the GPU in a new process; raise NoGpu if there is none."""
         self.device = device
         self.about: dict[str, str] = {}
         self._start()
@@ -205,7 +203,7 @@ class Worker:
         self.about = answer
 
     def _end(self) -> str:
-        """Wait until the process ends, and return a message with its exit code."""
+        """Wait until the process ends; return a message with its exit code."""
         self.process.join(timeout=EXIT_SECONDS)
         return f"the process that owns the GPU ended with exit code {self.process.exitcode}"
 
@@ -216,7 +214,7 @@ class Worker:
             self.process.kill()
 
     def run(self, name: str, variant: Immediates | Variant, operands: OperandSet) -> NDArray[np.uint32] | str:
-        """Return D's registers, or an error message."""
+        """Run a kernel, and return D's registers or an error message."""
         answer: NDArray[np.uint32] | str
         try:
             self.pipe.send((name, variant, operands))
@@ -230,7 +228,7 @@ class Worker:
 
 
 def _serve(pipe: Connection, device: int) -> None:
-    """Send a description of the GPU, then run kernels until the pipe is closed; runs in the new process."""
+    """Describe the GPU to the parent, then run kernels until the pipe is closed; executed in the new process."""
     try:
         gpu = open_gpu(device)
     except NoGpu as error:
@@ -259,7 +257,7 @@ def _run(
     variant: Immediates | Variant,
     operands: OperandSet,
 ) -> NDArray[np.uint32]:
-    """Run one kernel, and keep its module in `modules` until another one is requested."""
+    """Run one kernel; its module stays in `modules` until another one is requested."""
     if isinstance(operands, TensorLaunch):
         arrays = [*operands.arrays.values()]
         module = gpu.load(operands.text)
@@ -268,7 +266,7 @@ def _run(
     instruction = get(name, arch=gpu.target)
     key = (name, variant)
     if key not in modules:
-        modules.clear()  # the cases of one kernel arrive together, so one module is enough
+        modules.clear()  # the cases of one kernel arrive together, so keeping one module is enough
         modules[key] = gpu.load(raw_module([(instruction, variant)], gpu.target))
     entry = raw_name(instruction, variant)
     if isinstance(operands, WgmmaCases):

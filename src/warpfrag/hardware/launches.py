@@ -7,8 +7,6 @@ Shared memory is filled with random codes, so every descriptor reads defined dat
 every swizzle and with unusual descriptors: overlapping tiles, odd strides, and starts anywhere in a swizzle pattern.
 """
 
-from __future__ import annotations
-
 import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -34,14 +32,14 @@ from warpfrag.tensorcore.wgmma_call import Variant, WgmmaCases
 
 Words: TypeAlias = NDArray[np.uint32]
 WIDTH = 64
-MAX_BYTES = 47 * 1024  # bytes of shared memory that a kernel gets without an attribute
-RANDOM = -1  # in `SETS`: a random descriptor instead of a swizzle
+MAX_BYTES = 47 * 1024  # the shared memory, in bytes, that a kernel gets without setting an attribute
+RANDOM = -1  # marks an entry of `SETS` that uses a random descriptor instead of a swizzle
 WARPS = 4
 SETS = (*SWIZZLES, RANDOM, RANDOM)
 
 
 def verified_variants(instruction: Instruction) -> list[Variant]:
-    """Return the variants of a wgmma that `verify` runs."""
+    """Return the wgmma variants that `verify` runs."""
     variants = list(wgmma_variants(instruction))
     if instruction.shape.n == WIDTH:
         return variants
@@ -59,10 +57,10 @@ def warp_tiles(instruction: Instruction) -> int:
 def wgmma_launches(
     instruction: Instruction, variant: Variant, cases: int, seed: int
 ) -> Iterator[tuple[str, WgmmaCases]]:
-    """Yield the description and operands of each launch: `cases` in total, at least one for each of `SETS`."""
+    """Yield each launch's description and operands: `cases` in total, and at least one for each of `SETS`."""
     categories = classes(instruction)
     share = -(-cases // len(SETS))
-    # each kernel starts with a different class, so that all classes meet all swizzles and both values of scale-d
+    # every kernel starts with another class, so that all classes meet all swizzles and both values of scale-d
     offset = zlib.crc32(f"{instruction.name} {variant.description} {variant.selector}".encode())
     for number, swizzle in enumerate(SETS):
         category = categories[(number + offset) % len(categories)]
@@ -84,7 +82,7 @@ def wgmma_operands(
     cases: int,
     random: np.random.Generator,
 ) -> WgmmaCases:
-    """Return cases with operands of one class in tiles of one swizzle."""
+    """Return cases whose operands are of one class, in tiles with one swizzle."""
     variant, is_added = call
     words: dict[str, NDArray[np.uint32]] = random_words(instruction, category, cases, random, variant.selector)
     descriptor_a, reach_a = Descriptor(), 0
@@ -124,12 +122,12 @@ def _descriptor(
             width = int(random.choice(list(SWIZZLES)))
         else:
             tile = _compact(operand, swizzle, trans)
-            if tile is None:  # the lines are too short for this swizzle, so any strides will do
+            if tile is None:  # lines are too short for this swizzle, so any strides will do
                 leading, stride, width, step = 512, 1024, swizzle, 0
             else:
                 part = tile[int(random.integers(0, len(tile)))]
                 leading, stride, width, step = part.leading, part.stride, swizzle, part.start
-            # half of the tiles start with a swizzle pattern, the others anywhere
+            # half of the tiles start where a swizzle pattern starts, the others anywhere
             start = -(-first // 1024) * 1024 + step if random.random() < 0.5 else start + step
         base_offset = int(random.choice([0, int(random.integers(0, 8))]))
         descriptor = Descriptor(start, leading, stride, width, base_offset)
@@ -150,7 +148,7 @@ def _compact(operand: Operand, swizzle: int, trans: bool) -> list[Descriptor] | 
 
 @dataclass(frozen=True, eq=False)
 class TensorLaunch:
-    """A launch: PTX text, entry, number of blocks, an array for each parameter, and the name of the array it writes."""
+    """A launch: PTX text, entry, number of blocks, an array for each parameter, and the name of the written array."""
 
     text: str
     entry: str
@@ -165,7 +163,7 @@ class TensorLaunch:
 
 
 def tensor_launches(t: TensorMma, cases: int, seed: int, target: str) -> Iterator[tuple[str, TensorLaunch]]:
-    """Yield the operand class and each launch: `cases` in total, at least one for each class."""
+    """Yield each launch with the class of its operands: `cases` in total, and at least one for each class."""
     text, entry = module([t], target), f"{identifier(t)}_kernel"
     categories = classes(t)
     for number, category in enumerate(categories):
@@ -202,7 +200,7 @@ def _codes(number_format: Format, category: str, shape: tuple[int, ...], random:
 
 
 def _packed(t: TensorMma, role: str, operand: Any, category: str, random: np.random.Generator) -> Words:  # noqa: ANN401
-    """Return the tensor-memory columns of the metadata or scale factors."""
+    """Return tensor-memory columns that contain the metadata or scale factors."""
     if role == "metadata":
         legal = list(t.pattern.rising) if t.pattern is not None else [0]
         metadata: Words = operand.pack(random.choice(legal, operand.shape[-2:]).astype(np.uint8))

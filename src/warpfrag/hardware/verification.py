@@ -36,7 +36,7 @@ VARIANTS: Mapping[str, Callable[[Instruction], Iterable[Immediates | Variant]]] 
     "warpgroup": launches.verified_variants,
     "block": lambda _: (Immediates(),),
 }
-"""The immediates or variants to run, by the scope of the operation."""
+"""The function that lists the immediates or variants to run, by the operation's scope."""
 
 
 def verify(
@@ -68,7 +68,7 @@ def verify(
         raise InvalidOperand(f"capture: expected the name of an .npz file, got {quote(str(capture))}")
     if not isinstance(only, str):
         raise InvalidOperand(f"only: expected a part of an instruction name, got {quote(only)}")
-    named = _named(instructions)  # reject a misspelt name before the GPU is opened
+    named = _named(instructions)  # rejects a misspelt name before the GPU is opened
     with Worker(device) as worker:
         about = worker.about
         jobs = _jobs(named, only, about["target"])
@@ -124,7 +124,7 @@ def _compare(
     seed: int,
     recorder: Recorder | None,
 ) -> KernelResult:
-    """Run one kernel with every class of operands, and compare the results."""
+    """Run a kernel with every class of operands, and compare its results with the predicted ones."""
     target = worker.about["target"]
     ran = differing = 0
     mismatches: list[Mismatch] = []
@@ -134,7 +134,7 @@ def _compare(
     for category, operands in _operand_sets(instruction, variant, cases, seed, target):
         answer = worker.run(instruction.name, variant, operands)
         if isinstance(operands, launches.TensorLaunch) and not isinstance(answer, str):
-            answer = answer[None]  # add the axis of cases
+            answer = answer[None]  # add an axis for the cases
         if isinstance(answer, str):
             return KernelResult(instruction.name, selector, ran, differing, tuple(mismatches), answer, description)
         if recorder:
@@ -185,7 +185,7 @@ def _operand_sets(
         yield category, random_words(instruction, category, share, random, variant.selector)
     try:
         groups = test_vectors(instruction, arch=target).groups
-    except NotModelled:  # test vectors need expected results; random operands do not
+    except NotModelled:  # unlike random operands, test vectors need expected results
         return
     for group in groups:
         if group.choice == variant:
@@ -203,7 +203,7 @@ class Recorder:
     """Collects operands and results for a capture file; operands shared by several kernels are stored once."""
 
     def __init__(self) -> None:
-        """Start with no arrays and no entries."""
+        """Create a recorder without arrays and entries."""
         self.arrays: dict[str, NDArray[np.uint32]] = {}
         self.entries: dict[tuple[str, Immediates | Variant], CaptureEntry] = {}
 
@@ -215,7 +215,7 @@ class Recorder:
         operands: OperandSet,
         result: NDArray[np.uint32],
     ) -> None:
-        """Add the operands and results of one kernel and one class."""
+        """Add the operands and results of one kernel, for one operand class."""
         sparse = instruction.pattern is not None
         keys = {}
         for role, array in _arrays(operands).items():
@@ -241,12 +241,12 @@ class Recorder:
         write_capture(path, {**about, "entries": list(self.entries.values())}, self.arrays)
 
 
-MAX_MISMATCHES = 5  # number of mismatches per kernel
+MAX_MISMATCHES = 5  # the most mismatches that are kept per kernel
 
 
 @dataclass(frozen=True)
 class Mismatch:
-    """A differing word: its location and both values."""
+    """A word that differs: its location and both values."""
 
     operands: str
     case: int
@@ -254,10 +254,10 @@ class Mismatch:
     word: int
     hardware: str
     warpfrag: str
-    warp: int | None = None  # the warp of a warpgroup
+    warp: int | None = None  # the warp in its warpgroup
 
     def __str__(self) -> str:
-        """Return one line with both values in hexadecimal."""
+        """Format both values in hexadecimal, on one line."""
         warp = "" if self.warp is None else f"warp {self.warp}, "
         return (
             f"{self.operands} case {self.case}, {warp}lane {self.lane}, word {self.word}: "

@@ -1,7 +1,7 @@
 """The axes of a layout: indices cut into digits.
 
-Most sizes are powers of two, and their digits are bits. The odd factor of another size is one larger digit: 24 is three
-bits and a digit that counts to 3.
+Most sizes are powers of two, and their digits are bits. The odd factor of any other size is one larger digit: 24 is
+three bits and a digit that counts to 3.
 
 The second half of this module recuts and joins axes for the algebra of `linear_map`. Digits are numbered across all
 input axes or all output axes of a map, low first. Functions that return new axes also return the old or new digit
@@ -18,7 +18,7 @@ from warpfrag.errors import InvalidOperand, quote
 from warpfrag.layout.coordinates import REGISTERS
 
 MAX_SIZE = 1 << 20
-"""The largest size of an axis: far beyond any fragment, and small enough to list."""
+"""The largest size of an axis: far larger than any fragment, but small enough to enumerate."""
 
 
 class Axis(NamedTuple):
@@ -29,14 +29,14 @@ class Axis(NamedTuple):
 
     @classmethod
     def of_size(cls, name: str, size: int) -> Axis:
-        """Return an axis of `size`: a bit for each factor of two, then one digit for the odd factor."""
+        """Return an axis of size `size`: a bit for each factor of two, then one digit for the odd factor."""
         if isinstance(size, bool) or not isinstance(size, int) or not 1 <= size <= MAX_SIZE:
             raise InvalidOperand(f"the size of {name} must be an integer in 1..{MAX_SIZE}, got {quote(size)}")
         return cls(name, factors(size))
 
     @classmethod
     def cut(cls, name: str, size: int, digits: Iterable[tuple[int, int]]) -> Axis:
-        """Return an axis of `size` with digits of these weights and radices; `of_size` cuts the rest."""
+        """Return an axis of size `size` with digits of these weights and radices; `of_size` cuts the rest."""
         radices: tuple[int, ...] = ()
         for weight, radix in [*sorted(set(digits)), (cls.of_size(name, size).size, 1)]:
             gap, rest = divmod(weight, prod(radices))
@@ -61,14 +61,14 @@ class Axis(NamedTuple):
         return set(self.radices[:-1]) <= {2}
 
     def mask(self, index: int) -> int:
-        """Return the mask of the nonzero digits of an index whose digits are all 0 or 1."""
+        """Return a mask of the nonzero digits of an index, whose digits must all be 0 or 1."""
         digits = [index // weight % radix for radix, weight in zip(self.radices, self.weights, strict=True)]
         if not 0 <= index < self.size or not set(digits) <= {0, 1}:
             raise InvalidOperand(f"{self.name} has size {self.size} and cannot be moved by {quote(index)}")
         return sum(digit << place for place, digit in enumerate(digits))
 
     def unpack(self, packed: int) -> int:
-        """Return the index whose digits are packed next to each other in `packed`."""
+        """Return the index whose digits are packed next to each other in the bits of `packed`."""
         index = 0
         for radix, weight in zip(self.radices, self.weights, strict=True):
             width = (radix - 1).bit_length()
@@ -89,7 +89,7 @@ def factors(size: int) -> tuple[int, ...]:
 
 
 def mask_of(radix: int, radices: tuple[int, ...]) -> int:
-    """Return a mask of the digits that have this radix."""
+    """Return a mask of the digits that have radix `radix`."""
     return sum(1 << digit for digit, other in enumerate(radices) if other == radix)
 
 
@@ -106,7 +106,7 @@ def digits_of(axes: Axes) -> list[tuple[Axis, range]]:
 
 
 class UnmixedRun(NamedTuple):
-    """Adjacent digits that a map does not mix: the first input and output digits, the length and the radices."""
+    """Adjacent digits that a map does not mix: the first input and output digit, the length, and the radices."""
 
     source: int
     target: int
@@ -115,7 +115,7 @@ class UnmixedRun(NamedTuple):
 
 
 class AxisDigit(NamedTuple):
-    """A digit of a group of axes: the index and name of its axis, and its weight in that axis."""
+    """A digit in a group of axes: its axis by index and name, and its weight in that axis."""
 
     axis: int
     name: str
@@ -128,7 +128,7 @@ def numbered(axes: Axes) -> list[AxisDigit]:
 
 
 def ones(mask: int) -> list[int]:
-    """Return the positions of the bits that are set, low first."""
+    """Return the positions of the set bits, lowest first."""
     bits = []
     while mask:
         low = mask & -mask
@@ -138,7 +138,7 @@ def ones(mask: int) -> list[int]:
 
 
 def renumbered(mask: int, places: Mapping[int, int]) -> int:
-    """Return the mask with bit d moved to bit places[d]; bits that are not in `places` are dropped."""
+    """Return the mask with bit d moved to bit places[d]; bits without a new position are dropped."""
     moved = 0
     for bit in ones(mask):
         if bit in places:
@@ -147,7 +147,7 @@ def renumbered(mask: int, places: Mapping[int, int]) -> int:
 
 
 def starts(axis: Axis) -> set[int]:
-    """Return the weight at which each digit of an axis starts, and the end of the last digit."""
+    """Return the weight at which each digit of an axis starts, and the end of the highest digit."""
     return {1, *axis.weights, axis.size}
 
 
@@ -170,7 +170,7 @@ def split(size: int, points: set[int]) -> tuple[int, ...] | None:
 
 
 def with_pieces(axes: Axes, pieces: Mapping[int, UnmixedRun]) -> tuple[Axes, dict[int, list[int]]]:
-    """Cut these runs into other digits; return the new axes, and the new digits of each old digit or run."""
+    """Cut these runs into other digits; return the new axes, and the new digits for each old digit or run."""
     made, numbers, count = [], {}, 0
     for axis, digits in digits_of(axes):
         radices: tuple[int, ...] = ()
@@ -190,7 +190,7 @@ def with_pieces(axes: Axes, pieces: Mapping[int, UnmixedRun]) -> tuple[Axes, dic
 
 
 def stacked(low: Axes, high: Axes) -> tuple[Axes, dict[int, int], dict[int, int]]:
-    """Stack the digits of `high` above those of `low`; return the axes and the new number of each digit."""
+    """Stack the digits of `high` above those of `low`; return the axes, and the new numbers of both sets of digits."""
     names = [axis.name for axis in low]
     for axis in high:
         if axis.name not in names:
@@ -220,7 +220,7 @@ def stacked(low: Axes, high: Axes) -> tuple[Axes, dict[int, int], dict[int, int]
 
 
 def part(axes: Axes, cuts: Mapping[str, int], *, is_high: bool) -> tuple[Axes, list[int]]:
-    """Return the part of each axis above or below its cut, and the numbers of its digits."""
+    """Return the part of each axis above or below its cut, and the numbers of the digits in it."""
     parts: list[Axis] = []
     numbers: list[int] = []
     for axis, digits in digits_of(axes):
@@ -232,7 +232,7 @@ def part(axes: Axes, cuts: Mapping[str, int], *, is_high: bool) -> tuple[Axes, l
 
 
 def flattened(axes: Axes) -> tuple[Axis, list[int]]:
-    """Join all axes into one, with the last axis fastest; return it and the old numbers of its digits."""
+    """Join all axes into one, with the last axis fastest; return the axis and the old numbers of its digits."""
     numbered = digits_of(axes)[::-1]
     radices = tuple(radix for axis, _ in numbered for radix in axis.radices)
     return Axis("index", radices), [digit for _, digits in numbered for digit in digits]

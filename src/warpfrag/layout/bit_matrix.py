@@ -21,14 +21,18 @@ from typing import NamedTuple
 
 
 class Echelon:
-    """Masks in echelon form, each with the inputs whose masks xor to it."""
+    """Masks in echelon form, each with the inputs whose masks combine to it by xor."""
 
     def __init__(self) -> None:
-        """Start with no masks."""
-        self._rows: dict[int, tuple[int, int]] = {}  # leading bit -> mask, and the inputs whose masks xor to it
+        """Create an empty set of masks."""
+        # by leading bit: the mask, and the inputs whose masks combine to it
+        self._rows: dict[int, tuple[int, int]] = {}
 
     def add(self, mask: int, inputs: int = 0) -> int:
-        """Add the mask of these inputs; return 0 if it is independent, else the inputs whose masks cancel out."""
+        """Add the mask of these inputs.
+
+        Return 0 if it is independent, else the inputs whose masks cancel each other.
+        """
         rest, used = self._reduce(mask, inputs)
         if not rest:
             return used
@@ -41,11 +45,11 @@ class Echelon:
         return len(self._rows)
 
     def rest(self, mask: int) -> int:
-        """Return the remainder of a mask after elimination: 0 if the rows span it."""
+        """Return the remainder of a mask after elimination, which is 0 if the rows span it."""
         return self._reduce(mask, 0)[0]
 
     def inputs(self, mask: int) -> int:
-        """Return the inputs whose masks xor to this mask."""
+        """Return the inputs whose masks combine to this mask by xor."""
         return self._reduce(mask, 0)[1]
 
     def _reduce(self, mask: int, inputs: int) -> tuple[int, int]:
@@ -61,7 +65,7 @@ class Echelon:
 
 
 class Diagonal(NamedTuple):
-    """Digits `at` to `at + length - 1` of an index; they become the digits that start at `to`."""
+    """A run of digits, `at` to `at + length - 1` of an index, which become the digits that start at `to`."""
 
     at: int
     to: int

@@ -13,7 +13,7 @@ from warpfrag.errors import InvalidOperand, quote
 LANES = 32
 """The number of lanes in a warp."""
 REGISTERS = ("warp", "lane", "reg", "slot")
-"""The coordinates of a place, in sort order."""
+"""The coordinates of a place, in the order in which places are sorted."""
 
 
 class Coordinate(tuple[int, ...]):
@@ -25,17 +25,17 @@ class Coordinate(tuple[int, ...]):
     if TYPE_CHECKING:
 
         def __getattr__(self, name: str) -> int:
-            """Return one index, by its name."""
+            """Return the index with this name."""
 
         def _replace(self, **indices: int) -> Self:
-            """Return the tuple with some indices changed."""
+            """Return a copy with some indices changed."""
 
         def _asdict(self) -> dict[str, int]:
             """Return the indices by name."""
 
         @classmethod
         def _make(cls, indices: Iterable[int]) -> Self:
-            """Return the tuple with these indices."""
+            """Return a tuple with these indices."""
 
 
 class Place(Coordinate):
@@ -46,10 +46,10 @@ class Place(Coordinate):
 
 @cache
 def coordinate_type(names: tuple[str, ...]) -> type[Coordinate]:
-    """Return the type with these fields: a Place if they name lanes, registers or slots, else a Coordinate."""
+    """Return the tuple type with these fields: a Place if they name lanes, registers or slots, else a Coordinate."""
     base = Place if set(names) & set(REGISTERS) else Coordinate
     fields = namedtuple(base.__name__, names)  # type: ignore[misc] # noqa: PYI024 (the fields are data)
-    # pickle looks classes up by name and would not find one created at run time
+    # pickle looks classes up by name, and would not find one that was created at run time
     pickling = {"__slots__": (), "__reduce__": lambda self: (_coordinate, (names, tuple(self)))}
     return type(base.__name__, (fields, base), pickling)
 
@@ -64,6 +64,6 @@ def _coordinate(names: tuple[str, ...], indices: tuple[int, ...]) -> Coordinate:
 
 
 def check_name(name: object) -> None:
-    """Raise InvalidOperand if a name cannot be the field of a named tuple."""
+    """Raise InvalidOperand unless a name can be the field of a named tuple."""
     if not isinstance(name, str) or not name.isidentifier() or name.startswith("_") or iskeyword(name):
         raise InvalidOperand(f"expected an index name such as lane or row, got {quote(name)}")

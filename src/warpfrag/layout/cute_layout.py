@@ -71,11 +71,11 @@ def write_cute(layout: Layout, *, transposed: bool = False) -> str:
         numbers = [
             Mode(step.radix, sum(strides[dim] * index for dim, index in step.moves._asdict().items())) for step in steps
         ]
-        return _coalesced(numbers)
+        return _coalesced(numbers) or [Mode(1, 0)]
 
-    threads, values = map(modes, parts)
-    sizes = f"({_text([mode.size for mode in threads], 1)},{_text([mode.size for mode in values], 1)})"
-    return f"{sizes}:({_text([mode.stride for mode in threads], 0)},{_text([mode.stride for mode in values], 0)})"
+    both = [modes(part) for part in parts]
+    texts = (",".join(tensor_memory.tuple_text(mode[at] for mode in part) for part in both) for at in (0, 1))
+    return "({}):({})".format(*texts)
 
 
 def read_cute(
@@ -95,7 +95,7 @@ def read_cute(
         return _read_tensor_memory(str(text), pointer, thread_layout.dims_of("cute", len(thread_layout.MATRIX), dims))
     threads, values = _modes(text)
     if shape is None:
-        raise InvalidOperand("cute: a CuTe layout has no extents; pass them, as in shape=(16, 8)")
+        raise InvalidOperand("cute: a thread-value layout has no matrix shape; pass it, as in shape=(16, 8)")
     sizes = thread_layout.shape_of("cute", shape)
     thread_layout.check_slots("cute", slots)
     names = thread_layout.dims_of("cute", len(sizes), dims)
@@ -135,7 +135,7 @@ def _read_tensor_memory(text: str, pointer: re.Match[str], dims: Sequence[str]) 
 
 
 def _order(dims: tuple[str, ...], *, transposed: bool) -> tuple[str, ...]:
-    """Return the coordinates in the order of element numbers, fastest first."""
+    """Return the coordinates in the order in which elements are numbered, fastest first."""
     if not check_flag("transposed", transposed):
         return dims
     if len(dims) != len(thread_layout.MATRIX):
@@ -146,7 +146,7 @@ def _order(dims: tuple[str, ...], *, transposed: bool) -> tuple[str, ...]:
 
 
 def _coalesced(modes: list[Mode]) -> list[Mode]:
-    """Join each mode that continues the one below it, and return the remaining modes."""
+    """Join each mode with the one below it if it continues that mode, and return the remaining modes."""
     coalesced: list[Mode] = []
     for mode in modes:
         if coalesced and mode.stride == coalesced[-1].size * coalesced[-1].stride:
@@ -157,7 +157,7 @@ def _coalesced(modes: list[Mode]) -> list[Mode]:
 
 
 def _cut(modes: list[Mode], size: int) -> list[Mode]:
-    """Split a mode where the modes below it reach `size`: 6 becomes 3 times 2 if 3 values share a register."""
+    """Split the mode in which the modes reach `size`: 6 becomes 3 times 2 if 3 values share a register."""
     cut, counted = [], 1
     for mode in modes:
         below = size // counted
@@ -167,12 +167,6 @@ def _cut(modes: list[Mode], size: int) -> list[Mode]:
             cut.append(mode)
         counted *= mode.size
     return cut
-
-
-def _text(numbers: list[int], none: int) -> str:
-    """Return the numbers as a tuple in text form; a single number has no parentheses."""
-    words = [f"_{number}" for number in numbers or [none]]
-    return words[0] if len(words) == 1 else f"({','.join(words)})"
 
 
 def _modes(text: object, parts: str = "(threads, values)") -> tuple[list[Mode], list[Mode]]:
@@ -205,7 +199,7 @@ def _modes(text: object, parts: str = "(threads, values)") -> tuple[list[Mode], 
 
 
 def _tree(scanner: Scanner, depth: int = 0) -> Tree:
-    """Read a number, or a tuple of numbers and tuples."""
+    """Parse a number, or a tuple of numbers and tuples."""
     if depth > MAX_DEPTH:
         scanner.refuse(f"expected tuples at most {MAX_DEPTH} deep")
     name = scanner.word.rpartition("::")[2]
@@ -228,18 +222,18 @@ def _tree(scanner: Scanner, depth: int = 0) -> Tree:
         if not scanner.skip(","):
             scanner.refuse(f"expected ',' or {closing!r}")
         parts.append(_tree(scanner, depth + 1))
-    return tuple(parts) if len(parts) > 1 else parts[0]  # CUTLASS writes Shape<_8>, sometimes on one side only
+    return tuple(parts) if len(parts) > 1 else parts[0]  # CUTLASS writes Shape<_8>, sometimes on only one side
 
 
 def _alike(sizes: Tree, strides: Tree) -> tuple[Tree, ...]:
-    """Return the parts of the strides; raise an error if they are not grouped like the sizes."""
+    """Return the parts of the strides; raise an error unless they are grouped like the sizes."""
     if isinstance(sizes, int) or isinstance(strides, int) or len(sizes) != len(strides):
         raise InvalidOperand(f"cute: strides must be grouped like sizes; got {quote(strides)} for {quote(sizes)}")
     return strides
 
 
 def _pairs(sizes: Tree, strides: Tree) -> Iterator[Mode]:
-    """Yield the modes of matching size and stride trees, lowest first, without modes of size 1."""
+    """Yield the modes of matching size and stride trees, lowest first, skipping modes of size 1."""
     if isinstance(sizes, int) and isinstance(strides, int):
         if sizes != 1:
             yield Mode(sizes, strides)

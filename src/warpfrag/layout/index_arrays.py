@@ -33,7 +33,7 @@ def write_numpy(layout: Layout) -> dict[str, Indices]:
     if not layout.is_bitwise:
         elements = np.array([layout.at(**place._asdict()) for place in layout.places()], np.intp)
         return {dim: elements[:, at].reshape(*layout.ins.values()) for at, dim in enumerate(layout.dims)}
-    # the contributions of the inputs are joined by xor, so each input needs only one look-up per index
+    # the inputs' contributions combine by xor, so each input needs only one look-up per index
     indices = {dim: np.full((1,) * len(layout.ins), index, np.intp) for dim, index in layout.start._asdict().items()}
     nowhere = dict.fromkeys(layout.ins, 0)
     for axis, (name, size) in enumerate(layout.ins.items()):

@@ -26,7 +26,7 @@ from typing import NamedTuple
 from warpfrag.layout.bit_matrix import diagonals
 from warpfrag.layout.linear_layout import Layout
 
-# the operators of formulas, tightest binding first
+# the operators of formulas, in order of decreasing precedence
 OPERATORS = {"*": operator.mul, "+": operator.add, ">>": operator.rshift, "&": operator.and_, "^": operator.xor}
 
 
@@ -46,19 +46,19 @@ class IndexConstant(NamedTuple):
     value: int
 
     def __str__(self) -> str:
-        """Return the decimal digits."""
+        """Return the number in decimal."""
         return str(self.value)
 
 
 class IndexOperation(NamedTuple):
-    """Two formulas joined by one of OPERATORS."""
+    """Two formulas combined by one of OPERATORS."""
 
     operator: str
     left: Expression
     right: Expression
 
     def __str__(self) -> str:
-        """Return the text as C, Python or JavaScript, with the parentheses that it needs."""
+        """Return the formula as C, Python or JavaScript, with the parentheses that it needs."""
         repeats = isinstance(self.right, IndexOperation) and self.right.operator == self.operator == ">>"
         right = f"({self.right})" if repeats else self._inside(self.right)
         return f"{self._inside(self.left)} {self.operator} {right}"
@@ -86,7 +86,7 @@ def evaluate(expression: Expression, indices: Mapping[str, int]) -> int:
 
 
 class BitRun(NamedTuple):
-    """Bits `low` to `low + length - 1` of an index; they become the bits of the result that start at `place`."""
+    """Bits `low` to `low + length - 1` of an index, which become the bits of the result that start at `place`."""
 
     source: str
     low: int
@@ -95,7 +95,7 @@ class BitRun(NamedTuple):
 
     @property
     def bits(self) -> int:
-        """The bits of the result that this run may set."""
+        """The mask of the bits in the result that this run may set."""
         return (1 << self.length) - 1 << self.place
 
 
@@ -106,19 +106,19 @@ def linear(images: Mapping[str, Sequence[int]], start: int = 0) -> Expression:
     """
     runs = [run for source, steps in images.items() for run in _runs(source, steps)]
     runs.sort(key=lambda run: (-run.place, run.low))
-    terms = [_term(run, len(images[run.source])) for run in runs] + ([IndexConstant(start)] if start else [])
+    terms = [run_term(run, len(images[run.source])) for run in runs] + ([IndexConstant(start)] if start else [])
     bits = [run.bits for run in runs] + [start]
     word = "+" if sum(bits) == reduce(operator.or_, bits) else "^"
     return reduce(lambda left, right: IndexOperation(word, left, right), terms) if terms else IndexConstant(0)
 
 
 def _runs(source: str, steps: Sequence[int]) -> Iterable[BitRun]:
-    """Yield runs of adjacent bits of one index that are shifted by the same distance."""
+    """Yield the runs of adjacent bits in one index that are shifted by the same distance."""
     pairs = ((low, bit) for low, step in enumerate(steps) for bit in range(step.bit_length()) if step >> bit & 1)
     return (BitRun(source, low, length, place) for low, place, length in diagonals(pairs))
 
 
-def _term(run: BitRun, width: int) -> Expression:
+def run_term(run: BitRun, width: int) -> Expression:
     """Return the term for one run of bits: extract them from the index and shift them into position."""
     mask = (1 << run.length) - 1
     term: Expression = IndexVariable(run.source)
@@ -147,7 +147,7 @@ def element_expressions(layout: Layout) -> dict[str, Expression]:
 
 
 def place_expressions(layout: Layout) -> dict[str, Expression]:
-    """Return the thread, reg and slot of an element's first holder as formulas of the element's coordinates."""
+    """Return formulas for the thread, reg and slot of an element's first holder, in terms of its coordinates."""
     origin = dict.fromkeys(layout.dims, 0)
     holders = {
         dim: [layout.where(**{**origin, dim: 1 << bit})[0] for bit in range((extent - 1).bit_length())]

@@ -85,8 +85,8 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-MAX_INDEX = 1 << 32  # largest coordinate of a map, exclusive
-LONGEST_NUMBER = 10  # maximum number of digits in the text of a basis; every axis is shorter
+MAX_INDEX = 1 << 32  # the exclusive upper limit of a coordinate of any map
+LONGEST_NUMBER = 10  # the most digits of a number in the text of a basis; every axis is shorter
 MAY_BE_LEFT_OUT = frozenset({"reg", "slot"})
 """Inputs that default to 0 in `at`."""
 
@@ -94,7 +94,7 @@ MAY_BE_LEFT_OUT = frozenset({"reg", "slot"})
 class DigitRun(NamedTuple):
     """A run of adjacent digits that stay adjacent: it contributes source // divide % modulo * multiply.
 
-    Contributions are combined by xor; if they share no bits, they can also be added.
+    Contributions are combined by xor; if they share no bits, they may also be added.
     """
 
     source: str
@@ -104,7 +104,7 @@ class DigitRun(NamedTuple):
 
 
 class Basis(NamedTuple):
-    """A digit of an input: its radix, and how far one step moves each coordinate."""
+    """A digit of an input: its radix, and the distance that one step of it moves each coordinate."""
 
     radix: int
     moves: Coordinate
@@ -112,16 +112,16 @@ class Basis(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Layout(LinearMap):
-    """A linear map from places to elements; see the top of this file. `linear_map` has its algebra."""
+    """A linear map from places to elements; see the top of this file. `linear_map` has the algebra."""
 
     # ---- reading and writing
 
     @classmethod
     def parse(cls, extents: Mapping[str, int], **bases: str) -> Layout:
-        """Read the bases of each input axis from text, low bit first.
+        """Parse the bases of each input axis from text, low bit first.
 
-        `c2` moves col by 2 (the first letter names the coordinate), `c4+r1` moves two, `0` none. Raises InvalidOperand
-        if an element has no place or two bits make the same move.
+        `c2` moves col by 2 (the first letter names the coordinate), `c4+r1` moves two coordinates, `0` moves none.
+        Raises InvalidOperand if an element has no place or two bits make the same move.
         """
         if not isinstance(extents, Mapping) or not all(isinstance(name, str) for name in extents):
             raise InvalidOperand(
@@ -214,12 +214,12 @@ class Layout(LinearMap):
         return cast("str | dict[str, NDArray[np.intp]]", converter(notation, "write")(self, **options))
 
     def __repr__(self) -> str:
-        """Show the extents of the coordinates, and the bases."""
+        """Format the extents of the coordinates, and the bases."""
         extents = ", ".join(f"{name} {size}" for name, size in self.outs.items())
         return f"<Layout of {extents}; {self}>"
 
     def __str__(self) -> str:
-        """Return the bases, as a table row spells them."""
+        """Return the bases, as they are written in a table row."""
         spelled = [f"{name}: {text or '-'}" for name, text in self.bases.items()]
         start = "+".join(
             f"{name[0]}{index}"
@@ -230,7 +230,7 @@ class Layout(LinearMap):
 
     @cached_property
     def bases(self) -> dict[str, str]:
-        """The text of each input axis, as `parse` reads it."""
+        """The bases of each input axis as text, as `parse` reads them."""
         texts = {}
         for axis, digits in digits_of(self.in_axes):
             words = (self._words(self.columns[digit], self._in_radices[digit]) for digit in digits)
@@ -263,7 +263,7 @@ class Layout(LinearMap):
             raise InvalidOperand(f"layout {self} of shape {shape} does not have full rank: {'; '.join(reasons)}")
 
     def _repr_html_(self) -> str:
-        """A card for notebooks."""
+        """Return an HTML card for notebooks."""
         return card(self)
 
     # ---- sizes
@@ -285,12 +285,12 @@ class Layout(LinearMap):
 
     @property
     def regs(self) -> int:
-        """Registers per lane."""
+        """The number of registers per lane."""
         return self.ins.get("reg", 1)
 
     @property
     def slots(self) -> int:
-        """Elements per register."""
+        """The number of elements per register."""
         return self.ins.get("slot", 1)
 
     # ---- evaluating
@@ -351,7 +351,7 @@ class Layout(LinearMap):
             indices = [index * size + coordinates[bits] for index, bits in zip(indices, digits, strict=True)]
         return indices
 
-    # A packed element is one integer in which every digit has its own bits, so a single xor joins all axes.
+    # A packed element is one integer in which every digit has its own bits, so a single xor combines all axes.
 
     @cached_property
     def _shifts(self) -> list[int]:
@@ -384,7 +384,7 @@ class Layout(LinearMap):
 
     @cached_property
     def _spans(self) -> list[tuple[int, int, Axis | None]]:
-        """The first bit of each coordinate in a packed element, its mask, and its axis unless the axis is plain."""
+        """For each coordinate, its first bit in a packed element, its mask, and its axis unless that is plain."""
         spans, start = [], 0
         for axis in self.out_axes:
             width = sum((radix - 1).bit_length() for radix in axis.radices)
@@ -398,12 +398,12 @@ class Layout(LinearMap):
 
     @cached_property
     def _packed_copies(self) -> list[int]:
-        """The xor differences between the packed places that hold the same element."""
+        """The xor differences between packed places that hold the same element."""
         return [self._first_place._packed(mask) for mask in self._kernel_span]  # noqa: SLF001 (of this type)
 
     @cached_property
     def _packed_steps(self) -> list[tuple[str, list[int]]]:
-        """The contribution of each index of each input to a packed element."""
+        """For each input, the contribution of each of its indices to a packed element."""
         tables = []
         for axis, digits in digits_of(self.in_axes):
             table = [0]
@@ -416,7 +416,7 @@ class Layout(LinearMap):
     # ---- derived views
 
     def runs(self, out: str) -> list[DigitRun]:
-        """Return the fewest runs of digits that make up a coordinate, highest first."""
+        """Return the fewest runs of digits that form a coordinate, highest first."""
         check_axis(out, self.outs)
         axis, targets = next(pair for pair in digits_of(self.out_axes) if pair[0].name == out)
         runs = []
@@ -453,7 +453,7 @@ class Layout(LinearMap):
         return self._element_type._make(self._unpacked(self._packed(mask)))
 
     def along(self, source: str) -> str:
-        """Return the coordinate that an input counts along in steps of one, or an empty string if there is none."""
+        """Return the coordinate along which an input counts in steps of one, or an empty string if there is none."""
         check_axis(source, self.ins)
         size = self.ins[source]
         for out in self.outs:
@@ -499,14 +499,17 @@ def _check_steps(extents: object, steps: object, origin: object) -> None:
         )
 
 
-# --- the text of bases: `c2 c4 r1+c8 0`, one word for each bit of an input, low bit first
-# A letter names a coordinate, and a number is the distance that it moves; `+` joins the moves of one bit, `0` moves
-# nothing. A digit that is larger than a bit is spelled as the bits that it would fill: the highest digit of 24 columns
-# counts to 3 and is written `c8 c16`.
+# --- the text of bases: `c2 c4 r1+c8 0`, one word for each bit of an input, low bit first. A letter names a coordinate,
+# and a number is the distance that it moves; `+` joins the moves of one bit, and `0` moves nothing. A digit that is
+# larger than a bit is spelled as the bits that it would fill: the highest digit of 24 columns counts to 3 and is
+# written `c8 c16`.
 
 
 def read_bases(name: str, text: str, outs: tuple[Axis, ...]) -> list[tuple[int, int]]:
-    """Return the radix and column of each digit of an input; a column has a bit for each output digit it moves."""
+    """Return the radix and the column of each digit of an input.
+
+    A column has a bit for each output digit that it moves.
+    """
     return list(_columns(name, [_read_word(word, outs) for word in text.split()], outs))
 
 
@@ -522,7 +525,7 @@ def write_basis(radix: int, moves: Iterable[tuple[str, int]]) -> list[str]:
 
 
 def _read_word(word: str, outs: tuple[Axis, ...]) -> dict[str, int]:
-    """Return the distance that a basis moves each coordinate."""
+    """Return the distance that one word of a basis moves each coordinate."""
     by_letter = {axis.name[0]: axis for axis in outs}
     if word == "0":
         return {}

@@ -18,7 +18,7 @@ the map does not mix can be cut again.
 `Layout` adds the fragment features: text, look-ups, other notations.
 """
 
-# ruff: noqa: SLF001 (a map reads others of its own type)
+# ruff: noqa: SLF001 (methods read the private attributes of other maps)
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ from warpfrag.layout.axes import (
 from warpfrag.layout.bit_matrix import Echelon, diagonals
 from warpfrag.layout.coordinates import check_name
 
-Boundaries = Mapping[str, set[int]]  # for some axes, the weights at which a digit has to start
+Boundaries = Mapping[str, set[int]]  # the weights, for some axes, at which a digit has to start
 
 
 @dataclass(frozen=True, eq=False)
@@ -71,7 +71,7 @@ class LinearMap:
     origin: int = 0
 
     def __post_init__(self) -> None:
-        """Raise an error if a column does not match the axes: bits move bits, other digits move one equal digit."""
+        """Raise an error if a column does not match the axes: bits move bits, other digits a digit of their radix."""
         for name in (*self.ins, *self.outs):
             check_name(name)
         if len(self.columns) != len(self._in_radices):
@@ -84,19 +84,19 @@ class LinearMap:
                 raise InvalidOperand(f"a digit of radix {radix} cannot move the digits {column:b} of {self.outs}")
 
     def __reduce__(self) -> tuple[type[Self], tuple[Axes, Axes, tuple[int, ...], int]]:
-        """Pickle the map alone, without derived data."""
+        """Pickle the map without derived data."""
         return type(self), (self.in_axes, self.out_axes, self.columns, self.origin)
 
     # ---- sizes
 
     @cached_property
     def ins(self) -> dict[str, int]:
-        """Each input and its extent."""
+        """Each input axis, with its extent."""
         return {axis.name: axis.size for axis in self.in_axes}
 
     @cached_property
     def outs(self) -> dict[str, int]:
-        """Each coordinate and its extent."""
+        """Each coordinate, with its extent."""
         return {axis.name: axis.size for axis in self.out_axes}
 
     @cached_property
@@ -124,7 +124,7 @@ class LinearMap:
 
     @property
     def is_bitwise(self) -> bool:
-        """True if coordinates are joined by xor alone: only the highest digit of each may be larger than a bit."""
+        """True if coordinates are formed by xor alone: only the highest digit of each may be larger than a bit."""
         return all(axis.is_plain for axis in self.out_axes)
 
     @cached_property
@@ -135,7 +135,7 @@ class LinearMap:
     # ---- algebra
 
     def __eq__(self, other: object) -> bool:
-        """Return True if both have the same axes in the same order, and map every place to the same element."""
+        """Return True if both maps have the same axes in the same order, and map every place to the same element."""
         if not isinstance(other, LinearMap):
             return NotImplemented
         if self is other:
@@ -144,7 +144,7 @@ class LinearMap:
             return False
         if (self.in_axes, self.out_axes) == (other.in_axes, other.out_axes):
             return (self.columns, self.origin) == (other.columns, other.origin)
-        # the same sizes cut into other digits, such as 3 times 2 instead of 2 times 3
+        # the same sizes may be cut into other digits, such as 3 times 2 instead of 2 times 3
         mine: LinearMap | None = self
         its: LinearMap | None = other
         for _ in range(2):
@@ -155,7 +155,7 @@ class LinearMap:
         return (mine.columns, mine.origin) == (its.columns, its.origin)
 
     def __hash__(self) -> int:
-        """Hash the extents: equal maps have equal extents, and few maps share them."""
+        """Hash the extents, because equal maps have equal extents, and few maps share them."""
         return self._hash
 
     @cached_property
@@ -188,7 +188,7 @@ class LinearMap:
         return outer._after(within)
 
     def _after(self, inner: Self) -> Self:
-        """Return the composition; both maps must cut their digits at the same weights."""
+        """Return the composition of two maps that cut their digits at the same weights."""
         first = {axis.name: digits.start for axis, digits in digits_of(self.in_axes)}
         sources = [first[axis.name] + place for axis in inner.out_axes for place in range(len(axis.radices))]
 
@@ -273,7 +273,7 @@ class LinearMap:
         out_axes, out_digits = part(whole.out_axes, cuts[1], is_high=is_low)
         kept = sum(1 << digit for digit in out_digits)
         if any(whole.columns[digit] & ~kept for digit in in_digits):
-            return None  # the remaining bits would move coordinates of the factor
+            return None  # the remaining bits would move coordinates that belong to the factor
         rest = whole._rearranged(in_axes, in_digits, out_axes, out_digits)
         return rest if (factor * rest if is_low else rest * factor) == self else None
 
@@ -296,7 +296,7 @@ class LinearMap:
         return self._times((Axis("reg", radices),), tuple(tiles), columns)
 
     def fix(self, **inputs: int) -> Self:
-        """Hold these inputs constant, and return the map of the others."""
+        """Hold these inputs constant, and return the map from the others."""
         self._check_names("fix", inputs, self.ins)
         origin, ins, columns = self.origin, [], []
         for axis, digits in digits_of(self.in_axes):
@@ -393,7 +393,7 @@ class LinearMap:
         return cut._rearranged(axes, digits, cut.out_axes, list(range(len(cut._out_radices))))
 
     def _reshaped_outs(self, extents: Mapping[str, int]) -> Self:
-        """Regroup the outputs: as for inputs, but with rows instead of columns."""
+        """Regroup the outputs in the same way as inputs, but with rows instead of columns."""
         flat_axis, order = flattened(self.out_axes)
         flat = self._rearranged(self.in_axes, list(range(len(self.columns))), (flat_axis,), order)
         weights = regrouped_weights(extents, self.outs)
@@ -404,7 +404,7 @@ class LinearMap:
         return cut._rearranged(cut.in_axes, list(range(len(cut.columns))), axes, digits)
 
     def joined(self, name: str, *axes: str) -> Self:
-        """Join some inputs into one, with the first lowest. For example, PTX's element number joins slot and reg."""
+        """Join some inputs into one, the first one lowest. For example, PTX's element number joins slot and reg."""
         numbers = {axis.name: digits for axis, digits in digits_of(self.in_axes)}
         for axis in axes:
             check_axis(axis, self.ins)
@@ -461,13 +461,13 @@ class LinearMap:
         return tuple(chain.from_iterable(axis.radices for axis in self.out_axes))
 
     def _rearranged(self, in_axes: Axes, in_digits: Sequence[int], out_axes: Axes, out_digits: Sequence[int]) -> Self:
-        """Return a map with some digits of this one, arranged in other axes; `digits` are numbers in this map."""
+        """Return a map with some digits of this map, arranged in other axes; digits are numbered as in this map."""
         places = {digit: place for place, digit in enumerate(out_digits)}
         columns = tuple(renumbered(self.columns[digit], places) for digit in in_digits)
         return type(self)(in_axes, out_axes, columns, renumbered(self.origin, places))
 
     def _recut(self, ins: Boundaries, outs: Boundaries) -> Self | None:
-        """Recut the map so that a digit starts at each of these weights; return None if that is impossible.
+        """Recut the map so that a digit starts at each of these weights, or return None if that is impossible.
 
         Adjacent digits that the map does not mix form one number, which may be cut into any factors.
         """
@@ -494,7 +494,7 @@ class LinearMap:
         return type(self)(new_ins, new_outs, ordered, renumbered(self.origin, whole))
 
     def _unmixed(self, ins: Boundaries, outs: Boundaries) -> list[UnmixedRun] | None:
-        """Return the unmixed runs of the map, cut at these weights; None if that is impossible."""
+        """Return the map's unmixed runs, cut at these weights, or None if that is impossible."""
         touched = Counter(digit for mask in (*self.columns, self.origin) for digit in ones(mask))
         sources, targets = numbered(self.in_axes), numbered(self.out_axes)
         # numbered with gaps, so that digits of different axes are never adjacent
@@ -522,23 +522,19 @@ class LinearMap:
         return pieces
 
     @cached_property
-    def _significance(self) -> list[int]:
-        """The input digits in the sort order of places: first axis first, highest digit first."""
-        return [digit for _, digits in digits_of(self.in_axes) for digit in reversed(digits)]
-
-    @cached_property
     def _solved(self) -> tuple[list[int], list[int]]:
-        """For each output digit, the input mask that moves only it, and the masks that move nothing, by elimination."""
+        """For each output digit, the input mask that moves only it; and the masks that move nothing."""
         rows = Echelon()
         # Elimination starts with the least significant inputs. If several inputs move the same digits, no solution uses
         # the more significant ones, so each solution is the first holder of its element.
-        nothing = [rows.add(self.columns[digit], inputs=1 << digit) for digit in reversed(self._significance)]
+        digits = [digit for _, own in digits_of(self.in_axes) for digit in reversed(own)]  # in the order of places
+        nothing = [rows.add(self.columns[digit], inputs=1 << digit) for digit in reversed(digits)]
         solved = [rows.inputs(1 << digit) for digit in range(len(self._out_radices))]
         return solved, list(filter(None, nothing))
 
     @cached_property
     def _kernel_span(self) -> list[int]:
-        """Every input mask that moves nothing: the differences between holders of the same element."""
+        """Every input mask that moves nothing: these are the differences between places that hold the same element."""
         span = [0]
         for mask in self._solved[1]:
             span += [mask ^ other for other in span]
@@ -574,6 +570,6 @@ class LinearMap:
 
 
 def check_axis(name: object, axes: Mapping[str, int]) -> None:
-    """Reject a name that is not among these axes."""
+    """Raise an error unless a name is among these axes."""
     if not isinstance(name, str) or name not in axes:
         raise InvalidOperand(f"expected one of {', '.join(axes)}; got {quote(name)}")

@@ -1,4 +1,4 @@
-"""Services that lower layers get from higher layers: notebook cards and tensor-memory operands.
+"""Services that higher layers provide to lower ones: notebook cards and tensor-memory operands.
 
 `viz` draws the notebook card of a layout, but `layout` must not import `viz`. So `warpfrag/__init__.py` registers the
 function for each service, which is imported on first use.
@@ -15,7 +15,7 @@ _PROVIDERS: dict[str, tuple[str, str]] = {}
 
 
 def register(service: str, module: str, function: str) -> None:
-    """Register the function that provides a service, by the name of its module."""
+    """Register the function that provides a service; its module is imported on first use."""
     _PROVIDERS[service] = module, function
 
 

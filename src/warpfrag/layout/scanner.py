@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection
-from typing import NamedTuple, NoReturn
+from collections.abc import Callable, Collection
+from typing import NamedTuple, NoReturn, TypeVar
 
 from warpfrag.errors import InvalidOperand, quote
 
 TOKEN = re.compile(r"(?P<space>\s+)|\d+|[A-Za-z_#]\w*(?:(?:::|\.)\w+)*|->|.", re.ASCII | re.DOTALL)
-MAX_TEXT = 20_000  # maximum length; the largest thread-value layout has a few hundred characters
+MAX_TEXT = 20_000  # the longest text that is read; the largest thread-value layout has a few hundred characters
 MAX_DIGITS = 9
 MAX_DEPTH = 20
+Item = TypeVar("Item")
 QUOTED_BEFORE = 24  # number of characters before the error position that a message repeats
 
 
@@ -23,7 +24,7 @@ class LayoutToken(NamedTuple):
 
 
 class Scanner:
-    """The tokens of a text, consumed in order."""
+    """The tokens of a text, which are consumed in order."""
 
     def __init__(self, notation: str, text: object) -> None:
         """Split a text into tokens; raise InvalidOperand if it is not a string or is too long."""
@@ -39,7 +40,7 @@ class Scanner:
 
     @property
     def word(self) -> str:
-        """The next token; empty at the end."""
+        """The next token, or an empty string at the end."""
         return self._tokens[self._next].text
 
     def take(self) -> str:
@@ -49,7 +50,7 @@ class Scanner:
         return word
 
     def skip(self, *words: str) -> bool:
-        """If these tokens come next, consume them and return True."""
+        """Consume these tokens and return True if they come next."""
         comes = [word.text for word in self._tokens[self._next : self._next + len(words)]]
         if comes != [*words]:
             return False
@@ -63,7 +64,7 @@ class Scanner:
                 self.refuse(f"expected {word!r}")
 
     def number(self, prefix: str = "") -> int:
-        """Consume the next token and return it as a number, without its prefix."""
+        """Consume the next token, and return it as a number without its prefix."""
         digits = self.word.removeprefix(prefix)
         if not (digits.isascii() and digits.isdigit()):
             self.refuse("expected a number")
@@ -72,19 +73,33 @@ class Scanner:
         self.take()
         return int(digits)
 
+    def sequence(self, item: Callable[[], Item], opening: str = "[", closing: str = "]") -> list[Item]:
+        """Consume items between brackets, separated by commas, and return them."""
+        self.expect(opening)
+        items: list[Item] = []
+        while not self.skip(closing):
+            if items:
+                self.expect(",")
+            items.append(item())
+        return items
+
+    def bases(self) -> list[list[int]]:
+        """Consume a list of lists of numbers, and return it."""
+        return self.sequence(lambda: self.sequence(self.number))
+
     def choice(self, words: Collection[str]) -> str:
-        """Consume and return the next token; raise InvalidOperand if it is not one of these."""
+        """Consume and return the next token; raise InvalidOperand if it is not one of `words`."""
         if self.word not in words:
             self.refuse(f"expected one of {', '.join(words)}")
         return self.take()
 
     def end(self) -> None:
-        """Raise InvalidOperand unless all tokens are consumed."""
+        """Raise InvalidOperand unless all tokens have been consumed."""
         if self.word:
             self.refuse("expected the end of the text")
 
     def refuse(self, fault: str) -> NoReturn:
-        """Raise InvalidOperand at the next token."""
+        """Raise InvalidOperand with the fault and the position of the next token."""
         at = self._tokens[self._next].at
         before = self.text[max(0, at - QUOTED_BEFORE) : at]
         after = f" after {quote(before)}" if before else ""

@@ -30,7 +30,7 @@ from warpfrag.layout.thread_layout import MATRIX
 PLACES = ("tlane", "column", "slot")
 LANES = 128
 LANE_STRIDE = 1 << 16
-BITS = 32  # bits per column
+BITS = 32  # the size of a column in bits
 GLUON = "_TensorMemoryLinearLayout"
 POINTER = re.compile(r"\s*tmem_\[(\d+)b\]\(\s*0x[0-9a-fA-F.]+\s*\)\s*o\s*")
 Step = tuple[int, tuple[int, ...]]
@@ -75,12 +75,12 @@ def write_cute(layout: Layout) -> str:
                 modes[dim].append(AddressMode(step.radix, amount, weight * units[name]))
             weight *= step.radix
     parts = [_joined(layout, dim, sorted(of, key=lambda mode: mode.counts)) for dim, of in modes.items()]
-    sizes, strides = (f"({','.join(_tuple(mode[at] for mode in part) for part in parts)})" for at in (0, 2))
+    sizes, strides = (f"({','.join(tuple_text(mode[at] for mode in part) for part in parts)})" for at in (0, 2))
     return f"tmem_[{BITS // layout.slots}b](0x0000.0000) o {sizes}:{strides}"
 
 
 def _joined(layout: Layout, dim: str, modes: list[AddressMode]) -> list[AddressMode]:
-    """Return the modes of one coordinate; adjacent modes are joined."""
+    """Return the modes of one coordinate, with adjacent modes joined."""
     joined: list[AddressMode] = []
     counted = 1
     for mode in modes:
@@ -97,13 +97,14 @@ def _joined(layout: Layout, dim: str, modes: list[AddressMode]) -> list[AddressM
     return joined or [AddressMode(1, 1, 0)]
 
 
-def _tuple(numbers: Iterable[int]) -> str:
+def tuple_text(numbers: Iterable[int]) -> str:
+    """Return CuTe's text of static numbers: `_8`, or `(_8,_4)` for several."""
     words = [f"_{number}" for number in numbers]
     return words[0] if len(words) == 1 else f"({','.join(words)})"
 
 
 def read_cute(text: str, modes: Sequence[Sequence[tuple[int, int]]], bits: int, dims: Sequence[str]) -> Layout:
-    """Return the layout of the modes (size, stride) of each coordinate, for elements of `bits` bits."""
+    """Return the layout given by the modes (size, stride) of each coordinate, for elements of `bits` bits."""
     slots = BITS // bits
     images: dict[tuple[str, int], Step] = {}
     extents = {}
@@ -120,7 +121,7 @@ def read_cute(text: str, modes: Sequence[Sequence[tuple[int, int]]], bits: int, 
 
 
 def _place(text: str, address: int, slots: int) -> tuple[str, int]:
-    """Return the input that an address stride moves along, and its weight."""
+    """Return the input that an address stride moves along, and the stride's weight in that input."""
     lane, element = divmod(address, LANE_STRIDE * slots)
     if bool(lane) == bool(element) or lane >= LANES:
         raise InvalidOperand(
@@ -132,7 +133,7 @@ def _place(text: str, address: int, slots: int) -> tuple[str, int]:
 
 
 def _layout(extents: dict[str, int], images: dict[tuple[str, int], Step], slots: int) -> Layout:
-    """Return the layout with these moves, given by input and weight; lanes without a move hold copies."""
+    """Return the layout with these moves, keyed by input and weight; lanes that have no move hold copies."""
     steps: dict[str, list[Step]] = {name: [] for name in PLACES}
     nothing: Step = (2, (0,) * len(extents))
     for bit in range(LANES.bit_length() - 1):
@@ -161,14 +162,14 @@ def write_triton(layout: Layout) -> str:
 
 
 def read_triton(text: str, slots: int, dims: Sequence[str]) -> Layout:
-    """Parse a layout that Gluon prints; `slots` elements share a 32-bit column."""
+    """Parse a layout as Gluon prints it; `slots` elements share a 32-bit column."""
     scanner = Scanner("triton", text)
     scanner.expect(GLUON, "(", "rows", "=")
-    rows = _bases(scanner)
+    rows = scanner.bases()
     scanner.expect(",", "cols", "=")
-    cols = _bases(scanner)
+    cols = scanner.bases()
     scanner.expect(",", "shape", "=")
-    shape = _numbers(scanner)
+    shape = scanner.sequence(scanner.number)
     scanner.expect(")")
     scanner.end()
     inside = slots.bit_length() - 1
@@ -183,22 +184,3 @@ def read_triton(text: str, slots: int, dims: Sequence[str]) -> Layout:
     parts = {"tlane": rows, "column": cols[inside:], "slot": cols[:inside]}
     steps = {name: [(2, tuple(basis)) for basis in bases] for name, bases in parts.items()}
     return Layout.of_steps(dict(zip(dims, shape, strict=True)), steps)
-
-
-def _bases(scanner: Scanner) -> list[list[int]]:
-    scanner.expect("[")
-    bases: list[list[int]] = []
-    while not scanner.skip("]"):
-        if bases:
-            scanner.expect(",")
-        bases.append(_numbers(scanner))
-    return bases
-
-
-def _numbers(scanner: Scanner) -> list[int]:
-    scanner.expect("[")
-    numbers = [scanner.number()]
-    while not scanner.skip("]"):
-        scanner.expect(",")
-        numbers.append(scanner.number())
-    return numbers

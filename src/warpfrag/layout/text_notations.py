@@ -45,7 +45,7 @@ def write_c(layout: Layout) -> str:
     """Return one declaration per coordinate, after a comment that defines i."""
     weights = [weight for source in layout.ins for weight, _ in layout.digits(source)]
     weights += [run.multiply for dim in layout.dims for run in layout.runs(dim)]
-    weights += [layout.slots] * (layout.regs > 1)  # the weight of one register in i
+    weights += [layout.slots] * (layout.regs > 1)  # the weight of a register in i
     if any(weight & (weight - 1) for weight in weights):
         raise InvalidOperand(
             f"c cannot express {layout} by shifts: a size that is not a power of two is below another part of its index"
@@ -64,7 +64,7 @@ def _element_number(layout: Layout) -> list[str]:
 
 
 class IndexPart(NamedTuple):
-    """One or more adjacent digits of an index, with their weight and radix."""
+    """A part of an index: one or more adjacent digits, with their weight and radix."""
 
     source: str
     weight: int
@@ -78,7 +78,7 @@ def write_mlir(layout: Layout) -> str:
 
 
 def _expression(layout: Layout, dim: str) -> str:
-    """Return the affine expression of one coordinate."""
+    """Return an affine expression for one coordinate."""
     rest = getattr(layout.start, dim)
     terms = []
     for weight, parts in _parts(layout, dim).items():
@@ -94,7 +94,7 @@ def _expression(layout: Layout, dim: str) -> str:
 
 
 def _parts(layout: Layout, dim: str) -> dict[int, list[IndexPart]]:
-    """Return the input parts of a coordinate by their weight in it; if none overlap, the parts are whole runs."""
+    """Return the input parts of a coordinate by their weights in it; parts that do not overlap are whole runs."""
     runs = layout.runs(dim)
     whole = {run.multiply: [IndexPart(run.source, run.divide, run.modulo)] for run in runs}
     spans = sorted((run.multiply, run.multiply * run.modulo) for run in runs)
@@ -111,7 +111,7 @@ def _parts(layout: Layout, dim: str) -> dict[int, list[IndexPart]]:
 
 
 def _part(part: IndexPart, size: int) -> str:
-    """Return the expression of a part of an index."""
+    """Return the affine expression for a part of an index."""
     text = part.source if part.weight == 1 else f"{part.source} floordiv {part.weight}"
     if part.weight * part.radix == size:
         return text
@@ -125,7 +125,7 @@ def write_json(layout: Layout) -> str:
 
 
 def read_json(text: object) -> Layout:
-    """Read the layout that `write_json` wrote."""
+    """Parse a layout that `write_json` wrote."""
     scanner = Scanner("json", text)
     try:
         value = json.loads(scanner.text)

@@ -1,7 +1,7 @@
 """Threads and values, as CuTe and Triton number them: lanes, then warps; slots, then registers.
 
-Both use threads and values; a `Layout` uses warp, lane, register and slot. So values must be split at register
-boundaries. Their texts do not contain these; `slots` gives them.
+Both notations have threads and values, while a `Layout` has warp, lane, register and slot. So values must be split at
+register boundaries, which their texts do not contain; `slots` gives them.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from warpfrag.layout.linear_layout import Basis, Layout
 
 MATRIX = ("row", "col")
 Digit: TypeAlias = "tuple[int, Sequence[int]]"
-"""A radix, and the distance that each coordinate moves."""
+"""A radix, and the distance that the digit moves each coordinate."""
 
 
 def threads_and_values(notation: str, layout: Layout) -> tuple[list[Basis], list[Basis]]:
@@ -37,7 +37,7 @@ def threads_and_values(notation: str, layout: Layout) -> tuple[list[Basis], list
 
 
 def shape_of(notation: str, shape: object, count: int | None = None) -> tuple[int, ...]:
-    """Check and return the extents; `count` is the expected number of extents, if known."""
+    """Return the extents after checking them; `count` is the expected number of extents, if known."""
     sizes = tuple(shape) if isinstance(shape, Sequence) and not isinstance(shape, str) else ()
     if not sizes or (count is not None and len(sizes) != count):
         wanted = "the extents of the matrix, such as (16, 8)" if count is None else f"{count} extents"
@@ -55,7 +55,7 @@ def check_slots(notation: str, slots: object) -> int:
 
 
 def dims_of(notation: str, count: int, dims: Sequence[str] | None) -> tuple[str, ...]:
-    """Return `dims`, or the default names: row and col for a matrix, else dim0, dim1, ..."""
+    """Return the given names, or the default: row and col for a matrix, else dim0, dim1, ..."""
     if dims is None:
         return MATRIX if count == len(MATRIX) else tuple(f"dim{at}" for at in range(count))
     names = tuple(dims) if isinstance(dims, Sequence) and not isinstance(dims, str) else ()
@@ -69,7 +69,7 @@ def dims_of(notation: str, count: int, dims: Sequence[str] | None) -> tuple[str,
 def assemble(
     notation: str, extents: Mapping[str, int], threads: Iterable[Digit], values: Iterable[Digit], slots: int
 ) -> Layout:
-    """Return the layout with these digits of threads and values."""
+    """Return the layout that has these digits of threads and values."""
     lane, warp = _cut(notation, threads, LANES, "threads into warps of")
     slot, reg = _cut(notation, values, slots, "values into registers of")
     if prod(radix for radix, _ in slot) < slots:
@@ -84,7 +84,7 @@ def assemble(
 
 
 def check_onto(notation: str, layout: Layout) -> Layout:
-    """Return the layout; raise InvalidOperand if an element has no place, because the shape is then wrong."""
+    """Return the layout; raise InvalidOperand if an element has no place, because then the shape is wrong."""
     if not layout.is_onto:
         shape = "x".join(map(str, layout.shape))
         reached = prod(layout.ins.values()) // layout.copies
@@ -93,7 +93,7 @@ def check_onto(notation: str, layout: Layout) -> Layout:
 
 
 def _cut(notation: str, digits: Iterable[Digit], size: int, label: str) -> tuple[list[Digit], list[Digit]]:
-    """Split digits at a size: the low digits that count up to it, and the rest."""
+    """Split digits at a size, into the low digits that count up to it and the rest."""
     below: list[Digit] = []
     above: list[Digit] = []
     counted = 1

@@ -69,14 +69,11 @@ def write_triton(layout: Layout) -> str:
     bases = {name: [[*step.moves] for step in steps] for name, steps in parts.items()}
     options = [f"slots = {layout.slots}"] if layout.slots > 1 else []
     options += [f"dims = {', '.join(layout.dims)}"] if layout.dims != thread_layout.MATRIX else []
-    # Triton's verifier requires that each basis of the attribute moves a single bit; a LinearLayout has no such limit
+    # Triton's verifier requires that each basis in the attribute moves a single bit; a LinearLayout has no such limit
     singles = all(sum(index.bit_count() for index in image) <= 1 for images in bases.values() for image in images)
-    text = _as_attribute(bases) if singles and layout.is_additive else _as_printed(bases, layout.shape)
+    attribute = f"#ttg.linear<{{{', '.join(f'{name} = {images}' for name, images in bases.items())}}}>"
+    text = attribute if singles and layout.is_additive else _as_printed(bases, layout.shape)
     return text + (f" // {'; '.join(options)}" if options else "")
-
-
-def _as_attribute(bases: dict[str, Bases]) -> str:
-    return f"#ttg.linear<{{{', '.join(f'{name} = {images}' for name, images in bases.items())}}}>"
 
 
 def _as_printed(bases: dict[str, Bases], shape: Sequence[int]) -> str:
@@ -96,6 +93,7 @@ def read_triton(
     """Parse a Triton layout."""
     whole = Scanner("triton", text).text
     options = dict(option for comment in COMMENT.findall(whole) for option in OPTION.findall(comment))
+    dims = dims or (options["dims"].split(", ") if "dims" in options else None)
     # blanks instead, so that error positions refer to the user's text
     bare = COMMENT.sub(lambda match: " " * len(match[0]), whole)
     nameless = NAMELESS.search(bare)
@@ -107,9 +105,7 @@ def read_triton(
     if tensor_memory.GLUON in bare:
         stated = options.get("slots", "1")
         count = int(stated) if slots is None and stated.isdigit() else slots
-        names = thread_layout.dims_of(
-            "triton", len(thread_layout.MATRIX), dims or (options["dims"].split(", ") if "dims" in options else None)
-        )
+        names = thread_layout.dims_of("triton", len(thread_layout.MATRIX), dims)
         text_itself = bare[bare.index(tensor_memory.GLUON) :]
         return tensor_memory.read_triton(
             text_itself, thread_layout.check_slots("triton", 1 if count is None else count), names
@@ -122,9 +118,7 @@ def read_triton(
     if slots is None:
         slots = int(options["slots"]) if options.get("slots", "").isdigit() and len(options["slots"]) < 4 else 1
     thread_layout.check_slots("triton", slots)
-    names = thread_layout.dims_of(
-        "triton", ranks.pop(), dims or (options["dims"].split(", ") if "dims" in options else None)
-    )
+    names = thread_layout.dims_of("triton", ranks.pop(), dims)
     if shape is not None:
         sizes = [*thread_layout.shape_of("triton", shape, len(names))]
     extents = _extents(names, bases, sizes)
@@ -145,7 +139,7 @@ def read_triton(
 
 
 def _extents(names: Sequence[str], bases: dict[str, Bases], sizes: Sequence[int]) -> dict[str, int]:
-    """Return the extent of each coordinate: from the text, or else as far as the bases reach."""
+    """Return the extent of each coordinate, from the text or else from the largest bases."""
     images = [image for part in bases.values() for image in part]
     reach = [1 << max((image[at].bit_length() for image in images), default=0) for at in range(len(names))]
     sizes = sizes or reach
@@ -163,7 +157,7 @@ def _attribute(text: str) -> tuple[dict[str, Bases], list[int]]:
     """Parse `#ttg.linear<{...}>` or `DistributedLinearLayout(...)`; return the bases, and the sizes if present."""
     scanner = Scanner("triton", text)
     if scanner.word.startswith("#") and scanner.word not in ATTRIBUTES:
-        scanner.take()  # an alias for the attribute
+        scanner.take()  # an attribute alias
         scanner.expect("=")
     name = scanner.word.rpartition(".")[2] if scanner.word.endswith(".DistributedLinearLayout") else scanner.word
     if name not in ATTRIBUTES:
@@ -183,32 +177,11 @@ def _attribute(text: str) -> tuple[dict[str, Bases], list[int]]:
         seen.add(key)
         scanner.expect("=")
         if key == "shape":
-            sizes = _numbers(scanner, "[", "]")
+            sizes = scanner.sequence(scanner.number)
         else:
-            bases[key] = _images(scanner)
+            bases[key] = scanner.bases()
     scanner.end()
     return bases, sizes
-
-
-def _images(scanner: Scanner) -> Bases:
-    """Read a list of lists of numbers."""
-    scanner.expect("[")
-    images: Bases = []
-    while not scanner.skip("]"):
-        if images:
-            scanner.expect(",")
-        images.append(_numbers(scanner, "[", "]"))
-    return images
-
-
-def _numbers(scanner: Scanner, opening: str, closing: str) -> list[int]:
-    scanner.expect(opening)
-    numbers: list[int] = []
-    while not scanner.skip(closing):
-        if numbers:
-            scanner.expect(",")
-        numbers.append(scanner.number())
-    return numbers
 
 
 def _printed(text: str) -> tuple[dict[str, Bases], list[int]]:
@@ -227,12 +200,12 @@ def _printed(text: str) -> tuple[dict[str, Bases], list[int]]:
             scanner.refuse(f"expected the bits of {name} in order, {name}={wanted}")
         scanner.take()
         scanner.expect("->")
-        bases[name].append(_numbers(scanner, "(", ")"))
+        bases[name].append(scanner.sequence(scanner.number, "(", ")"))
     if scanner.skip("["):
         while not scanner.skip("]"):
             if sizes:
                 scanner.expect(",")
-            scanner.take()  # the name of a coordinate: dim0
+            scanner.take()  # the name of a coordinate, such as dim0
             scanner.expect("(", "size")
             sizes.append(scanner.number())
             scanner.expect(")")

@@ -1,4 +1,4 @@
-"""Plans to move a fragment from or to shared memory: accesses, their addresses and cost, and their result."""
+"""Plans that move a fragment from or to shared memory: accesses, their addresses, cost and result."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from warpfrag.formats.arrays import Bytes, Words
 
-LINES = 8  # rows of a matrix
+LINES = 8  # the number of rows in a matrix
 Direction = Literal["load", "store"]
 
 
@@ -35,7 +35,7 @@ class Access(NamedTuple):
 
     `addresses` has one entry per lane (for a warpgroup, warp 0 first); None marks a lane without an address. `width` is
     the number of bytes at an address. `slot` is the element of its register that a narrow access moves, or None if
-    whole registers move.
+    whole registers are moved.
     """
 
     instruction: str
@@ -46,17 +46,17 @@ class Access(NamedTuple):
 
     @property
     def passes(self) -> int:
-        """The number of shared-memory passes."""
+        """The number of shared-memory passes that the instruction takes."""
         return sum(shared_memory.wavefronts(request, self.width) for request in self.requests)
 
     @property
     def conflicts(self) -> int:
-        """The number of passes caused by bank conflicts: lanes that need different words of one bank."""
+        """The number of passes that bank conflicts cause: lanes need different words of the same bank."""
         return sum(shared_memory.bank_conflicts(request, self.width) for request in self.requests)
 
     @property
     def requests(self) -> list[tuple[int | None, ...]]:
-        """The addresses of each request: those of one warp, or of one matrix of ldmatrix or stmatrix."""
+        """The addresses of each request, that is, of one warp, or of one ldmatrix or stmatrix matrix."""
         warps = [self.addresses[first : first + LANES] for first in range(0, len(self.addresses), LANES)]
         if "matrix" not in self.instruction:
             return warps
@@ -74,12 +74,12 @@ class AddressTerm(NamedTuple):
 
     @property
     def is_masked(self) -> bool:
-        """True if the thread index has more bits above these."""
+        """True if the thread index has more bits above these, which must be masked off."""
         return 1 << (self.low + self.bits) < self.threads
 
 
 class AddressSum(NamedTuple):
-    """The address of a lane before the swizzle: a constant plus terms of the thread index."""
+    """A lane's address before the swizzle: a constant plus terms of the thread index."""
 
     origin: int
     terms: tuple[AddressTerm, ...]
@@ -101,7 +101,7 @@ def address_sum(addresses: Sequence[int | None], memory: shared_memory.Memory) -
     terms: list[AddressTerm] = []
     for bit in range((len(flat) - 1).bit_length()):
         there = flat[1 << bit]
-        stride = 0 if there is None else there - origin  # unused addresses repeat another lane's
+        stride = 0 if there is None else there - origin  # lanes whose address is not used repeat another lane's
         if not stride:
             continue
         last = terms[-1] if terms else None
@@ -116,7 +116,7 @@ def address_sum(addresses: Sequence[int | None], memory: shared_memory.Memory) -
 
 
 def sum_expression(address: AddressSum) -> str:
-    """Return the sum as a C expression of `base` and the thread index."""
+    """Return the sum as a C expression in terms of `base` and the thread index."""
     parts = map(_part, address.terms)
     return " + ".join(["base", *([str(address.origin)] if address.origin else []), *parts])
 
@@ -130,7 +130,7 @@ def _part(term: AddressTerm) -> str:
 
 
 def thread_name(threads: int) -> str:
-    """Return the name of the thread index in generated code: within the warp or the warpgroup."""
+    """Return the name that generated code uses for the thread index within a warp or warpgroup."""
     return "lane" if threads == LANES else "thread"
 
 
@@ -141,7 +141,7 @@ def swizzle_expression(memory: shared_memory.Memory, address: str) -> str:
     return f"{address} ^ ({turned} & {(1 << shared_memory.SWIZZLES[memory.swizzle]) - 1}) * {shared_memory.UNIT}"
 
 
-MAX_ROWS = 8  # number of accesses in a card
+MAX_ROWS = 8  # the most accesses that a card lists
 
 
 @dataclass(frozen=True)
@@ -182,7 +182,7 @@ class AccessPlan:
 
     @cached_property
     def cost(self) -> int:
-        """The number of instructions and passes, including movmatrix, plus one per shift or inserted element.
+        """The number of instructions (including movmatrix) and passes, plus one for each shift or inserted element.
 
         For a warpgroup, this is the sum over its warps.
         """
@@ -192,7 +192,7 @@ class AccessPlan:
         return len(self.warps) * (len(self.accesses) + turned + joined + shifted) + self.passes
 
     def __repr__(self) -> str:
-        """Show the operand, the instructions and the memory."""
+        """Format the operand, the instructions and the memory."""
         return f"<AccessPlan to {self._purpose}\n {self}\n {self.memory.description}>"
 
     @property
@@ -226,12 +226,12 @@ class AccessPlan:
         )
 
     def __str__(self) -> str:
-        """Show the instructions and their cost."""
+        """Format the instructions and their cost."""
         conflicts = "no bank conflicts" if not self.conflicts else f"{self.conflicts} bank conflicts"
         return f"{self.instructions} x {self.name}, {self.passes} passes, {conflicts}"
 
     def expression(self, access: Access) -> str:
-        """Return the swizzled address that a lane passes, as a C expression of `base` and `lane`.
+        """Return the swizzled address that a lane passes, as a C expression in terms of `base` and `lane`.
 
         Lanes whose address is not read repeat another lane's address.
         """
@@ -308,7 +308,7 @@ class AccessPlan:
         return memory
 
     def _reached(self, memory: Bytes) -> Bytes:
-        """Return the memory as bytes; raise InvalidOperand if an access goes past its end."""
+        """Return the memory as bytes; raise InvalidOperand if an access extends beyond it."""
         last = max(
             address + access.width for access in self.accesses for address in access.addresses if address is not None
         )
@@ -323,7 +323,7 @@ class AccessPlan:
 
 
 def _plain_addresses(access: Access) -> tuple[list[int], NDArray[Any]]:
-    """Return the threads that pass an address, and the addresses of their bytes."""
+    """Return the threads that pass an address, and the addresses of the bytes that they access."""
     import numpy as np
 
     by_thread = {thread: address for thread, address in enumerate(access.addresses) if address is not None}
@@ -331,11 +331,11 @@ def _plain_addresses(access: Access) -> tuple[list[int], NDArray[Any]]:
 
 
 def _own_bytes(access: Access) -> slice:
-    """Return a mask of the register bytes that a thread moves."""
+    """Return the slice of a register's bytes that a thread moves."""
     first = 0 if access.slot is None else access.slot * access.width
     return slice(first, first + access.width)
 
 
 def _filled(addresses: tuple[int | None, ...]) -> list[int]:
-    """Return the addresses of all lanes, 0 for a lane without one."""
+    """Return the addresses of all lanes, with 0 for lanes without an address."""
     return [address or 0 for address in addresses]

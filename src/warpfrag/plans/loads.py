@@ -7,7 +7,7 @@ address of every register byte is known. The search finds the instructions that 
   of each part of a line; the operand's layout gives the element that belongs there. So each part determines the start
   of its line in the matrix. If all parts of every line agree, the instruction can be used, and the starts are its
   addresses. Both exist for 8 x 8 16-bit elements and, from sm_100a on, for 8-, 6- and 4-bit elements.
-- Plain loads and stores move 4, 8 or 16 bytes of one lane if they are adjacent, or single elements if not.
+- Plain loads and stores move 4, 8 or 16 bytes of one lane if they are adjacent, and otherwise single elements.
 - If only a transposed register can be loaded, `movmatrix` transposes it afterwards.
 
 Plans are sorted by cost: the number of instructions and shared-memory passes.
@@ -33,19 +33,19 @@ from warpfrag.tensorcore.registry import find
 
 
 class LineStart(NamedTuple):
-    """The first element of a line."""
+    """The first element of a line, as row and column."""
 
     row: int
     col: int
 
 
 class LinePart(NamedTuple):
-    """A part of a line, starting at bit `at`, and the register that receives it."""
+    """A part of a line, starting at bit `at`, and the register that holds it."""
 
     lane: int
     reg: int
     bit: int
-    giver: int  # the lane that passes the line's address
+    giver: int  # the lane that passes the address of the line
     at: int
 
 
@@ -60,8 +60,8 @@ def line_starts(
 ) -> tuple[LineStart, ...] | None:
     """Return the first element of each lane's line, or None if the parts of a line contradict each other.
 
-    `regs` are the operand's registers that the instruction moves, by default starting with the first. The matrix is
-    contiguous along its rows, or along its columns if `order` is "col". In a warpgroup, `warp` selects the warp.
+    `regs` are the operand's registers that the instruction moves, by default the first ones. The matrix is contiguous
+    along its rows, or along its columns if `order` is "col". In a warpgroup, `warp` selects the warp.
     """
     unit = moved(mover).spec
     taken = range(unit.layout.regs) if regs is None else regs
@@ -81,7 +81,7 @@ def line_starts(
 
 @cache
 def _parts(mover: Instruction, step: int) -> tuple[LinePart, ...]:
-    """Return the parts of every register that ldmatrix or stmatrix moves, `step` bits each."""
+    """Return the parts of all registers that ldmatrix or stmatrix moves, each of `step` bits."""
     layout, addresses = moved(mover).layout, mover.addresses
     if addresses is None:
         return ()
@@ -98,7 +98,7 @@ def _parts(mover: Instruction, step: int) -> tuple[LinePart, ...]:
     return tuple(parts)
 
 
-LINE = 16  # bytes
+LINE = 16  # the size of a line in bytes
 
 
 class MatrixLines(NamedTuple):
@@ -110,18 +110,19 @@ class MatrixLines(NamedTuple):
 
 @lru_cache(maxsize=32)
 def element_addresses(memory: Memory, shape: tuple[int, int], bits: int) -> list[list[int]]:
-    """Return the first byte of each element of a matrix. Avoids NumPy so that look-ups stay fast."""
+    """Return the first byte of each element of a matrix; without NumPy, so that look-ups stay fast."""
     rows, cols = map(range, shape)
-    matrix_shape = shape if memory.pitch is None else None  # `address` would check the shape for every element
+    # `address` would otherwise check the shape for every element
+    matrix_shape = shape if memory.pitch is None else None
     return [[memory.address(row=row, col=col, bits=bits, shape=matrix_shape) for col in cols] for row in rows]
 
 
 def matrix_accesses(
     operand: OperandSpec, memory: Memory, op: str, *, packed: bool = False
 ) -> Iterator[tuple[Instruction, tuple[Access, ...]]]:
-    """Yield each single-matrix ldmatrix or stmatrix that fits an operand, and the accesses of its group.
+    """Yield each single-matrix ldmatrix or stmatrix that fits an operand, with the accesses of its group.
 
-    With `packed`, yield the loads that unpack 4-bit or 6-bit elements.
+    With `packed`, yield loads that unpack 4-bit or 6-bit elements.
     """
     for movers in _kinds(op):
         unit = moved(movers[-1]).spec
@@ -146,7 +147,7 @@ def _kinds(op: str) -> tuple[tuple[Instruction, ...], ...]:
 
 @cache
 def _matrices(mover: Instruction, operand: OperandSpec, order: Order) -> tuple[MatrixLines, ...]:
-    """Return the matrices that an operand's registers form for a single-matrix instruction, or () if they do not."""
+    """Return the matrices that an operand's registers form for a single-matrix instruction, or () if they form none."""
     left, matrices = list(range(operand.layout.regs)), []
     while left:
         some = permutations(left, moved(mover).layout.regs)
@@ -171,7 +172,7 @@ def _matrix(mover: Instruction, operand: OperandSpec, order: Order, regs: tuple[
 
 
 def _line_addresses(matrix: MatrixLines, operand: OperandSpec, memory: Memory) -> list[list[int]]:
-    """Return the address of each line, by warp; empty if a line is not 16 contiguous, aligned bytes."""
+    """Return the address of each line, by warp; empty if some line is not 16 contiguous, aligned bytes."""
     addresses = [_warp_addresses(starts, operand, memory) for starts in matrix.starts]
     return addresses if all(addresses) else []
 
@@ -181,7 +182,7 @@ def _warp_addresses(starts: tuple[LineStart, ...], operand: OperandSpec, memory:
     addresses = element_addresses(memory, (rows, cols), bits)
     line_addresses = []
     for row, col in starts:
-        inside = range(0, LINE * 8 // bits, max(1, 8 // bits))  # elements that start at a byte
+        inside = range(0, LINE * 8 // bits, max(1, 8 // bits))  # elements that start at a byte boundary
         elements = [(row, col + at) if memory.contiguous == "col" else (row + at, col) for at in inside]
         if not all(0 <= row < rows and 0 <= col < cols for row, col in elements):
             return []
@@ -195,7 +196,7 @@ def _warp_addresses(starts: tuple[LineStart, ...], operand: OperandSpec, memory:
 def _joined(
     movers: tuple[Instruction, ...], matrices: tuple[MatrixLines, ...], lines: list[list[list[int]]]
 ) -> Iterator[Access]:
-    """Yield the fewest instructions that move the matrices."""
+    """Yield the smallest number of instructions that move the matrices."""
     first = 0
     while first < len(matrices):
         mover = next(mover for mover in movers if first + mover.form.num <= len(matrices))
@@ -209,8 +210,8 @@ def _joined(
         first += mover.form.num
 
 
-WORD = 4  # bytes
-MATRIX_BITS = 16  # bits of the elements that movmatrix transposes
+WORD = 4  # the size of a word in bytes
+MATRIX_BITS = 16  # the size in bits of the elements that movmatrix transposes
 BYTE = 8
 PACKED_BITS = (4, 6)
 
@@ -263,7 +264,7 @@ def _check(operand: Operand, memory: Memory) -> None:
 
 
 def _packed(operand: Operand, memory: Memory) -> list[AccessPlan]:
-    """Return the plans of an unpacking ldmatrix; it puts codes into the low bits, so some operands need a shift."""
+    """Return the plans with an unpacking ldmatrix; it puts codes into the low bits, so some operands need a shift."""
     _check(operand, memory)
     if operand.format.bits not in PACKED_BITS or operand.spec.container != BYTE:
         raise InvalidOperand(
@@ -281,9 +282,9 @@ def _plans(operand: Operand, memory: Memory, direction: Direction) -> list[Acces
     return sorted(plans, key=lambda plan: plan.cost)
 
 
-@lru_cache(maxsize=32)  # one search calls this several times
+@lru_cache(maxsize=32)  # a single search calls this several times
 def _elements(layout: Layout) -> list[tuple[tuple[int, int, int], tuple[int, ...]]]:
-    """Return the thread, register and slot of every place, with the row and column of its element."""
+    """Return the thread, register and slot of every place, with the row and column of the element there."""
     elements = []
     for holder in layout.places():
         held = holder._asdict()
@@ -303,7 +304,7 @@ class _Bytes:
         self.of: list[list[list[int | None]]] = [
             [[None] * WORD for _ in range(self.words)] for _ in range(self.threads)
         ]
-        self.whole = True  # True if each byte of a register comes from one byte of memory
+        self.whole = True  # True if each register byte comes from a single byte of memory
         for (thread, reg, slot), (row, col) in _elements(operand.layout):
             first = reg * register // 8 + slot * container // 8
             for byte in range(size):
@@ -328,7 +329,7 @@ def _bytes(operand: Operand, memory: Memory) -> _Bytes:
 
 
 def _by_matrix(operand: Operand, memory: Memory, direction: Direction) -> Iterator[AccessPlan]:
-    """Yield plans with ldmatrix or stmatrix, alone and with movmatrix after (or before) it."""
+    """Yield plans with ldmatrix or stmatrix, alone and combined with movmatrix."""
     for mover, accesses in matrix_accesses(operand.spec, memory, "ldmatrix" if direction == "load" else "stmatrix"):
         yield AccessPlan(operand, memory, direction, accesses)
         if mover.form.trans and operand.spec.container == MATRIX_BITS:
@@ -358,7 +359,7 @@ def _by_words(operand: Operand, memory: Memory, direction: Direction) -> Iterato
 
 
 def _neighbours(left: list[int], starts: list[list[int | None]], count: int) -> tuple[int, ...]:
-    """Return `count` registers, including left[0], whose bytes are contiguous and aligned in every lane, or ()."""
+    """Return `count` registers, starting with left[0], whose bytes are contiguous and aligned in every lane, or ()."""
     for first in left:
         group = [first]
         while len(group) < count:

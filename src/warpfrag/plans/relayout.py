@@ -27,23 +27,8 @@ from warpfrag.layout.axes import Axes, Axis
 from warpfrag.layout.bit_matrix import Echelon
 from warpfrag.layout.coordinates import Coordinate
 from warpfrag.layout.linear_layout import Layout
-from warpfrag.plans.relayout_check import is_right
-from warpfrag.plans.relayout_operations import (
-    WORD_BITS,
-    Assembly,
-    Convert,
-    Permute,
-    RegisterSlot,
-    RelayoutOperation,
-    Transpose,
-    conversion,
-    conversions,
-    cost,
-    described,
-    fused,
-    total_cost,
-    whole_word,
-)
+from warpfrag.plans import relayout_operations as ops
+from warpfrag.plans.relayout_check import is_right, origins
 from warpfrag.plans.shuffle_search import LANE, Select, Shuffle, Swap, combined, find_shuffles
 from warpfrag.tensorcore.instruction import Instruction
 from warpfrag.tensorcore.operand import Operand
@@ -54,42 +39,44 @@ if TYPE_CHECKING:
 
     from warpfrag.formats.arrays import Words
 
-MATRIX_BITS = 16  # bits of the elements that movmatrix transposes
+MATRIX_BITS = 16  # the size in bits of the elements that movmatrix transposes
 WARP = "warp"  # the axis that is distributed over four warps
 
 
 @dataclass(frozen=True)
 class Relayout:
-    """A plan that moves a matrix from the registers of one operand to those of another; it can be run or emitted."""
+    """A plan that moves a matrix from one operand's registers to another's; it can be run or emitted as code."""
 
     source: Operand
     target: Operand
-    operations: tuple[RelayoutOperation, ...]
+    operations: tuple[ops.RelayoutOperation, ...]
     permutation: tuple[int, ...] | None = None
     permuted: Literal["row", "col"] | None = None
 
     @property
     def is_free(self) -> bool:
         """True if the plan only renames registers and converts pairs of elements."""
-        return all(isinstance(op, Convert) or (isinstance(op, Permute) and op.renames) for op in self.operations)
+        return all(
+            isinstance(op, ops.Convert) or (isinstance(op, ops.Permute) and op.renames) for op in self.operations
+        )
 
     @cached_property
     def counts(self) -> dict[str, int]:
         """The number of instructions that every lane executes, by name; renames need none."""
         counts = dict.fromkeys(("shfl", "movmatrix", "select", "prmt", "cvt"), 0)
         for op in self.operations:
-            instruction, count = cost(op)
+            instruction, count = ops.cost(op)
             counts[instruction] += count
         return counts
 
     @property
     def cost(self) -> int:
         """The cost of all instructions, plus a pass for each shuffle and movmatrix; see `relayout_operations.price`."""
-        return total_cost(self.operations)
+        return ops.total_cost(self.operations)
 
     @property
     def verdict(self) -> str:
-        """A sentence that describes the moves."""
+        """A sentence that says how the elements move."""
         if not self.operations:
             return "Nothing moves: the registers are the same."
         if self.is_free:
@@ -109,13 +96,13 @@ class Relayout:
         return f"Target {whole} j holds source {whole} p[j]. Permute the {other} of the other factor by p too: {order}"
 
     def __repr__(self) -> str:
-        """Show the cost and both operands."""
+        """Format the cost and both operands."""
         return f"<Relayout {self}\n from {_summary(self.source)}\n to {_summary(self.target)}>"
 
     def _repr_html_(self) -> str:
-        """Return a card for notebooks: the verdict, the operands and every operation."""
+        """Return an HTML card for notebooks: the verdict, the operands and every operation."""
         ends = [(word, _summary(end)) for word, end in (("from", self.source), ("to", self.target))]
-        operations = [(*map(str, cost(op)), described(op)) for op in self.operations]
+        operations = [(*map(str, ops.cost(op)), ops.described(op)) for op in self.operations]
         notes = [text for text in (self.verdict, self.permutation_text) if text]
         return card(
             "<code>Relayout</code>",
@@ -125,20 +112,16 @@ class Relayout:
         )
 
     def __str__(self) -> str:
-        """Show the cost in one line."""
+        """Format the cost in one line."""
         parts = ", ".join(f"{count} {instruction}" for instruction, count in self.counts.items() if count)
         return f"free{f': {parts}' if parts else ''}" if self.is_free else parts
 
     def __call__(self, words: ArrayLike) -> Words:
-        """Return the registers of the target, uint32[..., 32, registers], computed from those of the source."""
-        import numpy as np
+        """Return the target's registers, uint32[..., 32, registers], computed from those of the source."""
+        from warpfrag.plans.relayout_execution import move
 
-        from warpfrag.plans.relayout_execution import run_operation
-
-        state = self.source.check_words(words)
-        for op in self.operations:
-            state = run_operation(op, state, self.source.spec, self.target.spec)
-        return np.ascontiguousarray(state, np.uint32)
+        ends = self.source.spec, self.target.spec
+        return move(self.source.check_words(words), origins(self.operations, *ends), *ends)
 
     def emit(self, lang: str = "cuda", name: str = "") -> str:
         """Return the code, as `wf.emit` does; the function is called `relayout` unless `name` is given."""
@@ -170,7 +153,7 @@ def relayout(source: Operand, target: Operand, *, permute: Literal["row", "col"]
         plans += [
             (conversion_between(source, half), *_transposed(half, target, end)) for half in packed(source, target)
         ]
-    for operations in sorted(plans, key=total_cost):
+    for operations in sorted(plans, key=ops.total_cost):
         if is_right(operations, source.spec, target.spec, end):
             return Relayout(source, target, operations, permutation, permute)
     raise InvalidOperand(
@@ -180,7 +163,7 @@ def relayout(source: Operand, target: Operand, *, permute: Literal["row", "col"]
 
 
 def packed(wide: Operand, narrow: Operand) -> Iterator[Operand]:
-    """Yield an operand with its elements in the smaller format of another operand, for each way to join registers."""
+    """Yield an operand with elements in another operand's smaller format, for each way to join registers."""
     joined = (narrow.layout.slots // wide.layout.slots).bit_length() - 1
     steps = {name: wide.layout.steps(name) for name in wide.layout.ins}
     if any(step.radix != 2 for name in ("reg", "slot") for step in steps[name]):
@@ -193,7 +176,7 @@ def packed(wide: Operand, narrow: Operand) -> Iterator[Operand]:
         yield replace(wide, spec=row)
 
 
-def conversion_between(source: Operand, target: Operand) -> Convert:
+def conversion_between(source: Operand, target: Operand) -> ops.Convert:
     """Return the operation that converts an operand to another with the same lanes and a different format."""
     words = []
     for reg in range(target.regs):
@@ -202,21 +185,21 @@ def conversion_between(source: Operand, target: Operand) -> Convert:
         holders = [
             next(holder for holder in source.layout.where(**element) if not any(holder[:-2])) for element in elements
         ]
-        words.append(tuple(RegisterSlot(holder.reg, holder.slot) for holder in holders))
-    return Convert(source.format.name, target.format.name, tuple(words))
+        words.append(tuple(ops.RegisterSlot(holder.reg, holder.slot) for holder in holders))
+    return ops.Convert(source.format.name, target.format.name, tuple(words))
 
 
-def _transposed(source: Operand, target: Operand, end: Layout) -> tuple[RelayoutOperation, ...]:
+def _transposed(source: Operand, target: Operand, end: Layout) -> tuple[ops.RelayoutOperation, ...]:
     """Return the operations of a plan that starts with movmatrix on the required registers."""
     operations = _plan(source, target, source.layout @ _movmatrix(source.layout), end)
-    if not operations or not isinstance(operations[0], Permute | Convert):
-        return Transpose(tuple(range(source.words))), *operations
+    if not operations or not isinstance(operations[0], ops.Permute | ops.Convert):
+        return ops.Transpose(tuple(range(source.words))), *operations
     needed = tuple(sorted({cell.word for cells in operations[0].words for cell in cells if cell}))
     words = tuple(
-        tuple(cell and RegisterSlot(needed.index(cell.word), cell.slot) for cell in cells)
+        tuple(cell and ops.RegisterSlot(needed.index(cell.word), cell.slot) for cell in cells)
         for cells in operations[0].words
     )
-    return Transpose(needed), *_without_idle([replace(operations[0], words=words), *operations[1:]], len(needed))
+    return ops.Transpose(needed), *_without_idle([replace(operations[0], words=words), *operations[1:]], len(needed))
 
 
 def _check(source: Operand, target: Operand) -> None:
@@ -237,7 +220,7 @@ def _check(source: Operand, target: Operand) -> None:
         raise InvalidOperand(
             f"both must have one matrix and the same threads: source {mine}, target {its}{_advice(source, target)}"
         )
-    conversion(source.format.name, target.format.name)  # raises if there is no conversion
+    ops.conversion(source.format.name, target.format.name)  # raises if there is no conversion
 
 
 def _threads(operand: Operand) -> str:
@@ -246,7 +229,7 @@ def _threads(operand: Operand) -> str:
 
 
 def _advice(source: Operand, target: Operand) -> str:
-    """Return advice to tile an operand if that is enough, or an empty string."""
+    """Return advice to tile an operand if that makes a relayout possible, or an empty string."""
     if source.threads != target.threads:
         return ""
     calls = []
@@ -261,7 +244,10 @@ def _advice(source: Operand, target: Operand) -> str:
 
 
 def _check_warps(start: Layout, end: Layout) -> None:
-    """Raise an error if elements would move between warps, or differently in each warp: shuffles cannot do that."""
+    """Raise an error if elements would have to move between warps, or differently in each warp.
+
+    Shuffles cannot do that.
+    """
     if WARP in end.ins and not (start.inverse() @ end).is_trivial_over(WARP):
         raise InvalidOperand(
             "elements would move between warps, or differently in each warp, which shuffles cannot do: store the matrix"
@@ -279,7 +265,7 @@ class _Lane:
         self.larger = [(axis, weight, radix) for axis, weight, radix in digits if radix != 2]
 
     def direction(self, holder: Coordinate) -> int:
-        """Return the cell number of a place for `shuffle_search`, ignoring its repetition."""
+        """Return the lane and cell of a place as one integer, as in `shuffle_search`; the repetition is ignored."""
         at = holder._asdict()
         return at["lane"] << LANE | sum((at[axis] // weight & 1) << bit for bit, (axis, weight) in enumerate(self.bits))
 
@@ -294,28 +280,28 @@ class _Lane:
         return starts
 
     def repeat_of(self, holder: Coordinate) -> dict[str, int]:
-        """Return the first register and slot of the repetition that contains a place."""
+        """Return the first register and slot of the repetition to which a place belongs."""
         at = {"reg": 0, "slot": 0}
         for axis, weight, radix in self.larger:
             at[axis] += weight * (holder._asdict()[axis] // weight % radix)
         return at
 
-    def cell(self, number: int, start: dict[str, int]) -> RegisterSlot:
+    def cell(self, number: int, start: dict[str, int]) -> ops.RegisterSlot:
         """Return a cell of the repetition that starts here."""
         at = dict(start)
         for bit, (axis, weight) in enumerate(self.bits):
             at[axis] += weight * (number >> bit & 1)
-        return RegisterSlot(at["reg"], at["slot"])
+        return ops.RegisterSlot(at["reg"], at["slot"])
 
     def slot_directions(self) -> list[int]:
-        """The directions from slot to slot of one register, low first."""
+        """The directions from slot to slot within a register, lowest first."""
         return [1 << bit for bit, (axis, _) in enumerate(self.bits) if axis == "slot"]
 
 
-def _plan(source: Operand, target: Operand, start: Layout, end: Layout) -> tuple[RelayoutOperation, ...]:
+def _plan(source: Operand, target: Operand, start: Layout, end: Layout) -> tuple[ops.RelayoutOperation, ...]:
     """Return the operations that convert source registers with layout `start` to target registers with layout `end`."""
     pull = start.inverse() @ end
-    # cut both sides like the composed map: 6 registers may be 2 x 3 or 3 x 2
+    # cut both sides as the composed map does: 6 registers may be 2 x 3 or 3 x 2
     own, its = _Lane(pull.out_axes), _Lane(pull.in_axes)
     zero = dict.fromkeys(pull.ins, 0)
     # prefer the copy of an element in the lane that needs it
@@ -332,29 +318,31 @@ def _plan(source: Operand, target: Operand, start: Layout, end: Layout) -> tuple
     cells = [image(**{axis: weight}) for axis, weight in its.bits]
     stored = [(operand.format.name, operand.spec.container, operand.spec.low) for operand in (source, target)]
     bits = min(source.spec.container, target.spec.container)
-    slots = max(1, WORD_BITS // bits).bit_length() - 1
+    slots = max(1, ops.WORD_BITS // bits).bit_length() - 1
     early = stored[0] != stored[1] and target.spec.container <= source.spec.container
     late = stored[0] != stored[1] and not early
     moves = find_shuffles(lanes, cells, slots, _preferred_directions(cells, own, its, late=late))
     if moves is None:
         raise InvalidOperand(f"no plan of shuffles is known from {source!r} to {target!r}")
 
-    def converted(words: Assembly) -> RelayoutOperation:
-        return Convert(source.format.name, target.format.name, words)
+    def converted(words: ops.Assembly) -> ops.RelayoutOperation:
+        return ops.Convert(source.format.name, target.format.name, words)
 
-    def permuted(words: Assembly) -> RelayoutOperation:
-        return Permute(bits, words)
+    def permuted(words: ops.Assembly) -> ops.RelayoutOperation:
+        return ops.Permute(bits, words)
 
-    packets: list[tuple[RegisterSlot | None, ...]] = []
-    homes: dict[RegisterSlot, RegisterSlot] = {}  # the location of each target cell among the received words
+    packets: list[tuple[ops.RegisterSlot | None, ...]] = []
+    homes: dict[ops.RegisterSlot, ops.RegisterSlot] = {}  # the location of each target cell among the received words
     rounds = len(moves.shuffle.flips)
     for number, to in enumerate(its.repeats()):
         since = own.repeat_of(pull.at(**zero | to))
         made = [tuple(own.cell(cell, since) for cell in packet) for packet in moves.packets]
         packets += [(*cells_of, *[None] * ((1 << slots) - len(cells_of))) for cells_of in made]
         for cell, (word, slot) in enumerate(moves.cells):
-            homes[its.cell(cell, to)] = RegisterSlot(number * rounds + word, slot)
-    wanted = tuple(tuple(homes[RegisterSlot(reg, slot)] for slot in range(target.slots)) for reg in range(target.regs))
+            homes[its.cell(cell, to)] = ops.RegisterSlot(number * rounds + word, slot)
+    wanted = tuple(
+        tuple(homes[ops.RegisterSlot(reg, slot)] for slot in range(target.slots)) for reg in range(target.regs)
+    )
     repeats = len(its.repeats())
     if moves.crosses:
         operations = [
@@ -366,12 +354,12 @@ def _plan(source: Operand, target: Operand, start: Layout, end: Layout) -> tuple
         order = [number * len(moves.packets) + word for number in range(repeats) for word in moves.order]
         direct = tuple(tuple(packets[order[cell.word]][cell.slot] for cell in cells_of) for cells_of in wanted)
         operations = [(converted if early or late else permuted)(direct)]
-    wide = source.spec.register_bits // WORD_BITS
-    return tuple(fused(_widened(op, wide) for op in _without_idle(operations, source.regs)))
+    wide = source.spec.register_bits // ops.WORD_BITS
+    return tuple(ops.fused(_widened(op, wide) for op in _without_idle(operations, source.regs)))
 
 
 def _preferred_directions(cells: list[int], own: _Lane, its: _Lane, *, late: bool) -> list[int]:
-    """Return the directions in which packets are cheapest: along the slots of both sides, then of one side.
+    """Return the directions in which packets are cheapest: along slots of both sides, then along those of one side.
 
     Elements that are converted at the end are unpacked anyway, so their new slots do not matter.
     """
@@ -381,7 +369,7 @@ def _preferred_directions(cells: list[int], own: _Lane, its: _Lane, *, late: boo
     return [bits for bits in target if bits in source] + target + source
 
 
-def _repeated(op: RelayoutOperation, repeats: int) -> RelayoutOperation:
+def _repeated(op: ops.RelayoutOperation, repeats: int) -> ops.RelayoutOperation:
     """Extend an operation on the registers of one repetition to all repetitions."""
     if isinstance(op, Select):
         width = len(op.words)
@@ -394,18 +382,18 @@ def _repeated(op: RelayoutOperation, repeats: int) -> RelayoutOperation:
     return op
 
 
-def _widened(op: RelayoutOperation, words: int) -> RelayoutOperation:
+def _widened(op: ops.RelayoutOperation, words: int) -> ops.RelayoutOperation:
     """Convert an operation on wide registers to one on 32-bit registers."""
     if words == 1:
         return op
     each = range(words)
-    if isinstance(op, Permute):
+    if isinstance(op, ops.Permute):
         cells = [
-            [cell and RegisterSlot(cell.word * words + part, 0) for cell in cells_of]
+            [cell and ops.RegisterSlot(cell.word * words + part, 0) for cell in cells_of]
             for cells_of in op.words
             for part in each
         ]
-        return Permute(WORD_BITS, tuple(map(tuple, cells)))
+        return ops.Permute(ops.WORD_BITS, tuple(map(tuple, cells)))
     if isinstance(op, Select):
         return Select(op.mask, tuple(word * words + part for word in op.words for part in each))
     if isinstance(op, Shuffle):
@@ -413,13 +401,13 @@ def _widened(op: RelayoutOperation, words: int) -> RelayoutOperation:
     return op
 
 
-def _without_idle(operations: list[RelayoutOperation], words: int) -> list[RelayoutOperation]:
+def _without_idle(operations: list[ops.RelayoutOperation], words: int) -> list[ops.RelayoutOperation]:
     """Remove the operations that do nothing; `words` is the initial number of registers."""
     active = []
     for op in operations:
         idle = False
-        if isinstance(op, Permute | Convert):
-            idle = isinstance(op, Permute) and [*map(whole_word, op.words)] == [*range(words)]
+        if isinstance(op, ops.Permute | ops.Convert):
+            idle = isinstance(op, ops.Permute) and [*map(ops.whole_word, op.words)] == [*range(words)]
             words = len(op.words)
         elif isinstance(op, Select):
             idle = not op.mask and list(op.words) == [*range(words)]
@@ -435,7 +423,7 @@ def _without_idle(operations: list[RelayoutOperation], words: int) -> list[Relay
 
 
 def find_permutation(source: Layout, target: Layout, axis: str) -> Layout:
-    """Return the permutation of one coordinate, as a map, that keeps every element in its lane."""
+    """Return the permutation of one coordinate, as a map, with which every element stays in its lane."""
     if not isinstance(axis, str) or axis not in target.outs or list(source.outs) != list(target.outs):
         raise InvalidOperand(f"permute: expected one of {', '.join(target.outs)}, got {quote(axis)}")
     axes = {name: Axis.of_size(name, size) for name, size in target.outs.items()}
@@ -473,7 +461,7 @@ def find_permutation(source: Layout, target: Layout, axis: str) -> Layout:
 
 
 def _counted(order: Layout, axis: str) -> list[int]:
-    """Return the permutation of one coordinate as a list."""
+    """Return the permutation of one coordinate as a list of indices."""
     zero = dict.fromkeys(order.ins, 0)
     return [order.at(**zero | {axis: index})._asdict()[axis] for index in range(order.ins[axis])]
 
@@ -486,7 +474,7 @@ def _movmatrix(layout: Layout) -> Layout:
 
 
 MAX_TILES = 4
-WIDTH = 64  # columns of a warpgroup's D; A has 8 to 256
+WIDTH = 64  # the columns of D in a listed warpgroup fragment; A has 8 to 256
 
 
 @cache
@@ -502,7 +490,10 @@ def fragments() -> tuple[Operand, ...]:
 
 @cache
 def warpgroup_fragments() -> tuple[Operand, ...]:
-    """Return every distinct fragment of a warpgroup; D has one width, because its registers repeat every 8 columns."""
+    """Return every distinct warpgroup fragment.
+
+    D is listed for one width, because its registers repeat every 8 columns.
+    """
     return _distinct(
         operand
         for instruction in find()
@@ -526,11 +517,11 @@ def _distinct(operands: Iterable[Operand | None]) -> tuple[Operand, ...]:
 
 
 def tiled_alike(source: Operand, target: Operand, max_tiles: int = MAX_TILES) -> tuple[Operand, Operand] | None:
-    """Tile both operands to equal extents; return None if that needs too many tiles or there is no conversion."""
+    """Tile both operands to equal extents; return None if that takes too many tiles or there is no conversion."""
     outs = source.layout.outs, target.layout.outs
     if list(outs[0]) != list(outs[1]):
         return None
-    if source.format != target.format and (source.format.name, target.format.name) not in conversions():
+    if source.format != target.format and (source.format.name, target.format.name) not in ops.conversions():
         return None
     counts = [{name: max(1, other[name] // mine[name]) for name in mine} for mine, other in (outs, outs[::-1])]
     if max(*counts[0].values(), *counts[1].values()) > max_tiles:

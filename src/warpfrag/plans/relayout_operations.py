@@ -8,6 +8,7 @@ from functools import cache
 from typing import Literal, NamedTuple, TypeAlias
 
 from warpfrag.errors import NotModelled
+from warpfrag.isa.operands import OperandSpec
 from warpfrag.layout.index_expressions import linear
 from warpfrag.plans.shuffle_search import Select, Shuffle, Swap
 from warpfrag.tables import read_table
@@ -47,8 +48,13 @@ def conversion(source: str, target: str) -> Conversion | None:
     return row
 
 
+def converts(source: OperandSpec, target: OperandSpec) -> bool:
+    """Return True if a relayout changes the bits of elements, or where they are in their containers."""
+    return (source.format, source.container, source.low) != (target.format, target.container, target.low)
+
+
 WORD_BITS = 32
-BYTE = 8  # bits
+BYTE = 8  # the size of a byte in bits
 
 
 class RegisterSlot(NamedTuple):
@@ -59,25 +65,25 @@ class RegisterSlot(NamedTuple):
 
 
 Assembly: TypeAlias = tuple[tuple[RegisterSlot | None, ...], ...]
-"""The source of each cell of a new register; None for a cell that is not needed."""
+"""The source of each cell of the new registers; None for a cell whose value does not matter."""
 
 
 @dataclass(frozen=True)
 class Permute:
-    """Registers assembled from cells of `bits` bits."""
+    """Assemble registers from cells of `bits` bits."""
 
     bits: int
     words: Assembly
 
     @property
     def renames(self) -> bool:
-        """True if every new register is a whole old register: registers are only renamed."""
+        """True if every new register is a whole old register, so that registers are only renamed."""
         return all(whole_word(cells) is not None for cells in self.words)
 
 
 @dataclass(frozen=True)
 class LanePermute:
-    """Registers assembled from the bytes of two registers: `words`, or `others` in lanes that `mask` selects.
+    """Assemble registers from bytes of two registers: as `words` says, or as `others` in lanes that `mask` selects.
 
     This is one prmt whose selector depends on the lane. It replaces a Select and a Permute.
     """
@@ -90,7 +96,7 @@ class LanePermute:
 
 @dataclass(frozen=True)
 class Convert:
-    """Registers assembled from converted elements."""
+    """Assemble registers from converted elements."""
 
     source: str
     target: str
@@ -99,7 +105,7 @@ class Convert:
 
 @dataclass(frozen=True)
 class Transpose:
-    """movmatrix on these registers, 8 x 8 16-bit elements each; all other registers are dropped."""
+    """Apply movmatrix to these registers, each with 8 x 8 16-bit elements; all other registers are dropped."""
 
     words: tuple[int, ...]
 
@@ -108,14 +114,14 @@ RelayoutOperation: TypeAlias = Permute | LanePermute | Convert | Transpose | Sel
 
 
 def whole_word(cells: tuple[RegisterSlot | None, ...]) -> int | None:
-    """Return the register that consists of these cells, in order; None if they come from several registers."""
+    """Return the register that consists of these cells in order, or None if they come from several registers."""
     first = next((cell.word for cell in cells if cell), None)
     in_order = all(cell is None or cell == (first, slot) for slot, cell in enumerate(cells))
     return first if in_order else None
 
 
 def fused(operations: Iterable[RelayoutOperation]) -> list[RelayoutOperation]:
-    """Fuse a Select and the Permute after it into one prmt per register, if each needs at most two registers."""
+    """Fuse each Select with the Permute after it into one prmt per register, if each needs at most two registers."""
     made: list[RelayoutOperation] = []
     for op in operations:
         before = made[-1] if made else None
@@ -141,7 +147,7 @@ THROUGH_MEMORY = ("shfl", "movmatrix")
 def price(instruction: str, count: int) -> int:
     """Return the cost of `count` instructions: one each, plus one for each pass through the shared-memory unit.
 
-    Loads and stores are counted the same way, so a relayout can be compared with a round trip through memory. Values
+    Loads and stores are counted in the same way, so a relayout can be compared with a round trip through memory. Values
     that depend only on the lane, such as addresses, are computed once for many runs and are not counted.
     """
     return count * (2 if instruction in THROUGH_MEMORY else 1)
@@ -153,7 +159,7 @@ def total_cost(operations: Iterable[RelayoutOperation]) -> int:
 
 
 def cost(op: RelayoutOperation) -> tuple[str, int]:
-    """Return the instruction of an operation, and its count."""
+    """Return the instruction that an operation needs, and how many of them."""
     if isinstance(op, Shuffle):
         return "shfl", sum(flip is not None for flip in op.flips)
     if isinstance(op, Select):
@@ -166,14 +172,14 @@ def cost(op: RelayoutOperation) -> tuple[str, int]:
         row = conversion(op.source, op.target)
         size = 2 if row and row.pair else 1
         together = {cells[at : at + size] for cells in op.words for at in range(0, len(cells), size)}
-        return "cvt", sum(any(cells) for cells in together)  # copies are converted once
-    # a prmt reads two words, so n words need n - 1 prmt
+        return "cvt", sum(any(cells) for cells in together)  # an element with copies is converted only once
+    # a prmt reads two words, so joining n words takes n - 1 prmt
     joined = [len({cell.word for cell in cells if cell}) for cells in op.words if whole_word(cells) is None]
     return "prmt", sum(max(1, words - 1) for words in joined)
 
 
 def described(op: RelayoutOperation) -> str:
-    """Describe an operation."""
+    """Return a description of an operation."""
     if isinstance(op, Permute | LanePermute):
         if isinstance(op, Permute) and op.renames:
             return f"rename registers: take {_listed(whole_word(cells) or 0 for cells in op.words)}, in this order"
@@ -206,7 +212,7 @@ def _listed(words: Iterable[int]) -> str:
 
 
 def _where(mask: int) -> str:
-    """Describe the lanes with an odd number of bits in a mask."""
+    """Return a description of the lanes whose number has an odd number of bits in common with a mask."""
     if mask.bit_count() == 1:
         return f"in lanes with lane & {mask}"
     return f"in lanes where popc(lane & {mask}) is odd"

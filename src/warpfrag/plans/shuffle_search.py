@@ -25,7 +25,7 @@ from warpfrag.layout.bit_matrix import Echelon
 
 @dataclass(frozen=True)
 class Select:
-    """Registers exchanged in all lanes, or in those with an odd number of bits in `mask`: w comes from words[w]."""
+    """Exchange registers, in all lanes or in those with an odd number of bits in `mask`: w comes from words[w]."""
 
     mask: int
     words: tuple[int, ...]
@@ -33,7 +33,7 @@ class Select:
 
 @dataclass(frozen=True)
 class Swap:
-    """Cells of each register exchanged in lanes with an odd number of bits in `mask`: slot s comes from s ^ flip."""
+    """Exchange cells of each register in lanes with an odd number of bits in `mask`: slot s comes from s ^ flip."""
 
     mask: int
     flip: int
@@ -42,13 +42,13 @@ class Swap:
 
 @dataclass(frozen=True)
 class Shuffle:
-    """Registers read from other lanes: lane d reads the xor of `flip` and columns[i] for each bit i of d."""
+    """Read registers from other lanes: lane d reads from the xor of `flip` and columns[i] for each set bit i of d."""
 
     columns: tuple[int, ...]
-    flips: tuple[int | None, ...]  # for each word; None if it stays in its lane
+    flips: tuple[int | None, ...]  # one per word; None if the word stays in its lane
 
     def lanes(self, flip: int) -> list[int]:
-        """Return the lane that each lane reads."""
+        """Return, for each lane, the lane that it reads."""
         sources = []
         for lane in range(1 << len(self.columns)):
             read = flip
@@ -58,7 +58,7 @@ class Shuffle:
         return sources
 
 
-LANE = 32  # an integer encodes a lane and a cell; the lane bits start here, above the cell bits
+LANE = 32  # an integer encodes a lane and a cell: the lane's bits start here, above those of the cell
 CELL = (1 << LANE) - 1
 
 
@@ -86,32 +86,32 @@ class ShufflePlan:
 
     @property
     def crosses(self) -> bool:
-        """True if anything depends on the lane, so that registers are exchanged, not just renamed."""
+        """True if anything depends on the lane, so that registers are exchanged and not just renamed."""
         return bool(self.shuffles or self.receive or len(self.publish) > 1)
 
     @property
     def order(self) -> tuple[int, ...]:
-        """The packet of each round, if nothing depends on the lane."""
+        """The packet of each round, valid if nothing depends on the lane."""
         return self.publish[-1].words
 
 
 def find_shuffles(lanes: list[int], cells: list[int], slots: int, preferred: list[int]) -> ShufflePlan | None:
     """Return the fewest shuffles for a linear map from target (lane, cell) to source (lane, cell).
 
-    `lanes` and `cells` are the images of the target lane bits and target cell bits. A register has 2**slots cells.
-    `preferred` has the preferred packet directions among target cells, best first. Returns None if lanes would have to
-    read different registers of one lane in the same round.
+    `lanes` and `cells` are the images of the target's lane bits and cell bits. A register has 2**slots cells.
+    `preferred` lists the preferred packet directions among target cells, best first. Returns None if lanes would have
+    to read different registers of one lane in the same round.
     """
     reduced, basis = _independent(cells)
     inside = [bits for bits in _span(basis) if bits and not combined(bits, cells) >> LANE]
     inner = _choose(sorted(inside, key=lambda bits: (_rank_of(bits, preferred), bits.bit_count(), bits)), slots)
-    outer = _complete(inner, basis)
+    outer = _choose(basis, len(basis), inner)
     inner_images = [combined(bits, cells) for bits in inner]
     chosen = _start_packets(lanes, cells, outer, inner_images)
     if chosen is None:
         return None
-    starts, columns = chosen  # for each bit of the lane, the first packet and the lanes that are read
-    source_basis: list[int] = []  # directions from packet to packet among the cells of a source lane
+    starts, columns = chosen  # for each bit of the lane, the first packet, and the lane that is read
+    source_basis: list[int] = []  # the directions from packet to packet among the cells of a source lane
     seen = Echelon()
     for at, image in enumerate(inner_images):
         seen.add(image, 1 << at)
@@ -125,7 +125,7 @@ def find_shuffles(lanes: list[int], cells: list[int], slots: int, preferred: lis
         """Return the packet of a source cell."""
         return seen.inputs(image & CELL) >> len(inner)
 
-    back = Echelon()  # from the lane that is read to the lane that reads
+    back = Echelon()  # from a lane that is read to the lane that reads it
     for bit, column in enumerate(columns):
         if back.rest(column >> LANE):
             back.add(column >> LANE, 1 << bit)
@@ -139,7 +139,7 @@ def find_shuffles(lanes: list[int], cells: list[int], slots: int, preferred: lis
     first = [packet(column) for column in columns]
 
     def published(lane: int) -> int:
-        """Return the packet that a lane publishes for its readers in round 0, relative to the packet of the round."""
+        """Return the packet that a lane publishes for its readers in round 0, relative to the packet of that round."""
         return combined(back.inputs(lane), first)
 
     rounds = range(1 << len(outer))
@@ -167,7 +167,7 @@ def find_shuffles(lanes: list[int], cells: list[int], slots: int, preferred: lis
               for slot in range(1 << len(inner)))
         for number in range(1 << len(source_basis))
     )  # fmt: skip
-    in_order = Select(0, tuple(wanted))  # no lane exchanges registers: only order the words by round
+    in_order = Select(0, tuple(wanted))  # no lane exchanges registers, so only put the words in the order of the rounds
     return ShufflePlan(packets, (*publish, in_order), shuffle, (*receive, *swaps), tuple(homes))
 
 
@@ -181,7 +181,7 @@ def combined(bits: int, directions: Sequence[int]) -> int:
 
 
 def _independent(cells: list[int]) -> tuple[list[int], list[int]]:
-    """Return, for each cell bit, the independent bits with the same image, and a list of the independent bits."""
+    """Return, for each cell bit, the independent bits with the same image; and the list of independent bits."""
     rows = Echelon()
     reduced, basis = [], []
     for bit, image in enumerate(cells):
@@ -205,9 +205,11 @@ def _rank_of(bits: int, preferred: list[int]) -> int:
     return preferred.index(bits) if bits in preferred else len(preferred)
 
 
-def _choose(candidates: Sequence[int], count: int) -> list[int]:
-    """Return the first `count` independent vectors."""
+def _choose(candidates: Sequence[int], count: int, given: Sequence[int] = ()) -> list[int]:
+    """Return at most `count` candidates that are independent of each other and of the given vectors."""
     rows = Echelon()
+    for vector in given:
+        rows.add(vector)
     chosen: list[int] = []
     for vector in candidates:
         if len(chosen) < count and rows.rest(vector):
@@ -216,29 +218,16 @@ def _choose(candidates: Sequence[int], count: int) -> list[int]:
     return chosen
 
 
-def _complete(inner: Sequence[int], basis: Sequence[int]) -> list[int]:
-    """Return vectors that complete these to a basis."""
-    rows = Echelon()
-    added: list[int] = []
-    for vector in inner:
-        rows.add(vector)
-    for vector in basis:
-        if rows.rest(vector):
-            rows.add(vector)
-            added.append(vector)
-    return added
-
-
 def _start_packets(
     lanes: list[int], cells: list[int], outer: list[int], inner_images: list[int]
 ) -> tuple[list[int], list[int]] | None:
-    """Return the first packet for each lane bit, so that no lane publishes two registers in one round.
+    """Return the first packet for each lane bit, such that no lane publishes two registers in one round.
 
-    Lanes that read the same lane must read the same packet. The best start makes a lane read itself; the next best is
+    Lanes that read the same lane must read the same packet. The best choice makes a lane read itself; the next best is
     zero.
     """
-    read = Echelon()  # the lanes read so far, by the bits that select them
-    same = Echelon()  # the cells of one packet
+    read = Echelon()  # the lanes that are read, by the bits that select them
+    same = Echelon()  # the cells of a packet
     for image in inner_images:
         same.add(image)
     starts: list[int] = []
@@ -268,7 +257,7 @@ def _start_packets(
 
 
 def _exchanges(of_lane_bit: list[int], width: int) -> tuple[Select, ...]:
-    """Return operations that move register w ^ x(lane) to w, where x is linear, given for each lane bit."""
+    """Return operations that move register w ^ x(lane) to w, where x is linear and given for each lane bit."""
     rows = Echelon()
     directions: list[int] = []
     for change in of_lane_bit:

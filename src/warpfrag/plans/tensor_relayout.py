@@ -35,12 +35,13 @@ if TYPE_CHECKING:
 
     from warpfrag.formats.arrays import Words
 
-COLUMNS = {"32x32b": 1, "16x64b": 2, "16x128b": 4, "16x256b": 8}  # columns that one repetition of a shape reaches
-WHOLE, HALVES = ("32x32b",), ("16x64b", "16x128b", "16x256b")  # shapes that reach all lanes, or 16 of every 32
-SAME_LANES = "ACDF"  # data paths whose D and A are in the same lanes
-WIDEST = 64  # number of columns of D at a time, limited by the registers of a thread
+# the number of columns that one repetition of each shape accesses
+COLUMNS = {"32x32b": 1, "16x64b": 2, "16x128b": 4, "16x256b": 8}
+WHOLE, HALVES = ("32x32b",), ("16x64b", "16x128b", "16x256b")  # shapes that access all lanes, or 16 of every 32
+SAME_LANES = "ACDF"  # data paths for which D and A are in the same lanes
+WIDEST = 64  # the most columns of D to load at a time, limited by a thread's registers
 REPEATS = 128
-HALF = 16  # bits of an element that a load packs
+HALF = 16  # the size in bits of the elements that a load packs
 
 
 @dataclass(frozen=True)
@@ -59,22 +60,22 @@ class TensorRelayout(Relayout):
 
     @property
     def count(self) -> int:
-        """The number of loads and stores."""
+        """The number of loads, which equals the number of stores."""
         return self.source.layout.outs["col"] // self.columns
 
     @property
     def stored(self) -> int:
-        """The columns of tensor memory that one store fills."""
+        """The number of tensor-memory columns that one store fills."""
         return self.columns * self.target.spec.container // 32
 
     @cached_property
     def counts(self) -> dict[str, int]:
-        """The number of instructions per lane between loads and stores, by name."""
+        """The number of instructions per lane between the loads and the stores, by name."""
         return {instruction: count * self.count for instruction, count in self.registers.counts.items()}
 
     @property
     def cost(self) -> int:
-        """The cost of all parts between loads and stores."""
+        """The cost of all instructions between loads and stores."""
         return self.registers.cost * self.count
 
     @property
@@ -88,13 +89,13 @@ class TensorRelayout(Relayout):
         return self.load.name, str(self.registers) or "nothing", self.store.name
 
     def __str__(self) -> str:
-        """Describe the plan in one line."""
+        """Return a description of the plan in one line."""
         return f"{self.count} times: {'; '.join(self.instructions)}"
 
     def __call__(self, words: ArrayLike, source: int = 0, target: int = 0) -> Words:
         """Run the plan on tensor memory `words`, and return it; D starts at column `source`, A at column `target`.
 
-        Each block of a pair runs the plan.
+        With a pair of blocks, each block runs the plan.
         """
         import numpy as np
 
@@ -130,7 +131,7 @@ def relayout(source: Operand, target: Operand, *, permute: Literal["row", "col"]
 
 
 def tensor_relayout(source: TensorOperand, target: TensorOperand) -> TensorRelayout:
-    """Return the plan from D of one mma to A of another, which reads all columns of D, k at a time."""
+    """Return the plan from D of one mma to the A of another that reads all columns of D, k at a time."""
     first, second = (cast("TensorInstruction", get(operand.instruction)).form for operand in (source, target))
     if source.role not in "cd" or target.role != "a":
         raise InvalidOperand(f"a relayout in tensor memory moves D to A, got {source.role} to {target.role}")
@@ -156,7 +157,7 @@ def tensor_relayout(source: TensorOperand, target: TensorOperand) -> TensorRelay
 def _plans(
     source: TensorOperand, target: TensorOperand, first: TensorForm, second: TensorForm
 ) -> Iterator[TensorRelayout]:
-    """Yield a plan for each load and store that can access the lanes."""
+    """Yield a plan for each combination of load and store that can access the lanes."""
     n = source.layout.outs["col"]
     columns = max(width for width in (1 << bit for bit in range(WIDEST.bit_length())) if n % width == 0)
     shapes = HALVES if placement(first)[0] in "CF" else WHOLE
@@ -178,7 +179,7 @@ def _plans(
         )
         try:
             moved = register_relayout(*ends)
-        except NotModelled as error:  # no conversion between these formats is known
+        except NotModelled as error:  # there is no known conversion between these formats
             refusal = error
             continue
         yield TensorRelayout(
@@ -195,7 +196,7 @@ def _plans(
 
 
 def _access(op: str, shape: str, columns: int, packed: str) -> TensorSpelling | None:
-    """Return the load or store of a shape that reaches `columns` columns; None if there is none."""
+    """Return the load or store of a shape that accesses `columns` columns, or None if there is none."""
     repeat = columns // COLUMNS[shape]
     if not 1 <= repeat <= REPEATS * COLUMNS["32x32b"] // max(1, COLUMNS[shape] // 2) or columns % COLUMNS[shape]:
         return None
@@ -211,7 +212,7 @@ def _wide(form: TensorForm, *, n: int | None = None, stored: int | None = None) 
 
 
 def _block_layout(layout: Layout, blocks: int) -> Layout:
-    """Return the layout of one block of a pair, with its rows counted from 0."""
+    """Return the layout for one block of a pair, with rows counted from 0."""
     if blocks == 1:
         return layout
     steps = {name: [(step.radix, tuple(step.moves)) for step in layout.steps(name)] for name in layout.ins}
@@ -220,7 +221,7 @@ def _block_layout(layout: Layout, blocks: int) -> Layout:
 
 
 def _registers(operand: TensorOperand, layout: Layout, spelling: TensorSpelling, is_packed: bool = False) -> Operand:  # noqa: FBT001, FBT002
-    """Return an operand as it is in the registers of a load or store."""
+    """Return an operand as the registers of a load or store hold it."""
     reached = access(spelling, columns=layout.ins["column"])
     row: dict[str, Any] = {"layout": composed(layout, reached)}
     if is_packed:

@@ -29,8 +29,6 @@
 which runs in `warpfrag.machine`. `nvcc` compiles CUDA C++ to PTX.
 """
 
-from __future__ import annotations
-
 from warpfrag.errors import CompilationFailed, MemoryFault, PtxError
 from warpfrag.machine.debugger.debug_views import InstructionView, OperandValues, SharedView
 from warpfrag.machine.debugger.debugger import Debugger
@@ -52,38 +50,11 @@ from warpfrag.ptx.ptx_module import Module, link, load
 from warpfrag.smem.tensor_map import Im2col
 
 __all__ = [
-    "Breakpoint",
-    "CompilationFailed",
-    "Debugger",
-    "DeviceArray",
-    "Exploration",
-    "Im2col",
-    "InexactLine",
-    "InstructionView",
-    "Kernel",
-    "KernelAccess",
-    "KernelFinding",
-    "LaunchOptions",
-    "LineProfile",
-    "MemoryFault",
-    "Module",
-    "OperandValues",
-    "Profile",
-    "PtxError",
-    "Run",
-    "SharedView",
-    "SourceLine",
-    "Stop",
-    "Surface",
-    "Symbols",
-    "TensorMap",
-    "Texture",
-    "Unwritten",
-    "Watchpoint",
-    "compile",
-    "link",
-    "load",
-]
+    "Breakpoint", "CompilationFailed", "Debugger", "DeviceArray", "Exploration", "Im2col", "InexactLine",
+    "InstructionView", "Kernel", "KernelAccess", "KernelFinding", "LaunchOptions", "LineProfile", "MemoryFault",
+    "Module", "OperandValues", "Profile", "PtxError", "Run", "SharedView", "SourceLine", "Stop", "Surface", "Symbols",
+    "TensorMap", "Texture", "Unwritten", "Watchpoint", "compile", "link", "load",
+]  # fmt: skip
 
 
 def __dir__() -> list[str]:

@@ -1,10 +1,8 @@
 """Compile CUDA C++ to a module with the installed nvcc; results are cached by content.
 
-`cuda_tools` finds nvcc. The cache key is nvcc's version, the options and the text; the digests of included files are
-stored with the result, so that a changed header causes recompilation.
+`cuda_tools` finds nvcc. The cache key consists of nvcc's version, the options and the source text; the digests of
+included files are stored with the result, so that changing a header causes recompilation.
 """
-
-from __future__ import annotations
 
 import hashlib
 import json
@@ -22,10 +20,11 @@ from warpfrag.disk_cache import DiskCache
 from warpfrag.errors import CompilationFailed, InvalidOperand, MissingExtra, quote
 from warpfrag.isa.targets import targets
 from warpfrag.ptx.ptx_module import Module, module_of, read_text
+from warpfrag.samples import PREFIX, sample_path
 
 CACHE = DiskCache("ptx", ".json", max_bytes=1 << 26)
-MAX_MESSAGE = 4000  # maximum number of characters of nvcc's output
-OPTIONS = ("-ptx", "-lineinfo")  # -lineinfo adds the source line of each instruction
+MAX_MESSAGE = 4000  # the most characters of nvcc's output that are quoted
+OPTIONS = ("-ptx", "-lineinfo")  # -lineinfo records the source line of each instruction
 TEMPLATE = re.compile(r"[\w:]+(<[^;{}#\\\\\n]*>)?")
 FORBIDDEN = re.compile(r"-(o|arch|ptx|cubin|c|E|M|MD|MMD|MF|run|-output-file|-gpu-architecture|-compile|-run)(=.*)?")
 
@@ -40,10 +39,10 @@ def compile_cuda(
 ) -> Module:
     """Compile CUDA C++, given as a path or as multi-line text, and return the module.
 
-    `arch` is the target, `options` are further nvcc options: ["-DN=4", "-Iinclude", "--use_fast_math"]. `instantiate`
-    names the kernel templates to compile, with their arguments: ["gemm<float, 16>"]. The headers of CCCL (cub, thrust,
-    libcu++) are found under CUDA_HOME and in PyPI's nvidia-cuda-cccl. Results are cached by content. Raises
-    CompilationFailed with nvcc's message, or MissingExtra if there is no nvcc.
+    `arch` is the target, and `options` are further nvcc options: ["-DN=4", "-Iinclude", "--use_fast_math"].
+    `instantiate` names the kernel templates to compile, with their arguments: ["gemm<float, 16>"]. The headers of CCCL
+    (cub, thrust, libcu++) are found under CUDA_HOME and in PyPI's nvidia-cuda-cccl. Results are cached by content.
+    Raises CompilationFailed with nvcc's message, or MissingExtra if there is no nvcc.
     """
     if arch not in targets():
         raise InvalidOperand(f"arch: expected a target such as sm_90a, got {quote(arch)}")
@@ -58,6 +57,8 @@ def compile_cuda(
         raise InvalidOperand(f"expected a path or the text of a CUDA C++ file, got {quote(source)}")
     path = Path(source)
     content = read_text(path, "CUDA C++")
+    if str(path).startswith(PREFIX):  # nvcc reads the file itself
+        path = sample_path(str(path).removeprefix(PREFIX))
     if not instances:
         return module_of(_compiled(path, content, arch, words), keep_state=keep_state, file_name=path.name)
     wrapper = f'#include "{path.resolve()}"{instances}'
@@ -83,7 +84,7 @@ def _instances(names: Sequence[str]) -> str:
 
 
 def cccl_folder(nvcc: Path) -> Path | None:
-    """Return the folder of the CCCL headers, if they are found."""
+    """Return the folder that contains the CCCL headers, or None if it is not found."""
     toolkit = nvcc.resolve().parent.parent
     folders = [toolkit / "include/cccl"]
     folders += [Path(os.environ[name]) / "include/cccl" for name in ("CUDA_HOME", "CUDA_PATH") if os.environ.get(name)]
@@ -103,16 +104,17 @@ def _options(options: Sequence[str]) -> tuple[str, ...]:
 
 
 def _compiled(path: Path, content: str, arch: str, options: tuple[str, ...], folder: Path | None = None) -> str:
-    """Return the PTX of a file, compiled unless it is cached; `folder` is nvcc's working directory."""
+    """Return the PTX of a source file, compiling it unless it is cached; `folder` is nvcc's working directory."""
     nvcc = find_tool("nvcc")
     file = (folder or Path.cwd()) / path
     parts = json.dumps(["file", nvcc.version, arch, *OPTIONS, *options, content])
     name = f"nvcc-{hashlib.sha256(parts.encode()).hexdigest()[:32]}{CACHE.suffix}"
     if data := CACHE.find(name):
         kept = json.loads(data)
-        with suppress(OSError):  # a header was removed
+        with suppress(OSError):  # an included header no longer exists
             if all(_digest(Path(file)) == digest for file, digest in kept["included"].items()):
-                return str(kept["ptx"]).replace(f'"{kept["file"]}"', f'"{file}"')  # the source may have moved
+                # the cached PTX may name another path of the source
+                return str(kept["ptx"]).replace(f'"{kept["file"]}"', f'"{file}"')
     with tempfile.TemporaryDirectory() as folder_name:
         out, dependencies = Path(folder_name) / "kernel.ptx", Path(folder_name) / "kernel.d"
         command = [str(nvcc.path), f"-arch={arch}", *OPTIONS, *options, "-MMD", "-MF", str(dependencies)]
@@ -143,7 +145,7 @@ def _run(command: list[str], folder: Path | None = None) -> subprocess.Completed
 
 
 def _included(dependencies: Path, here: Path) -> list[Path]:
-    """Return the prerequisites of a make rule, as in `kernel.ptx : kernel.cu header.h`."""
+    """Return the prerequisites of a make rule such as `kernel.ptx : kernel.cu header.h`."""
     with suppress(OSError):
         rule = dependencies.read_text(encoding="utf-8").replace("\\\n", " ")
         return [here / word for word in shlex.split(rule.partition(":")[2])]

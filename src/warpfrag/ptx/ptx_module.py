@@ -31,7 +31,7 @@ from warpfrag.sass.fatbin import FATBIN_MAGIC
 from warpfrag.sass.ptxas import assemble
 from warpfrag.sass.sass_module import SassModule
 
-MAX_TEXT = 1 << 28  # maximum size of a module in bytes
+MAX_TEXT = 1 << 28  # the largest module in bytes
 MODULE_START = re.compile(r"(?:\s|/\*(?:[^*]|\*(?!/))*+\*/)*+\.version\s")
 
 
@@ -39,7 +39,7 @@ def load(source: str | Path, *, keep_state: bool = False) -> Module:
     """Load a PTX module from a path, or from text that has several lines or begins with .version.
 
     Each launch starts with the initial values of the module's variables, except those that you set in `Module.symbols`.
-    With `keep_state`, each launch starts with the values after the last one, as on a GPU.
+    With `keep_state`, each launch starts with the values that the previous launch left, as on a GPU.
     """
     if isinstance(source, str) and ("\n" in source or MODULE_START.match(source)):
         return module_of(source, keep_state=keep_state)
@@ -70,7 +70,7 @@ def module_of(text: str, *, keep_state: bool, file_name: str = "") -> Module:
 
 
 def link(modules: Sequence[Module | str | Path], *, keep_state: bool = False) -> Module:
-    """Link several modules, each loaded or in a form that `load` accepts; .extern names are resolved.
+    """Link several modules, each loaded or in a form that `load` accepts, and resolve .extern names.
 
     Raises PtxError with every name that is missing or defined twice. Messages and counts number the lines as if the
     files were concatenated.
@@ -93,10 +93,10 @@ def link(modules: Sequence[Module | str | Path], *, keep_state: bool = False) ->
 
 
 class Module(KernelModule):
-    """A PTX module: a mapping from the names of its entries to kernels.
+    """A PTX module: a mapping from entry names to kernels.
 
-    An entry is found by its PTX name, its C++ name (`void gemm<float>(float*, int)`, `gemm<float>`, `gemm`), or a part
-    of it that no other entry has.
+    An entry is found by its PTX name, by its C++ name (`void gemm<float>(float*, int)`, `gemm<float>`, `gemm`), or by a
+    part of its name that no other entry contains.
     """
 
     def __init__(
@@ -110,11 +110,12 @@ class Module(KernelModule):
         """Create a module from its syntax and source text; entries are lowered on first use."""
         super().__init__(keep_state=keep_state, read_sources=sources)
         self.source, self.inputs = source, inputs
-        self._assembled: dict[str, SassModule | WarpfragError] = {}  # by architecture
+        # machine code by architecture, or the error that assembling raised
+        self._assembled: dict[str, SassModule | WarpfragError] = {}
         self._cubin: Cubin | None = None
 
     def __getstate__(self) -> dict[str, object]:
-        """Return the state to pickle, without kernels and machine code, which are recreated."""
+        """Return the state to pickle; kernels and machine code are left out and recreated."""
         return {**super().__getstate__(), "_assembled": {}, "_cubin": None}
 
     @property
@@ -147,11 +148,11 @@ class Module(KernelModule):
             raise InvalidOperand(f"cannot assemble {len(self.inputs)} linked modules; link their cubins with nvlink")
         tool, target = find_tool("ptxas", ptxas), launch_arch(self.target, arch)
         if self.target.startswith(target) and self.target.endswith("a"):
-            target = self.target  # architecture-specific instructions need the suffix
+            target = self.target  # architecture-specific instructions require the suffix
         return SassModule(assemble(self.inputs[0].text, target, tool), keep_state=self.keep_state)
 
     def use_cubin(self, data: bytes) -> Cubin:
-        """Use a cubin that was compiled from the same PTX instead of assembling it, for the cubin's architecture."""
+        """Use a cubin compiled from the same PTX for its architecture, instead of assembling the module."""
         self._cubin = Cubin(data)
         return self._cubin
 
@@ -172,7 +173,7 @@ class Module(KernelModule):
         return module[entry]
 
     def program(self, entry: str) -> Program:
-        """Lower an entry."""
+        """Lower an entry to a program."""
         return lower(self.source, entry)
 
     def variables(self) -> dict[str, ModuleVariable]:
@@ -188,22 +189,22 @@ class Module(KernelModule):
         return f"<PTX {self.version} for {self.target}: {', '.join(map(readable, self))}>"
 
 
-# --- source lines of instructions, from the directives .file and .loc
-#
-# `.file 1 "softmax.py"` numbers a file, and `.loc 1 12 20` says that the instructions after it are from line 12.
-# Inlined code names the call too, nvcc as `inlined_at 1 30 5`, LLVM in a comment: `@[ softmax.py:30:5 ]`. The call is
-# in the user's file, the function often in a library's. nvcc writes them with -lineinfo, Triton always.
+# --- source lines of instructions, from the directives .file and .loc: `.file 1 "softmax.py"` numbers a file, and `.loc
+# 1 12 20` says that the following instructions are from line 12. Inlined code also names the call: nvcc as `inlined_at
+# 1 30 5`, LLVM in a comment: `@[ softmax.py:30:5 ]`. The call is in the user's file, the function often in a library's.
+# nvcc writes these with -lineinfo, Triton always.
 
 FILE = re.compile(r'\s*\.file\s+(\d+)\s+"((?:[^"\\]|\\.)*)"(?:\s+"((?:[^"\\]|\\.)*)")?')
 LOCATION = re.compile(r"\s*\.loc\s+(\d+)\s+(\d+)")
 INLINED = re.compile(r"inlined_at\s+(\d+)\s+(\d+)")
-CALLER = re.compile(r"@\[ ([^@]+?):(\d+)(?::\d+)?(?= @\[| \])")  # LLVM comments list the calls, innermost first
-NO_CODE = {"", "/", "."}  # prefixes of comments, directives and empty lines
+# comments by LLVM, which list the calls innermost first
+CALLER = re.compile(r"@\[ ([^@]+?):(\d+)(?::\d+)?(?= @\[| \])")
+NO_CODE = {"", "/", "."}  # the first characters of lines that contain no instruction
 ASSEMBLY = {"// begin inline asm": True, "// end inline asm": False}
 
 
 def source_lines(text: str) -> dict[int, SourceLine]:
-    r"""Return the source line of every line of a module's text that a .loc covers.
+    r"""Return the source lines of a module's text, by line number, as given by the preceding .loc.
 
     >>> source_lines('.file 1 "add.py"\n.loc 1 5 2\nadd.s32 %r1, %r2, 1;')
     {3: SourceLine(file='add.py', line=5, inlined_at=None)}
@@ -217,8 +218,8 @@ def _locate(text: str) -> Iterator[tuple[int, SourceLine]]:
     files = {match[1]: f"{match[2]}/{match[3]}" if match[3] else match[2] for match in declared}
     by_name = {file_name(file): file for file in files.values()}
     current: SourceLine | None = None
-    earlier: dict[tuple[str, int], SourceLine] = {}  # inlined_at names an earlier .loc, which may be inlined too
-    in_assembly = False  # LLVM numbers inline assembly from its statement
+    earlier: dict[tuple[str, int], SourceLine] = {}  # inlined_at refers to an earlier .loc, which may itself be inlined
+    in_assembly = False  # within inline assembly, LLVM counts lines from the start of the statement
     for number, line in enumerate(lines, start=1):
         words = line.strip()
         if words[:1] not in NO_CODE:
@@ -237,7 +238,7 @@ def _locate(text: str) -> Iterator[tuple[int, SourceLine]]:
 def _location(
     line: str, files: dict[str, str], by_name: dict[str, str], earlier: dict[tuple[str, int], SourceLine]
 ) -> SourceLine | None:
-    """Return the source line of a .loc; line 0 marks compiler-generated code."""
+    """Return the source line that a .loc names, or None for line 0, which marks compiler-generated code."""
     match = LOCATION.match(line)
     if match is None or match[1] not in files or match[2] == "0":
         return None

@@ -43,13 +43,13 @@ from warpfrag.formats.number_formats import Format
 from warpfrag.smem.shared_memory import SWIZZLES, UNIT, Digit, Memory, Order, is_whole, repr_of_fields
 
 WORD_BITS = 64
-LINES = 8  # lines per atom
-ROW_OF_PATTERN = 128  # bytes: a swizzle uses the address bits starting here
-MAX_SHARED_BYTES = 232_448  # maximum bytes of shared memory per block on sm_90
-TMA_ALIGNED = 128  # bytes: the alignment of a bulk tensor copy's target
-TURNABLE = 16  # widths of the types that may be MN-major
-MAX_K = 1 << 16  # maximum k of a tile; larger tiles do not fit in shared memory
-MAX_BOX = 256  # maximum extent of a box in elements
+LINES = 8  # the number of lines per atom
+ROW_OF_PATTERN = 128  # bytes; a swizzle uses the address bits above this size
+MAX_SHARED_BYTES = 232_448  # the largest shared memory per block on sm_90, in bytes
+TMA_ALIGNED = 128  # the alignment in bytes of a bulk tensor copy's target
+TURNABLE = 16  # the width in bits of the types that may be MN-major
+MAX_K = 1 << 16  # the largest k of a tile; larger tiles would not fit in shared memory
+MAX_BOX = 256  # the largest extent of a box in elements
 TMA_TYPES = {
     "f16": "CU_TENSOR_MAP_DATA_TYPE_FLOAT16",
     "bf16": "CU_TENSOR_MAP_DATA_TYPE_BFLOAT16",
@@ -57,11 +57,11 @@ TMA_TYPES = {
 }
 """The driver's names for element types; other types are copied as bytes."""
 CODES = {0: 0, 128: 1, 64: 2, 32: 3}
-"""The two bits that encode a swizzle."""
+"""The two bits that encode each swizzle."""
 KINDS = ("wgmma", "tcgen05")
 TENSOR_VERSION = 1
-WIDE_UNIT = 32  # bytes that tcgen05's second swizzle keeps together
-WIDE_CODE = 1  # the value of the three swizzle bits for it
+WIDE_UNIT = 32  # the number of bytes that tcgen05's second swizzle keeps together
+WIDE_CODE = 1  # its value in the three swizzle bits
 
 
 class Field(NamedTuple):
@@ -72,17 +72,17 @@ class Field(NamedTuple):
     unit: int
 
     def read(self, word: int) -> int:
-        """Return the field's value in `word`, multiplied by the field's unit."""
+        """Return the field's value in a word, multiplied by the field's unit."""
         return (word >> self.low & ((1 << self.bits) - 1)) * self.unit
 
     @property
     def mask(self) -> int:
-        """A mask of the field's bits."""
+        """The mask of the field's bits."""
         return ((1 << self.bits) - 1) << self.low
 
 
 class Explained(NamedTuple):
-    """One decoded field: name, bits (highest and lowest), raw value and meaning."""
+    """One decoded field: its name, bits (highest and lowest), raw value and meaning."""
 
     name: str
     high: int
@@ -101,7 +101,8 @@ class Problem(NamedTuple):
 class TensorMapArguments(NamedTuple):
     """The arguments of `cuTensorMapEncodeTiled`, innermost axis first, and the copies that fill the tile.
 
-    A copy has the element at which its box starts along the contiguous axis, and its byte offset in shared memory.
+    A copy is given by the element at which its box starts along the contiguous axis, and by its byte offset in shared
+    memory.
     """
 
     data_type: str
@@ -136,7 +137,7 @@ class StagedOperand(Protocol):
 class Descriptor:
     """A shared-memory descriptor; distances are in bytes, and base_offset counts rows of 128 bytes.
 
-    `other` has the bits outside all fields, so that decoding and encoding preserve every bit.
+    `other` contains the bits outside all fields, so that decoding and encoding preserve every bit.
     """
 
     start: int = 0
@@ -169,7 +170,7 @@ class Descriptor:
     }
 
     def __post_init__(self) -> None:
-        """Raise InvalidOperand for fields that the word cannot encode."""
+        """Raise InvalidOperand for values that the word cannot encode."""
         if self.kind not in KINDS:
             raise InvalidOperand(f"kind must be one of {', '.join(KINDS)}, got {quote(self.kind)}")
         if not (is_whole(self.swizzle) and self.swizzle in CODES):
@@ -193,7 +194,7 @@ class Descriptor:
             raise InvalidOperand(f"other may only contain bits that belong to no field, got {quote(self.other)}")
 
     def __repr__(self) -> str:
-        """Show the constructor call, without default values."""
+        """Return the constructor call, without default values."""
         return repr_of_fields(self)
 
     def _repr_html_(self) -> str:
@@ -208,7 +209,7 @@ class Descriptor:
 
     @property
     def word(self) -> int:
-        """The 64 bits."""
+        """The descriptor as a 64-bit word."""
         numbers: dict[str, int] = {name: getattr(self, name) for name in self.fields}
         numbers["swizzle"] = CODES[self.swizzle]
         if self.kind == "tcgen05":
@@ -222,7 +223,7 @@ class Descriptor:
 
     @classmethod
     def decode(cls, word: int, *, kind: str = "wgmma") -> Descriptor:
-        """Decode a word as a descriptor for wgmma or tcgen05."""
+        """Decode a 64-bit word as a descriptor for wgmma or tcgen05."""
         if not (is_whole(word) and 0 <= word < 1 << WORD_BITS):
             raise InvalidOperand(
                 f"expected a descriptor of {WORD_BITS} bits, such as 0x4000004000000000; got {quote(word)}"
@@ -236,7 +237,7 @@ class Descriptor:
             widths[WIDE_CODE] = 128
             entries |= {"absolute": bool(entries["absolute"]), "unit": WIDE_UNIT if code == WIDE_CODE else UNIT}
         entries["swizzle"] = widths.get(code, 0)
-        unknown = 0 if code in widths else code << fields["swizzle"].low  # kept in `other`
+        unknown = 0 if code in widths else code << fields["swizzle"].low  # an unknown code is kept in `other`
         return cls(**entries, other=word & ~sum(field.mask for field in fields.values()) | unknown)
 
     def explain(self) -> list[Explained]:
@@ -259,10 +260,10 @@ class Descriptor:
         ]
 
     def hints(self) -> list[str]:
-        """Return hints for fields that seem to be in bytes instead of units of 16 bytes.
+        """Return hints for fields that seem to be given in bytes instead of units of 16 bytes.
 
-        This is a guess, based on the usual distance of 8 lines: for a 128-byte swizzle it is 1024 bytes, a field value
-        of 64.
+        This is a guess, based on the usual distance of 8 lines: with a 128-byte swizzle it is 1024 bytes, so the
+        field's value is 64.
         """
         usual = 8 * self.width
         return [
@@ -278,12 +279,12 @@ class Descriptor:
         return self.swizzle or UNIT
 
     def memory(self, role: str, *, trans: bool = False) -> Memory:
-        """Return the shared-memory layout of operand a or b."""
+        """Return the shared-memory layout that this descriptor gives operand a or b."""
         if not (isinstance(role, str) and role in {"a", "b"}):
             raise InvalidOperand(f"expected operand a or b, got {quote(role)}")
         check_flag("trans", trans)
         leading, stride = Digit(None, self.leading), Digit(None, self.stride)
-        # `leading` is along K without a swizzle, and along the contiguous axis with one
+        # `leading` is the distance along K without a swizzle, and along the contiguous axis with one
         along, across = (stride, leading) if trans and not self.swizzle else (leading, stride)
         order: Order = "row" if (role == "a") != trans else "col"
         return Memory(
@@ -309,11 +310,11 @@ class Descriptor:
         return f"Swizzle<{bits},4,3> o {layout}" if bits else layout
 
     def moved(self, by: int) -> Descriptor:
-        """Return the same descriptor with its start moved by `by` bytes."""
+        """Return the descriptor with its start moved by `by` bytes."""
         return replace(self, start=self.start + by if is_whole(by) else by)
 
     def used(self, operand: StagedOperand, *, trans: bool = False) -> dict[str, bool]:
-        """Return whether `leading` and `stride` are used, that is, whether the operand exceeds one atom along each."""
+        """Return whether `leading` and `stride` are used, that is, whether the operand exceeds one atom along them."""
         inner, outer = lines(operand, trans=trans)
         along, across = ("stride", "leading") if trans and not self.swizzle else ("leading", "stride")
         return {along: inner > self.width, across: outer > LINES}
@@ -337,11 +338,12 @@ def _in_fields(kind: str) -> int:
 
 
 def lines(operand: StagedOperand, *, trans: bool) -> tuple[int, int]:
-    """Return the number of bytes along the operand's contiguous axis, and its number of lines."""
+    """Return the number of bytes along the operand's contiguous axis, and the number of lines."""
     if not getattr(operand, "staged", False):
         raise InvalidOperand(f"expected A or B of wgmma, such as wf.get('wgmma...').b; got {quote(operand)}")
     if check_flag("trans", trans) and operand.format.bits not in turnable(operand):
-        raise InvalidOperand(f"only {turnable_text(operand)} types can be MN-major (trans), not {operand.format.name}")
+        widths = " and ".join(f"{bits}-bit" for bits in turnable(operand))
+        raise InvalidOperand(f"only {widths} types can be MN-major (trans), not {operand.format.name}")
     rows, cols = operand.shape
     k, other = (cols, rows) if operand.role == "a" else (rows, cols)
     inner, outer = (other, k) if trans else (k, other)
@@ -349,13 +351,8 @@ def lines(operand: StagedOperand, *, trans: bool) -> tuple[int, int]:
 
 
 def turnable(operand: StagedOperand) -> tuple[int, ...]:
-    """Return the widths of types that may be MN-major: 16 for wgmma, also 8 and 32 for tcgen05."""
+    """Return the widths in bits of types that may be MN-major: 16 for wgmma; for tcgen05 also 8 and 32."""
     return getattr(operand, "transposable_bits", (TURNABLE,))
-
-
-def turnable_text(operand: StagedOperand) -> str:
-    """Return the widths of types that may be MN-major, for messages."""
-    return " and ".join(f"{bits}-bit" for bits in turnable(operand))
 
 
 def stored_bits(operand: StagedOperand) -> int:
@@ -364,7 +361,7 @@ def stored_bits(operand: StagedOperand) -> int:
 
 
 def _steps(operand: StagedOperand, k: int | None) -> tuple[int, int]:
-    """Return the k of one instruction, and the number of instructions per tile."""
+    """Return the k of one instruction, and the number of instructions for a tile."""
     mine = operand.shape[1 if operand.role == "a" else 0]
     total = mine if k is None else k
     if not (is_whole(total) and mine <= total <= MAX_K and total % mine == 0):
@@ -384,7 +381,8 @@ def compact(
     """
     inner, outer = lines(operand, trans=trans)
     mine, steps = _steps(operand, k)
-    line, count = (inner, outer * steps) if trans else (inner * steps, outer)  # for the whole tile
+    # the line length and the number of lines of the whole tile
+    line, count = (inner, outer * steps) if trans else (inner * steps, outer)
     kind = getattr(operand, "descriptor_kind", "wgmma")
     if swizzle is None:
         swizzle = max(width for width in SWIZZLES if line % (width or UNIT) == 0)
@@ -394,7 +392,7 @@ def compact(
         raise InvalidOperand(
             f"swizzle {swizzle}: expected a line whose size is a multiple of {width} bytes, got {line} bytes"
         )
-    across, along = LINES * width, count * width  # atoms are stored across all lines first, then along the line
+    across, along = LINES * width, count * width  # atoms are stored across all lines first, then along the lines
     is_plain = trans and not swizzle
     first = replace(first, leading=across if is_plain else along, stride=along if is_plain else across)
     unswizzled = replace(first.memory(operand.role, trans=trans), swizzle=0, start=0)
@@ -419,7 +417,7 @@ def contradictions(descriptor: Descriptor, operand: StagedOperand, *, trans: boo
 
 
 def _problems_of_distances(descriptor: Descriptor, operand: StagedOperand, *, trans: bool) -> Iterator[Problem]:
-    """Yield distances between atoms that are not multiples of the swizzle pattern."""
+    """Yield distances between atoms that are not multiples of the swizzle pattern's size."""
     period = LINES * descriptor.width
     for name, is_used in descriptor.used(operand, trans=trans).items() if descriptor.swizzle else ():
         distance = getattr(descriptor, name)

@@ -55,7 +55,7 @@ def _fields_of(kind: str) -> dict[str, Field]:
 
 
 def _numbers(name: str, kind: str) -> dict[str, int]:
-    """Return the number that encodes each choice of the field `name`."""
+    """Return the numbers that encode the choices for a field."""
     table = read_table("tcgen05")["descriptor"]["numbers"]
     return dict(table[kind if name in ("a", "b") else name])
 
@@ -66,8 +66,8 @@ class InstructionDescriptor:
 
     `d`, `a`, `b` and `scale_type` are formats as PTX spells them; a number that encodes no format is shown as "?6".
     `selector` applies to sparse metadata, `scale_a_id` and `scale_b_id` are the first bytes of the scale factors,
-    `max_shift` is the largest column shift of mma.ws. `k` is that of the kind, except for 96 and the larger values of
-    sm_107. `other` has the bits outside all fields.
+    `max_shift` is the largest column shift of mma.ws. `k` is that of the kind, except for 96 and the larger values on
+    sm_107. `other` contains the bits outside all fields.
     """
 
     kind: str
@@ -94,7 +94,7 @@ class InstructionDescriptor:
     other: int = 0
 
     def __post_init__(self) -> None:
-        """Raise InvalidOperand for fields that the word cannot encode."""
+        """Raise InvalidOperand for values that the word cannot encode."""
         for field in fields(self):
             entry = getattr(self, field.name)
             is_text = field.name in TEXTS
@@ -116,7 +116,7 @@ class InstructionDescriptor:
             raise InvalidOperand(f"other may only contain bits that belong to no field, got {quote(self.other)}")
 
     def __repr__(self) -> str:
-        """Show the constructor call, without default values."""
+        """Return the constructor call, without default values."""
         return repr_of_fields(self)
 
     def _raw(self, name: str, field: Field) -> int:
@@ -144,7 +144,7 @@ class InstructionDescriptor:
 
     @property
     def word(self) -> int:
-        """The 32 bits."""
+        """The descriptor as a 32-bit word."""
         return self.other | sum(self._raw(name, field) << field.low for name, field in fields_of(self.kind).items())
 
     @classmethod
@@ -169,7 +169,7 @@ class InstructionDescriptor:
 
     @classmethod
     def of(cls, instruction: HasForm, **options: int | str | bool | None) -> InstructionDescriptor:
-        """Return the descriptor of an mma; `options` sets fields that the instruction's name does not determine."""
+        """Return the descriptor of an mma; `options` set fields that the instruction's name does not determine."""
         form = getattr(instruction, "form", None)
         if not (isinstance(form, TensorForm) and form.shape.m):
             raise InvalidOperand(f"expected a tcgen05.mma with shape and types, got {quote(instruction)}")
@@ -251,9 +251,9 @@ def _differences(word: InstructionDescriptor, instruction: HasForm | None) -> It
 class ZeroColumnMask:
     """The columns of B that mma.ws skips: runs of `zeros` skipped columns alternate with runs of `used` columns.
 
-    The n columns are divided into banks: one for m 128, two for m 64, four for m 32. `starts` has the position of each
-    bank in the repeating pair of runs; `zero_first` is True if the pair begins with the zero run. Column n of D reads
-    column n + `shift` of B.
+    The n columns are divided into banks: one for m 128, two for m 64, four for m 32. `starts` gives each bank's
+    position in the repeating pair of runs; `zero_first` is True if the pair begins with the zero run. Column n of D
+    reads column n + `shift` of B.
     """
 
     zeros: int = 1
@@ -278,7 +278,7 @@ class ZeroColumnMask:
 
     @property
     def word(self) -> int:
-        """The 64 bits."""
+        """The mask as a 64-bit word."""
         word = self.other | sum(start << 8 * bank for bank, start in enumerate(self.starts))
         word |= sum(bool(first) << 32 + bank for bank, first in enumerate(self.zero_first))
         return word | self.active << 39 | (self.zeros - 1) << 40 | (self.used - 1) << 48 | self.shift << 56

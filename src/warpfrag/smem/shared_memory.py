@@ -46,12 +46,12 @@ if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
 
 Order = Literal["row", "col"]
-"""The contiguous coordinate of a matrix: `row` if the elements of a row are adjacent."""
+"""The memory order of a matrix: `row` if the elements of a row are adjacent, `col` if those of a column are."""
 SWIZZLES = {0: 0, 32: 1, 64: 2, 128: 3}
-"""Each swizzle in bytes, and the number of row bits that it xors into the unit."""
-UNIT = 16  # bytes that a swizzle keeps together
-ROW_OF_UNITS = 128  # bytes: the address bits starting here are the row of a swizzle
-MAX_BYTES = 1 << 40  # larger than any memory, but small enough to avoid overflow
+"""For each swizzle in bytes, the number of row bits that it xors into the unit bits."""
+UNIT = 16  # the number of bytes that a swizzle keeps together
+ROW_OF_UNITS = 128  # bytes; the address bits above this size are the row of a swizzle
+MAX_BYTES = 1 << 40  # larger than any memory, but small enough to avoid overflows
 MAX_ROWS = 1 << 16
 BANKS = 32
 BANK_BYTES = 4
@@ -109,11 +109,11 @@ class Memory:
             )
 
     def __repr__(self) -> str:
-        """Show the constructor call, without default values."""
+        """Return the constructor call, without default values."""
         return repr_of_fields(self)
 
     def _repr_html_(self) -> str:
-        """Return a card for notebooks."""
+        """Return an HTML card for notebooks."""
         from warpfrag.html import card, escape, table
 
         facts = [
@@ -165,7 +165,7 @@ class Memory:
         return self._address(rows, cols, bits, shape)
 
     def elements(self, address: int, shape: tuple[int, int], bits: int) -> list[Coordinate]:
-        """Return the elements of a matrix that overlap the byte at `address`."""
+        """Return the elements of a matrix that contain or overlap the byte at `address`."""
         import numpy as np
 
         distance = check_index("address", address, MAX_BYTES) - self.addresses(shape, bits)
@@ -218,7 +218,7 @@ class Memory:
         return after
 
     def overlap(self, shape: tuple[int, int], bits: int) -> tuple[Coordinate, Coordinate, int] | None:
-        """Return two elements of a matrix that share an address, and that address; None if no two elements do."""
+        """Return two elements of a matrix that share an address, and this address, or None if no elements do."""
         import numpy as np
 
         places, shifts = self._bytes(_checked(shape), bits, MAX_BYTES)
@@ -236,7 +236,7 @@ class Memory:
         return first, second, int(taken[order[at]]) // 8
 
     def read(self, shared: ArrayLike, shape: tuple[int, int], bits: int) -> NDArray[np.uint64]:
-        """Load a matrix of codes from `shared`, whose leading axes are batch axes."""
+        """Return a matrix of codes loaded from `shared`, whose leading axes are a batch."""
         import numpy as np
 
         memory = as_bytes(shared, batch=True)
@@ -249,7 +249,7 @@ class Memory:
         return codes
 
     def _bytes(self, shape: tuple[int, ...], bits: int, size: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Return every element's byte addresses, [row, col, byte], and the first bit of elements below 8 bits."""
+        """Return every element's byte addresses, [row, col, byte], and the first bit of sub-byte elements."""
         import numpy as np
 
         rows, cols = shape
@@ -291,7 +291,7 @@ def is_whole(number: object) -> bool:
 
 
 def _checked(shape: object) -> tuple[int, int]:
-    """Return a valid shape of two extents, or raise InvalidOperand."""
+    """Return a shape as two extents; raise InvalidOperand if it is invalid."""
     if not (isinstance(shape, tuple | list) and len(shape) == 2 and all(is_whole(extent) for extent in shape)):
         raise InvalidOperand(f"shape: expected two integers, rows and columns, such as (16, 16); got {quote(shape)}")
     rows, cols = shape
@@ -327,12 +327,12 @@ def swizzled(address: Index, swizzle: int, base_offset: int = 0, unit: int = UNI
 
 
 def wavefronts(addresses: Sequence[int | None], width: int) -> int:
-    """Return the number of passes that a warp's accesses take; an address of None is an idle lane."""
+    """Return the number of passes that a warp's access takes; a lane whose address is None is idle."""
     return max(bank_loads(addresses, width))
 
 
 def bank_loads(addresses: Sequence[int | None], width: int) -> list[int]:
-    """Return the number of words that each bank delivers."""
+    """Return the number of words that each bank has to deliver."""
     if not (is_whole(width) and width in {1, 2, 4, 8, 16}):
         raise InvalidOperand(f"expected an access of 1, 2, 4, 8 or 16 bytes per lane, got {quote(width)}")
     counts = [0] * BANKS
@@ -354,7 +354,7 @@ def _words(addresses: list[int | None], width: int) -> set[int]:
 
 
 def _checked_addresses(addresses: Sequence[int | None]) -> list[int | None]:
-    """Return valid addresses of up to 32 lanes, or raise InvalidOperand."""
+    """Return the addresses of up to 32 lanes; raise InvalidOperand if one is invalid."""
     try:
         checked = list(addresses)
     except TypeError:

@@ -45,12 +45,12 @@ if TYPE_CHECKING:
 DRIVER = "CUDA Driver API, cuTensorMapEncodeTiled"
 MAP_BYTES = 128
 MAP_ALIGN = 64
-GRANULE = 16  # bytes that the copy engine moves at a time
+GRANULE = 16  # the number of bytes that the copy engine moves at a time
 MAX_RANK = 5
 MAX_BOX = 256
 MAX_PIXELS = 1024
-MAX_BOX_BYTES = 228 * 1024  # bytes: shared-memory alignment of a box
-CORNERS = {3: 1 << 15, 4: 1 << 7, 5: 1 << 4}  # maximum corner distance for im2col, by number of axes
+MAX_BOX_BYTES = 228 * 1024  # the largest box in bytes
+CORNERS = {3: 1 << 15, 4: 1 << 7, 5: 1 << 4}  # the largest distance of im2col's corners, by number of axes
 MAX_ELEMENT_STRIDE = 8
 MAX_EXTENT = 1 << 32
 MAX_SIGNED = 1 << 31
@@ -63,16 +63,16 @@ FILLS: tuple[Fill, ...] = ("zero", "nan")
 
 
 class TensorElement(NamedTuple):
-    """A tensor element type: name, size in bytes, number for tensormap.replace, and the NaN code used for filling.
+    """A tensor element type: its name, size in bytes, number for tensormap.replace, and NaN code for filling.
 
-    `code` is the number in a map if it differs: the tfloat32 types are the float32 types with a bit set.
+    `code` is the type's number in a map if that differs: the tfloat32 types are the float32 types with a bit set.
     """
 
     name: str
     bytes: int
     number: int
-    nan: int | None = None  # None if the type has no NaN fill
-    format: str = ""  # the format's name in reductions
+    nan: int | None = None  # None if the type cannot be filled with NaN
+    format: str = ""  # the name of the format in reductions
     sign: str = "u"
     code: int | None = None
     source: str = DRIVER
@@ -117,7 +117,7 @@ SAME_BYTES = {
 }  # fmt: skip
 """NumPy and ml_dtypes dtypes that are copied like another type of the same size."""
 SWIZZLE_NUMBERS = tuple(SWIZZLES)  # for tensormap.replace: 0 to 3
-SWIZZLE_BITS = (1, 16, 32, 64)  # a second encoding that every map also contains
+SWIZZLE_BITS = (1, 16, 32, 64)  # a second encoding, which every map contains as well
 
 
 @dataclass(frozen=True)
@@ -148,7 +148,7 @@ class TensorMapFields:
     fill: Fill = "zero"
     interleave: int = 0
     im2col: Im2col | None = None
-    l2_promotion: int = 0  # bytes; no effect on results
+    l2_promotion: int = 0  # in bytes; it does not affect results
 
     @property
     def rank(self) -> int:
@@ -167,7 +167,7 @@ class TensorMapFields:
 
     @property
     def fixed_axis(self) -> int:
-        """The axis that im2col does not traverse: the channels or their slices."""
+        """The axis that im2col does not traverse: that of the channels, or of their slices."""
         return self.rank - 2 if self.interleave else 0
 
     @property
@@ -193,9 +193,9 @@ class TensorMapFields:
 
     @property
     def shared_pitch(self) -> int:
-        """The distance between a box's rows in shared memory: the row size, but at least the swizzle size.
+        """The distance between the rows of a box in shared memory: the row size, but at least the swizzle size.
 
-        (Measured on an H200.)
+        This was measured on an H200.
         """
         row = self.box_shape[0] * self.element.bytes
         return row if self.interleave else max(row, self.swizzle)
@@ -208,7 +208,7 @@ class TensorMapFields:
 
     @property
     def box_bytes(self) -> int:
-        """The number of bytes that a copy of the box completes at its mbarrier."""
+        """The number of bytes that a copy of the box signals to its mbarrier."""
         total = self.element.bytes
         for extent in self.box_shape:
             total *= extent
@@ -216,7 +216,7 @@ class TensorMapFields:
 
     @property
     def counted_bytes(self) -> int:
-        """The byte count of a box as the driver computes it, rounding extent / stride down (the hardware rounds up)."""
+        """The byte count of a box as the driver computes it; it rounds extent / stride down (the hardware, up)."""
         if self.im2col is not None:
             return self.im2col.channels * self.im2col.pixels * self.element.bytes
         steps = zip(self.box, self.element_strides, strict=True)
@@ -224,7 +224,8 @@ class TensorMapFields:
 
     def problems(self) -> list[str]:
         """Return the fields that the driver rejects, each with the expected value."""
-        return list(_problems(self))
+        checks = (*_tensor_checks(self), *_box_checks(self))
+        return [check.text for check in checks if not check.holds]
 
     # --- the bytes
 
@@ -259,7 +260,7 @@ class TensorMapFields:
 
     @staticmethod
     def decode(data: bytes) -> TensorMapFields | None:
-        """Decode 128 bytes as a map; return None if they are not a map."""
+        """Decode 128 bytes as a map, or return None if they are not one."""
         word = int.from_bytes(data, "little")
         numbers = {name: field.read(word) for name, field in FIELDS.items()}
         (element,), (last_axis,) = numbers["element"], numbers["rank"]
@@ -291,9 +292,9 @@ class TensorMapFields:
     def elements(
         self, coordinates: tuple[int, ...], offsets: tuple[int, ...] = ()
     ) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-        """Return each box element's byte offset from the tensor's address, and a mask of elements inside the tensor.
+        """Return each box element's byte offset in the tensor, and a mask of the elements inside the tensor.
 
-        Both have an axis for each of `box_shape`, outermost first. `offsets` move the pixels of im2col.
+        Both arrays have the axes of `box_shape`, outermost first. `offsets` move the pixels of im2col.
         """
         if self.im2col is not None:
             return self._pixels(self.im2col, coordinates, offsets)
@@ -358,7 +359,7 @@ class TensorMapFields:
 
 
 class BitRange(NamedTuple):
-    """Bits of the map that store one number per axis, or part of each number; `first` is the first bit for axis 0."""
+    """The bits of a map that store one number per axis, or part of each number; `first` is the first bit for axis 0."""
 
     first: int
     bits: int
@@ -369,7 +370,7 @@ class BitRange(NamedTuple):
 
 
 class MapField(NamedTuple):
-    """A field of a tensor map: the count of its numbers, and the bit ranges of each number, lowest bits first."""
+    """A field of a tensor map: how many numbers it has, and the bit ranges of each number, lowest bits first."""
 
     numbers: int
     ranges: tuple[BitRange, ...]
@@ -417,7 +418,7 @@ FIELDS = {
     },
     "pixels": MapField(1, (BitRange(480, 16),)),
 }
-"""The fields by name. `swizzle_bits` and `counted_bytes` are redundant, and `decode` ignores them."""
+"""The fields of a map by name. `swizzle_bits` and `counted_bytes` are redundant, so `decode` ignores them."""
 
 
 class Replaced(NamedTuple):
@@ -426,7 +427,7 @@ class Replaced(NamedTuple):
     field: str
     bits: int
     bias: int = 0
-    choices: int = 0  # exclusive upper limit
+    choices: int = 0  # the exclusive upper limit, or 0
     has_axis: bool = False
     unit: int = 1
 
@@ -443,7 +444,7 @@ REPLACED = {
     "swizzle_mode": Replaced("swizzle", 32, choices=len(SWIZZLE_NUMBERS)),
     "fill_mode": Replaced("fill", 32, choices=len(FILLS)),
 }
-"""The fields that tensormap.replace may change; the rank is one less than the number of axes."""
+"""The fields that tensormap.replace can change; it takes the number of axes minus one as the rank."""
 
 
 def replace_field(data: bytes, name: str, number: int, axis: int = 0) -> bytes:
@@ -467,12 +468,6 @@ class DriverCheck(NamedTuple):
 
     holds: bool
     text: str
-
-
-def _problems(fields: TensorMapFields) -> Iterator[str]:
-    """Return the texts of the driver's checks that fail, in the order of its parameters."""
-    checks = (*_tensor_checks(fields), *_box_checks(fields))
-    return (check.text for check in checks if not check.holds)
 
 
 def _tensor_checks(fields: TensorMapFields) -> Iterator[DriverCheck]:
@@ -511,7 +506,7 @@ def _box_checks(fields: TensorMapFields) -> Iterator[DriverCheck]:
             yield DriverCheck(-limit <= corner < limit, text)
         extents = fields.dims[:-2] if fields.interleave else fields.dims[1:-1]
         for low, up, extent in zip(kind.lower, kind.upper, extents, strict=False):
-            end = (extent + up + MAX_SIGNED) % MAX_EXTENT - MAX_SIGNED  # the driver adds 32-bit numbers
+            end = (extent + up + MAX_SIGNED) % MAX_EXTENT - MAX_SIGNED  # the driver adds these as 32-bit numbers
             yield DriverCheck(low < end, f"expected a bounding box that is not empty, got pixels {low} to {end - 1}")
         yield DriverCheck(1 <= kind.channels <= MAX_BOX, f"expected 1 to {MAX_BOX} channels, got {kind.channels}")
         yield DriverCheck(1 <= kind.pixels <= MAX_PIXELS, f"expected 1 to {MAX_PIXELS} pixels, got {kind.pixels}")

@@ -8,8 +8,6 @@
 The command `warpfrag sweep` does the same. Sweeps need the extra `dask`.
 """
 
-from __future__ import annotations
-
 from warpfrag.sweep.sweep_plan import Case, SweepPlan
 from warpfrag.sweep.sweep_run import sweep
 from warpfrag.sweep.sweep_store import BlockDamage, Outcome, SweepResults

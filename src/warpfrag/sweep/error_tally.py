@@ -23,7 +23,7 @@ ZERO = Fraction(0)
 
 @dataclass(frozen=True)
 class ErrorTally:
-    """Counts and exact sums over the outputs of a block; ulps and relative errors cover compared outputs only."""
+    """Counts and exact sums over a block's outputs; ulps and relative errors cover compared outputs only."""
 
     outputs: int = 0
     nonfinite: int = 0
@@ -45,7 +45,7 @@ class ErrorTally:
     """The row and column of the first output with the largest error in ulps."""
 
     def __add__(self, other: ErrorTally) -> ErrorTally:
-        """Combine the errors of two parts of D."""
+        """Return the combined errors of two parts of D."""
         worst = [part for part in (self, other) if part.worst is not None]
         first = min(worst, key=lambda part: (-part.largest_ulps, part.worst), default=self)
         largest = ("largest_relative", "largest_to_magnitude", "largest_error")
@@ -76,7 +76,7 @@ class ErrorTally:
         )
 
     def figures(self) -> dict[str, Any]:
-        """Return the figures for the store and for JSON."""
+        """Return the summary as JSON-compatible values, for the store."""
         summary = self.summary()
         return {
             "outputs": self.outputs,
@@ -87,7 +87,10 @@ class ErrorTally:
         }
 
     def to_dict(self) -> dict[str, Any]:
-        """Return all fields exactly; a fraction becomes two hexadecimal integers."""
+        """Return all fields without rounding, as JSON-compatible values.
+
+        A fraction becomes two hexadecimal integers.
+        """
         return {
             name: f"{value.numerator:x}/{value.denominator:x}" if isinstance(value, Fraction) else value
             for name, value in asdict(self).items()
@@ -95,7 +98,7 @@ class ErrorTally:
 
     @classmethod
     def from_dict(cls, stored: dict[str, Any]) -> ErrorTally:
-        """Return the tally that `to_dict` converted to this dictionary."""
+        """Create a tally from a dictionary that `to_dict` returned."""
         parts = dict(stored)
         for name, field in cls.__dataclass_fields__.items():
             if isinstance(field.default, Fraction) and name in parts:

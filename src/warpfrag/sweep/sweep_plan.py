@@ -60,12 +60,12 @@ from warpfrag.tensorcore.registry import get
 MAX_CASES = 100_000
 MAX_EXTENT = 1 << 24
 MAX_POWER = 8
-SCALE_SPREAD = 6  # the largest distance of a scale factor from 1, in codes
+SCALE_SPREAD = 6  # the largest distance of a scale factor's code from that of 1
 ROLES = ("A", "B")
 
 
 def _draw_values(number_format: Format, data: str, size: int, random: np.random.Generator) -> NDArray[np.float64]:
-    """Return unrounded values of a distribution from `VALUES`."""
+    """Return values, not yet rounded, of a distribution in `VALUES`."""
     if data == "normal":
         values = random.standard_normal(size)
         return values if number_format.is_float else np.rint(values * (float(number_format.max) / 4))
@@ -93,7 +93,7 @@ def data_refusal(form: Form, data: str) -> str:
 def draw(
     form: Form, data: str, seed: int, role: str, lines: range, depth: int
 ) -> tuple[NDArray[Any], NDArray[Any] | None]:
-    """Return the codes of rows of A or columns of B, [line, k], and the codes of their scale factors."""
+    """Return the codes of some rows of A or columns of B, [line, k], and those of their scale factors."""
     number_format = FORMATS[form.a if role == "A" else form.b]
     codes = np.empty((len(lines), depth), code_dtype(number_format))
     scales = None
@@ -136,7 +136,7 @@ def _scales(number_format: Format, data: str, size: int, random: np.random.Gener
 
 
 class SweepBlock(NamedTuple):
-    """A range of rows and columns of D: one task, and one chunk of the store."""
+    """A range of rows and columns of D, which is one task and one chunk of the store."""
 
     rows: range
     columns: range
@@ -176,7 +176,7 @@ class Case:
         return operands
 
     def options(self) -> dict[str, Any]:
-        """Return the other arguments of `wf.gemm`."""
+        """Return the remaining arguments of `wf.gemm`."""
         options: dict[str, Any] = {"instruction": self.instruction, "arch": self.arch, "order": self.order}
         return options if self.backend == "cpu" else options | {"backend": self.backend}
 
@@ -190,11 +190,11 @@ class Case:
             yield (row, column), SweepBlock(rows[row], columns[column])
 
     def to_dict(self) -> dict[str, Any]:
-        """Return all fields, for JSON."""
+        """Return all fields as JSON-compatible values."""
         return {field.name: _to_json(getattr(self, field.name)) for field in fields(self)}
 
     def texts(self, *names: str) -> list[str]:
-        """Return the named fields as short strings."""
+        """Return the fields with these names as short strings."""
         special = {
             "instruction": self.instruction.replace(".sync.aligned", ""),
             "shape": "x".join(map(str, self.shape)),
@@ -208,7 +208,7 @@ class Case:
 
 
 def matrices_of(operands: dict[str, Any]) -> list[Any]:
-    """Return A and B as arguments for `wf.gemm`, as `Scaled` if they have scale factors."""
+    """Return A and B as `wf.gemm` takes them: as `Scaled` if they have scale factors."""
     if "scale_a" not in operands:
         return [operands["A"], operands["B"]]
     return [Scaled(operands[role], operands[f"scale_{role.lower()}"]) for role in "AB"]
@@ -216,7 +216,7 @@ def matrices_of(operands: dict[str, Any]) -> list[Any]:
 
 @cache
 def _refusal(case: Case) -> str:
-    """Return the error message of this GEMM, computed with no rows and columns, or an empty string."""
+    """Return the error message for this GEMM, found by computing it without rows and columns, or an empty string."""
     try:
         gemm(*matrices_of(case.operands(SweepBlock(range(0), range(0)))), **case.options(), raw=True)
     except WarpfragError as error:
@@ -225,12 +225,12 @@ def _refusal(case: Case) -> str:
 
 
 def _changed_fields(order: Order) -> dict[str, int]:
-    """Return the fields of an order that differ from the default."""
+    """Return the fields in which an order differs from the default."""
     return {name: number for name, number in asdict(order).items() if number != getattr(Order(), name)}
 
 
 def _to_json(value: object) -> object:
-    """Return a value as JSON types."""
+    """Return a value converted to JSON-compatible values."""
     if isinstance(value, Order):
         return _changed_fields(value)
     return [_to_json(entry) for entry in value] if isinstance(value, tuple) else value
@@ -238,7 +238,7 @@ def _to_json(value: object) -> object:
 
 @dataclass(frozen=True)
 class SweepPlan:
-    """The content of a sweep's TOML file; every combination of its values is a case."""
+    """The contents of a sweep's TOML file; every combination of its values is a case."""
 
     instruction: tuple[str, ...]
     arch: tuple[str, ...]
@@ -260,7 +260,7 @@ class SweepPlan:
 
     @classmethod
     def of_table(cls, table: dict[str, Any]) -> SweepPlan:
-        """Return the plan that a TOML table describes."""
+        """Create the plan that a TOML table describes."""
         for name in table:
             if name not in READERS:
                 near = get_close_matches(name, READERS, n=1)
@@ -285,7 +285,7 @@ class SweepPlan:
         return tuple(Case(*values) for values in product(*axes))
 
     def to_dict(self) -> dict[str, Any]:
-        """Return all fields, including defaults, for JSON."""
+        """Return all fields, including defaults, as JSON-compatible values."""
         return {field.name: _to_json(getattr(self, field.name)) for field in fields(self)}
 
     @property
@@ -295,14 +295,14 @@ class SweepPlan:
 
 
 class KeyReader(NamedTuple):
-    """The reader of one key: a description of the expected value, and the function that checks and converts it."""
+    """The reader of a key: a description of the expected value, and the function that checks and converts it."""
 
     expected: str
     read_value: Callable[[Any], Any]
     is_list: bool = True
 
     def read(self, name: str, value: object) -> object:
-        """Return the checked value; raise a FileError with the expected value if it is invalid."""
+        """Return a value after checking and converting it; raise FileError with the expected value if it is invalid."""
         if not self.is_list:
             return self._read_entry(name, value)
         listed = value if isinstance(value, list) and not (name == "shape" and _is_shape(value)) else [value]

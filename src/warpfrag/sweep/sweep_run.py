@@ -1,4 +1,4 @@
-"""Run a sweep: compute the blocks that its store does not contain yet, in this process or on Dask workers."""
+"""Run a sweep: compute the blocks that its store does not yet contain, in this process or on Dask workers."""
 
 from __future__ import annotations
 
@@ -44,8 +44,8 @@ if TYPE_CHECKING:
 Task = TypeVar("Task")
 Answer = TypeVar("Answer")
 
-CONNECT_TIMEOUT = 10  # seconds
-TASKS_PER_THREAD = 2  # number of queued tasks; small, so that results do not pile up
+CONNECT_TIMEOUT = 10  # in seconds
+TASKS_PER_THREAD = 2  # the number of queued tasks; small, so that results do not pile up
 Progress = Callable[[int, int, Case, bool], None]
 
 
@@ -61,7 +61,7 @@ class BlockTask(NamedTuple):
 
 
 def run_task(task: BlockTask) -> tuple[NDArray[Any], ErrorTally]:
-    """Return a block of D and its errors."""
+    """Compute a block of D and its errors."""
     if task.versions != versions():
         texts = (", ".join(f"{name} {number}" for name, number in each.items()) for each in (versions(), task.versions))
         raise SchedulerError("a worker has {}, but the sweep has {}, so results could differ".format(*texts))
@@ -70,7 +70,7 @@ def run_task(task: BlockTask) -> tuple[NDArray[Any], ErrorTally]:
     backend = Cpu(task.threads) if case.backend == "cpu" else case.backend
     try:
         codes = gemm(*matrices_of(matrices), **case.options() | {"backend": backend}, raw=True)
-    except NotModelled as error:  # the GPU of this machine cannot compute it
+    except NotModelled as error:  # this machine's GPU cannot compute it
         raise NotModelled(f"{case}: {error}") from None
     D = from_codes(FORMATS[case.form.d], codes)
     a, b = _values(case, matrices)
@@ -137,7 +137,7 @@ def sweep(
 
 
 class _Run:
-    """The state of a sweep: the stored part of every case, and the blocks still to be computed."""
+    """The state of a sweep: what is stored of every case, and the blocks that are still missing."""
 
     def __init__(self, store: StoreWriter, progress: Progress | None, *, verify: bool) -> None:
         """Read the state from the store."""
@@ -149,7 +149,7 @@ class _Run:
             if number not in self.refusals
         }
         self.missing = {number: self._missing(number) for number in self.cases}
-        """The blocks of each case that must be computed."""
+        """The blocks of each case that must still be computed."""
         self.total = sum(len(store.blocks(self.plan.cases[number])) for number in self.cases)
 
     def _missing(self, number: int) -> set[tuple[int, int]]:
@@ -164,7 +164,7 @@ class _Run:
         return sum(map(len, self.missing.values()))
 
     def repair(self) -> None:
-        """Delete damaged chunks, with a warning, and finish cases that have all of their blocks."""
+        """Delete damaged chunks, with a warning, and finish cases whose blocks are all stored."""
         damage = [(number, entry) for number, stored in self.cases.items() for entry in stored.damage]
         for number, entry in damage:
             self.store.delete_block(number, entry.block)
@@ -177,7 +177,7 @@ class _Run:
                 self._finish(number)
 
     def tasks(self, threads: int | None) -> Iterator[BlockTask]:
-        """Yield the blocks to compute, case by case."""
+        """Yield the blocks to compute, one case after the other."""
         for number in self.cases:
             case, missing = self.plan.cases[number], set(self.missing[number])
             if missing:
@@ -201,7 +201,7 @@ class _Run:
             self.progress(self.total - self.remaining, self.total, task.case, not self.missing[number])
 
     def _finish(self, number: int) -> None:
-        """Write the figures of a case that has all of its blocks."""
+        """Write the figures of a case whose blocks are all stored."""
         stored = self.cases[number]
         if stored.figures is not None:
             self.store.delete_records(number)
@@ -228,7 +228,7 @@ class _Run:
 
 @contextmanager
 def connected(scheduler: str | None, workers: int | None) -> Iterator[Any]:
-    """Yield a client for the scheduler, or for `workers` local processes, which Dask restarts if they die."""
+    """Yield a client for a Dask scheduler, or for `workers` local processes, which Dask restarts if they die."""
     distributed = import_extra("distributed", "dask")
     with ExitStack() as stack:
         stack.enter_context(_without_logs())
@@ -264,8 +264,8 @@ def _without_logs() -> Iterator[None]:
 
 @contextmanager
 def _ignored_interrupts() -> Iterator[None]:
-    """Ignore SIGINT here and in the processes started here, because the sweep handles it and ends them."""
-    if threading.current_thread() is not threading.main_thread():  # only the main thread can set handlers
+    """Ignore SIGINT here and in child processes, because the sweep handles it and ends them."""
+    if threading.current_thread() is not threading.main_thread():  # only the main thread can set signal handlers
         yield
         return
     previous = signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -278,7 +278,7 @@ def _ignored_interrupts() -> Iterator[None]:
 def run_all(
     client: distributed.Client, function: Callable[[Task], Answer], tasks: Iterator[Task]
 ) -> Generator[tuple[Task, Answer]]:
-    """Yield each task and its result, in order of completion; Dask reruns the tasks of a worker that dies."""
+    """Yield each task with its result, in order of completion; Dask reruns the tasks of workers that die."""
     distributed = import_extra("distributed", "dask")
     pending: dict[Any, Task] = {}
     done = distributed.as_completed()

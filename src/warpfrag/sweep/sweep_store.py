@@ -43,20 +43,20 @@ SCHEMA = 4
 KEY = "warpfrag"
 RECORDS = ".blocks"
 METADATA = "zarr.json"
-PARTIAL = (f"{PART}*", "*.partial")  # temporary files that warpfrag and Zarr leave if they are killed
-MAX_BYTES = 1 << 20  # maximum size of a JSON file
+PARTIAL = (f"{PART}*", "*.partial")  # temporary files that warpfrag and Zarr leave behind if they are killed
+MAX_BYTES = 1 << 20  # the largest JSON file in bytes
 CRC_BYTES = 4
-MAX_LISTED = 5  # number of damaged files listed in a message
+MAX_LISTED = 5  # the most damaged files that a message lists
 
 
 def versions() -> dict[str, str]:
-    """Return the versions of the packages that results may depend on."""
+    """Return the versions of the packages on which results may depend."""
     return {"version": version("warpfrag"), "numpy": np.__version__}
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """The result of one case: its figures, or the reason why it cannot be computed."""
+    """The outcome of one case: its figures, or the reason why it cannot be computed."""
 
     name: str
     case: Case
@@ -66,7 +66,7 @@ class Outcome:
     """Damaged chunks that were computed again."""
 
     def to_dict(self) -> dict[str, Any]:
-        """Return all fields, for JSON."""
+        """Return all fields as JSON-compatible values."""
         results = {"figures": self.figures, "refusal": self.refusal, "repaired": [*self.repaired]}
         return {"name": self.name, **self.case.to_dict(), **results}
 
@@ -80,12 +80,12 @@ class BlockDamage(NamedTuple):
     reason: str
 
     def __str__(self) -> str:
-        """Return the file and the reason."""
+        """Format the file and the reason."""
         return f"{self.file} {self.reason}"
 
 
 def list_damage(damage: Sequence[BlockDamage]) -> str:
-    """Return a list of the first damaged files and the number of the rest, as text."""
+    """Return a text that lists the first damaged files and counts the others."""
     more = f"; and {len(damage) - MAX_LISTED} more" if damage[MAX_LISTED:] else ""
     return "; ".join(map(str, damage[:MAX_LISTED])) + more
 
@@ -102,7 +102,7 @@ class StoreReader:
     """A store opened for reading, with the paths of its files."""
 
     def __init__(self, path: Path, plan: SweepPlan) -> None:
-        """Keep the folder and the plan; nothing is read yet."""
+        """Create a reader for a folder and a plan; nothing is read yet."""
         self.path, self.plan = path, plan
 
     def name(self, number: int) -> str:
@@ -127,7 +127,7 @@ class StoreReader:
         return self.path / RECORDS / self.name(number) / f"{block[0]}.{block[1]}.json"
 
     def read_case(self, number: int, *, verify: bool) -> StoredCase:
-        """Return the stored part of a case; a chunk with a wrong size or (`verify`) checksum is damaged."""
+        """Return the stored part of a case; a chunk with a wrong size or (with `verify`) checksum counts as damaged."""
         metadata = self.path / self.name(number) / METADATA
         figures = read_json(metadata).get("attributes", {}).get("figures") if metadata.exists() else None
         blocks = self.blocks(self.plan.cases[number])
@@ -150,7 +150,7 @@ class StoreReader:
             return None
 
     def _chunk_problem(self, number: int, block: tuple[int, int], *, verify: bool) -> str:
-        """Return the problem with a chunk, or an empty string; with `verify`, compare the checksum too."""
+        """Return a description of the problem with a chunk, or an empty string; `verify` also compares the checksum."""
         case, file = self.plan.cases[number], self.chunk_file(number, block)
         rows, columns = self.chunk_shape(case)
         size = rows * columns * natural_dtype(FORMATS[case.form.d]).itemsize + CRC_BYTES
@@ -168,7 +168,7 @@ class StoreReader:
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """Return the content of a JSON file."""
+    """Return the contents of a JSON file."""
     try:
         document = json.loads(read_bytes(path, MAX_BYTES))
     except (ValueError, RecursionError):
@@ -190,7 +190,7 @@ def read_header(path: Path) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class SweepResults:
-    """The content of a store; `done` of `blocks` blocks are stored, counted over the cases that can be computed."""
+    """The contents of a store; `done` of `blocks` blocks are stored, counting cases that can be computed."""
 
     plan: SweepPlan
     outcomes: tuple[Outcome, ...]
@@ -203,11 +203,11 @@ class SweepResults:
 
     @property
     def is_complete(self) -> bool:
-        """Return True if every block is stored and none is damaged."""
+        """True if every block is stored and none is damaged."""
         return self.done == self.blocks and not self.damage
 
     def read(self, name: str) -> NDArray[Any]:
-        """Return D of the named case; raise FileError if it is unfinished or does not match its checksum."""
+        """Return D of the named case; raise FileError if the case is unfinished or does not match its checksum."""
         names = [outcome.name for outcome in self.outcomes]
         if name not in names:
             raise InvalidOperand(f"name: expected one of the cases {names[0]} to {names[-1]}, got {quote(name)}")
@@ -312,7 +312,7 @@ class StoreWriter(StoreReader):
         return self._arrays[number]
 
     def begin(self, number: int) -> None:
-        """Create the array of a case if it does not exist."""
+        """Create the array of a case, unless it exists."""
         case, name = self.plan.cases[number], self.name(number)
         if (self.path / name / METADATA).is_file():
             return
@@ -325,7 +325,7 @@ class StoreWriter(StoreReader):
                 dtype=natural_dtype(FORMATS[case.form.d]),
                 compressors=[import_extra("zarr.codecs", "dask").Crc32cCodec()],
                 attributes=case.to_dict(),
-                config={"write_empty_chunks": True},  # otherwise negative zeros would be read as positive ones
+                config={"write_empty_chunks": True},  # otherwise negative zeros would be read back as positive zeros
             )
 
     def write(self, number: int, block: tuple[int, int], D: NDArray[Any], tally: ErrorTally | None) -> None:
@@ -349,7 +349,7 @@ class StoreWriter(StoreReader):
         self._arrays.pop(number, None)
         folder = self.path / RECORDS
         _remove(folder / self.name(number))
-        with suppress(OSError):  # other cases still have records, or there is no folder
+        with suppress(OSError):  # other cases still have tallies there, or there is no folder
             folder.rmdir()
 
     def delete_block(self, number: int, block: tuple[int, int]) -> None:
@@ -368,7 +368,7 @@ def _remove(path: Path) -> None:
 
 
 def _difference(stored: dict[str, Any], requested: dict[str, Any]) -> str:
-    """Return a list of the keys in which two plans differ, as text."""
+    """Return a text that lists the keys in which two plans differ."""
     names = [name for name in dict.fromkeys([*stored, *requested]) if stored.get(name) != requested.get(name)]
     return "; ".join(
         f"{name} is {quote(stored.get(name))} in the store and {quote(requested.get(name))} in the plan"

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from warpfrag.tensorcore.rules import BitOperation, Direction, Rule, StepRounding
 
 MAX_PLANS = 4096
-"""A cache size above the number of (instruction, architecture) pairs that a process usually uses."""
+"""The size of the cache: more than the (instruction, architecture) pairs that a process usually needs."""
 
 
 @dataclass(frozen=True)
@@ -98,7 +98,7 @@ def plan(instruction: Form, arch: str) -> Plan:
 
 
 def arithmetic_groups(forms: Mapping[str, Form]) -> list[list[str]]:
-    """Return architectures with modelled arithmetic, in groups with the same; `forms` has the instruction of each."""
+    """Group architectures with the same modelled arithmetic; `forms` maps each architecture to its instruction."""
     by_rule: dict[Rule, list[str]] = {}
     for arch, form in forms.items():
         with suppress(NotModelled):
@@ -108,10 +108,10 @@ def arithmetic_groups(forms: Mapping[str, Form]) -> list[list[str]]:
 
 @lru_cache(MAX_PLANS)
 def nearest_plan(instruction: TensorForm, arch: str) -> tuple[Plan, str]:
-    """Return the plan of a tcgen05.mma and "", or the nearest published plan and the reason for the difference.
+    """Return the plan of a tcgen05.mma and "", or the nearest published plan and the reason why it differs.
 
-    The nearest plan is a dense mma of a single block on sm_100, with the same unit and the same products. If sums are
-    grouped along k, the plan is for a dense A with explicit zeros.
+    The nearest plan is that of a dense mma by a single block on sm_100, with the same unit and the same products. If
+    sums are grouped along k, it is the plan for a dense A with explicit zeros.
     """
     base = arch.rstrip("af")
     try:
@@ -152,7 +152,7 @@ def _make_plan(instruction: Form, row: dict[str, Any], arch: str) -> Plan | None
 
 
 def _find_row(instruction: Form, arch: str) -> dict[str, Any] | None:
-    """Return the first row whose conditions all hold, or None."""
+    """Return the first table row whose conditions all hold, or None."""
     facts = {
         "op": instruction.op,
         "a": instruction.a,
@@ -202,14 +202,14 @@ def _spell_machine(row: dict[str, Any], instruction: Form, arch: str) -> str:
 
 
 def _describe(instruction: Form) -> str:
-    """Describe a form for a message, even if it has no PTX spelling."""
+    """Return a description of a form for messages, even if it has no PTX spelling."""
     types = ".".join(word for word in (instruction.d, instruction.a, instruction.b, instruction.c) if word)
     kind = f" kind::{instruction.kind}" if instruction.kind else ""
     return f"{instruction.op} {instruction.shape} {types}{kind}"
 
 
 def _refusal(instruction: Form, arch: str) -> str:
-    """Return the NotModelled message: the fact that is neither published nor measured."""
+    """Return the NotModelled message, which says what is neither published nor measured."""
     name = _describe(instruction)
     if isinstance(instruction, TensorForm):
         reason = unpublished(instruction, arch)
@@ -270,8 +270,11 @@ DIRECTIONS: dict[str, Direction] = {"": "rn", "rz": "rz", "rm": "rm", "rp": "rp"
 
 
 def make_rule(instruction: Form, multiplicands: tuple[str, str], unit: ArithmeticUnit | None, written: Steps) -> Rule:
-    """Return the rule. `multiplicands` are the formats in which A and B are multiplied; `unit` has the parameters."""
-    from warpfrag.tensorcore import rules  # look-ups do not need this import
+    """Return the rule for an instruction.
+
+    A and B are multiplied in the formats `multiplicands`, with `unit`'s parameters.
+    """
+    from warpfrag.tensorcore import rules  # imported here because look-ups do not need it
 
     steps = {step["do"]: step for step in written}
     words = _words(instruction)
@@ -318,7 +321,7 @@ def _exact_rule(instruction: Form, steps: dict[str, Any], words: dict[str, Any])
 
 
 def _split(written: dict[str, Any], max_products: int, stored: int) -> list[tuple[int, ...]]:
-    """Split a step into smaller steps of at most `max_products` products."""
+    """Split each step into smaller steps of at most `max_products` products."""
     of, take = written.get("of", stored), written.get("take", 0)
     chosen = tuple(place for place in range(stored) if (place // of) % 2 == take)
     length = min(len(chosen), max_products, written.get("at_most", max_products))

@@ -47,12 +47,12 @@ STEPS = {
     "integer": "exact, so in any order; wraps at 32 bits, or clamps once with .satfinite",
     "popcount": "exact: C plus the number of ones; wraps at 32 bits",
 }
-"""Descriptions of the steps in `tables/arithmetic_steps.toml`."""
+"""A description of each step in `tables/arithmetic_steps.toml`."""
 ONTO = {"c": "added to C or to the sum so far", "zero": "added to the sum so far, which begins at 0"}
 ONTO["previous"] = "added to the sum so far"
 EXACT = "none: exact"
 SHAPE = re.compile(r"m\d+n\d+k\d+")
-MAX_SHAPES = 6  # listed
+MAX_SHAPES = 6  # the most shapes that a row lists
 CHAIN_ROUNDING = "to nearest even, to f32, after every operation"
 
 
@@ -83,7 +83,7 @@ class Reference:
         return f"{self.authors}: {self.title}{f', {where}' if where else ''}, {self.year}. {self.address}".rstrip()
 
     def to_dict(self) -> dict[str, object]:
-        """Return the object as JSON types."""
+        """Return all fields as JSON-compatible values."""
         return {**{name: text for name, text in asdict(self).items() if text}, "address": self.address}
 
 
@@ -92,7 +92,7 @@ class ArithmeticRow:
     """The arithmetic that a group of instructions shares on one architecture.
 
     At most `products` terms are added in one step, together with the sum so far; each term keeps `fraction_bits` bits
-    below the largest exponent and is truncated there. Both are None if a sum is exact or a chain of ordinary
+    below the largest exponent and is truncated there. Both are None if a sum is exact or is a chain of ordinary
     operations.
     """
 
@@ -116,7 +116,7 @@ class ArithmeticRow:
 
     @property
     def family(self) -> str:
-        """The operation and formats, abbreviated."""
+        """The operation and the formats in short form."""
         kind = f" kind::{self.kind}" if self.kind else ""
         return f"{self.operation}{kind} {'/'.join(self.operands)} + {self.c} -> {self.d}"
 
@@ -128,7 +128,7 @@ class ArithmeticRow:
 
     @property
     def step(self) -> str:
-        """The products and fraction bits of a step, abbreviated, such as 16/25, fma or exact."""
+        """The products and fraction bits of a step in short form, such as 16/25, fma or exact."""
         if self.products is not None:
             return f"{self.products}/{self.fraction_bits}"
         return "exact" if self.rounding == EXACT else "fma"
@@ -140,7 +140,7 @@ class ArithmeticRow:
         return f'warpfrag, arithmetic_table("{self.arch}"), {self.family} ({known})'
 
     def __repr__(self) -> str:
-        """Show family, architecture and the numbers of a step."""
+        """Format the family, the architecture and the parameters of a step."""
         numbers = f"{self.products} products, {self.fraction_bits} bits, " if self.products else ""
         return f"<{self.family} on {self.arch}: {numbers}{self.rounding}>"
 
@@ -159,16 +159,16 @@ class ArithmeticRow:
         return f"{self.family}: {', '.join(shapes)}\n  {numbers}{special}\n  order: {self.order}\n  {known}"
 
     def to_dict(self) -> dict[str, object]:
-        """Return the object as JSON types."""
+        """Return all fields as JSON-compatible values."""
         return {"family": self.family, **asdict(self)}
 
 
 @dataclass(frozen=True)
 class ArithmeticTable:
-    """The rows of one architecture or of all, printed as a table or shown as a notebook card."""
+    """The rows of one architecture or of all, which print as a table and show as a notebook card."""
 
     rows: tuple[ArithmeticRow, ...]
-    not_modelled: tuple[str, ...]  # instructions on these architectures whose arithmetic is not published
+    not_modelled: tuple[str, ...]  # instructions whose arithmetic on these architectures is not published
 
     def __iter__(self) -> Iterator[ArithmeticRow]:
         """Iterate over the rows."""
@@ -196,12 +196,12 @@ class ArithmeticTable:
         raise NotModelled(f"{name} has no known arithmetic on {archs}")
 
     def __repr__(self) -> str:
-        """Show the number of rows, and their architectures."""
+        """Format the number of rows and their architectures."""
         archs = ", ".join(dict.fromkeys(row.arch for row in self.rows))
         return f"<rules of {archs}: {len(self.rows)} rows, {len(self.not_modelled)} instructions not modelled>"
 
     def cells(self) -> list[tuple[str, ...]]:
-        """Return the rows as text, in the order of `HEAD`."""
+        """Return the rows as tuples of text, in the order of `HEAD`."""
         return [
             (
                 row.arch,
@@ -240,7 +240,7 @@ class ArithmeticTable:
         return [("instructions", *archs), *body]
 
     def to_dict(self) -> dict[str, object]:
-        """Return the object as JSON types: the rows, and the publications that they name."""
+        """Return the rows, and the publications that they cite, as JSON-compatible values."""
         cited = {key for row in self.rows for key in row.references}
         return {
             "rows": [row.to_dict() for row in self.rows],
@@ -249,7 +249,7 @@ class ArithmeticTable:
         }
 
     def _repr_html_(self) -> str:
-        """Return a card for notebooks."""
+        """Return an HTML card for notebooks."""
         return html.card(f"<code>{html.escape(repr(self))}</code>", html.table(HEAD, self.cells()))
 
 
@@ -259,7 +259,7 @@ HEAD = ("arch", "instructions", "products per step", "fraction bits", "rounding"
 def arithmetic_table(arch: str | None = None) -> ArithmeticTable:
     """Return the table of an architecture's arithmetic, or of all known architectures if `arch` is omitted.
 
-    A row has the number of products per step, the bits that a term keeps, the rounding of a step, the order of
+    A row gives the number of products per step, the bits that a term keeps, the rounding of a step, the order of
     additions, the treatment of subnormals and NaNs, and the evidence: `level`, `source`, and `references` (keys of
     `references()`).
     """
@@ -333,7 +333,7 @@ def _rounding(form: Form, plan: Plan) -> str:
 
 
 def _order(plan: Plan) -> str:
-    """Return a description of the steps."""
+    """Return a description of the order of additions in a plan's steps."""
     unit, sentences = plan.unit, []
     for step in plan.steps:
         of, take = step.get("of"), step.get("take", 0)
@@ -346,7 +346,7 @@ def _order(plan: Plan) -> str:
 
 
 def _places(of: int, take: int) -> str:
-    """Describe the stored elements of a step with an example."""
+    """Return an example of the stored elements that a step adds."""
     chosen = [place for place in range(4 * of) if place // of % 2 == take]
     return f"elements {', '.join(map(str, chosen))}, ..."
 

@@ -1,8 +1,8 @@
 """Array types: NumPy, PyTorch and CuPy arrays in host or GPU memory.
 
-Public functions read each argument once, as a `Matrix`, and return results in the library of their operands. No
-library is imported to detect arrays: a caller that passes a tensor has already imported PyTorch. GPU arrays are
-handled by CuPy, as unsigned integers plus the dtype of their bits.
+Public functions convert each argument once, to a `Matrix`, and return results in the library of their operands. No
+library is imported to detect arrays: a caller that passes a tensor has already imported PyTorch. GPU arrays are handled
+by CuPy, as unsigned integers plus the dtype of their bits.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class HasDtype(Protocol):
 
     @property
     def dtype(self) -> object:
-        """The dtype, as its library spells it."""
+        """The dtype, in the notation of the array's library."""
 
 
 class TorchTensor(Protocol):
@@ -74,7 +74,7 @@ class ArrayKind(NamedTuple):
 
     library: str = "numpy"
     device: str = "cpu"
-    """The device, as its library spells it."""
+    """The device, in the notation of the array's library."""
 
     @property
     def on_gpu(self) -> bool:
@@ -91,7 +91,7 @@ HOST = ArrayKind()
 
 
 def kind_of(array: object) -> ArrayKind:
-    """Return the library and device of an array; lists and numbers count as NumPy."""
+    """Return the library and device of an array; lists and numbers count as NumPy arrays."""
     library = type(array).__module__.partition(".")[0]
     if library == "torch" and hasattr(array, "device") and hasattr(array, "layout"):
         if getattr(array, "is_nested", False):  # nested tensors have no shape
@@ -120,7 +120,7 @@ class Matrix:
 
     @classmethod
     def read(cls, argument: MatrixLike | Scaled, name: str) -> Matrix:
-        """Read an argument; raise InvalidOperand unless it is an array with at least two axes."""
+        """Convert an argument; raise InvalidOperand unless it is an array with at least two axes."""
         if isinstance(argument, Scaled):
             scales = cls.read(argument.scales, f"scale_{name.lower()}")
             return replace(cls.read(argument.elements, name), scales=scales)
@@ -135,7 +135,7 @@ class Matrix:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """The extents."""
+        """The extents of all axes."""
         return tuple(self.array.shape)
 
     @property
@@ -152,7 +152,7 @@ class Matrix:
         if not self.kind.on_gpu:
             return codes_of(number_format, self.array, raw=raw, rounding=rounding, label=self.name)
         natural = None if number_format.unused and rounding else natural_dtype(number_format)
-        if self.dtype == (code_dtype(number_format) if raw else natural):  # the bits of the array are the codes
+        if self.dtype == (code_dtype(number_format) if raw else natural):  # the array's bits already are the codes
             codes: NDArray[Any] = device_bits(self.array, self.kind)
             fills = number_format.bits == 8 * codes.dtype.itemsize
             if fills or not codes.size or int(codes.max()) < number_format.codes:
@@ -166,14 +166,14 @@ class Matrix:
         return moved
 
     def floats(self) -> NDArray[np.float32]:
-        """Return the numbers as float32 in host memory; raise InvalidOperand if that is not exact."""
+        """Return the numbers as float32 in host memory; raise InvalidOperand if this would round a number."""
         return float32_of(to_host(self.array, self.kind) if self.kind.on_gpu else self.array, self.name)
 
 
 def read_matrices(
     A: MatrixLike | Scaled, B: MatrixLike | Scaled, C: MatrixLike | None = None
 ) -> tuple[Matrix, Matrix, Matrix | None]:
-    """Read the arguments of a gemm; raise InvalidOperand if their libraries or devices differ."""
+    """Convert the arguments of a gemm; raise InvalidOperand if their libraries or devices differ."""
     a, b, c = Matrix.read(A, "A"), Matrix.read(B, "B"), None if C is None else Matrix.read(C, "C")
     kinds: dict[str, ArrayKind] = {}
     for matrix in (a, b, c):
@@ -207,14 +207,14 @@ def to_host(array: MatrixLike, kind: ArrayKind) -> ArrayLike:
 
     plain = _dense(cast("torch.Tensor", array)).cpu()
     wanted = dtype_of(plain)
-    if wanted.kind in "biufc":  # dtypes of NumPy itself
+    if wanted.kind in "biufc":  # dtypes that NumPy itself supports
         return cast("ArrayLike", plain.numpy())
     bits = {1: torch.uint8, 2: torch.int16}[wanted.itemsize]
     return cast("ArrayLike", plain.contiguous().view(bits).numpy().view(wanted))
 
 
 def _dense(tensor: torch.Tensor) -> torch.Tensor:
-    """Return a dense tensor without autograd history and lazy conjugation; raise InvalidOperand for other layouts."""
+    """Return a dense tensor without autograd history or lazy conjugation; raise InvalidOperand for other layouts."""
     import torch
 
     if tensor.is_sparse or tensor.is_quantized or tensor.layout != torch.strided:

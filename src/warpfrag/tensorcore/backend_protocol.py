@@ -64,7 +64,7 @@ class OutputBlock(NamedTuple):
 
 
 class Grain(NamedTuple):
-    """The granularity of a split: blocks are multiples of these rows and columns, and there are at most `pieces`."""
+    """The granularity of a split: blocks have multiples of these rows and columns, and there are at most `pieces`."""
 
     rows: int = 1
     columns: int = 1
@@ -76,10 +76,10 @@ class Job(Protocol):
     """A gemm in progress."""
 
     out: Codes
-    """The codes of D, as any unsigned type, once every block has run."""
+    """The codes of D, in any unsigned dtype; complete once every block has run."""
 
     def prepare(self, tile: int, pieces: int) -> list[Task]:
-        """Return about `pieces` tasks that must run before a tile is computed in parts; whole tiles need none."""
+        """Return about `pieces` tasks that must run before a tile is split into blocks; whole tiles need none."""
 
     def run(self, block: OutputBlock) -> None:
         """Compute a block: whole tiles, or part of a prepared tile."""
@@ -91,7 +91,7 @@ class ProductKernel(Protocol):
     grain: Grain
 
     def max_depth(self, height: int, width: int) -> int:
-        """Return the largest multiple of the instruction's K that can run at once for outputs of this extent."""
+        """Return the longest K, a multiple of the instruction's, that can run at once for outputs of this extent."""
 
     def start(self, operands: ProductOperands) -> Job:
         """Load the operands of a gemm and return its job."""

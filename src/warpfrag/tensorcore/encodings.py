@@ -13,18 +13,18 @@ from warpfrag.tensorcore import reference
 from warpfrag.tensorcore.numbers import unpack
 from warpfrag.tensorcore.rules import BlockScaled, Fused, Rule
 
-# how a step rounds
+# the rounding at the end of a step
 TO_F32_RZ: Final = 0
 TO_F16_RN: Final = 1
 TO_E8M13_RZ: Final = 2
 ROUNDINGS = {"RZ-FP32": TO_F32_RZ, "RNE-FP16": TO_F16_RN, "RZ-E8M13": TO_E8M13_RZ}
 
 NAN_SCALE: Final = 1 << 20
-"""The exponent that represents a NaN scale factor."""
+"""The exponent that stands for a NaN scale factor."""
 SCALE_FRACTION: Final = 3
-"""The number of fraction bits in a scale factor's significand."""
+"""The number of fraction bits in the significand of a scale factor."""
 SCALE_BITS: Final = 8
-"""The number of bits in a scale factor's significand; the exponent is in the bits above."""
+"""The number of bits for the significand of a scale factor; the exponent is in the bits above."""
 
 
 def encoding_of(fmt: Format) -> tuple[int, int, int, int, int, int]:
@@ -37,9 +37,9 @@ def encoding_of(fmt: Format) -> tuple[int, int, int, int, int, int]:
 
 
 def order_of(rule: Fused, depth: int) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
-    """Return the order of addition over K: the stored elements of A and the rows of B in each step.
+    """Return the order of addition over K, as the stored elements of A and the rows of B in each step.
 
-    Stored element p of a sparse A multiplies row 2 p or 2 p + 1, or one of its neighbour's rows in the chunk.
+    Stored element p of a sparse A multiplies row 2 p or 2 p + 1, or a neighbouring row of the same chunk.
     """
     once = np.array([place for step in rule.steps for place in step], np.int32)
     starts = np.arange(depth // rule.k, dtype=np.int32)[:, None]
@@ -55,15 +55,16 @@ def conversion(source: str, target: str) -> NDArray[np.uint32]:
 
 
 def powers_of_two(codes: NDArray[Any]) -> NDArray[np.int32]:
-    """Return ue8m0 codes as exponents."""
-    exponents = codes.astype(np.int32, order="C") - FORMATS["ue8m0"].bias  # contiguous even if the codes are broadcast
+    """Return the exponents that ue8m0 codes represent."""
+    # contiguous even if the codes are a broadcast array
+    exponents = codes.astype(np.int32, order="C") - FORMATS["ue8m0"].bias
     exponents[codes == FORMATS["ue8m0"].nan_code] = NAN_SCALE
     return exponents
 
 
 @lru_cache(8)
 def split_scales(name: str) -> NDArray[np.int32]:
-    """Return a table from the codes of scale factors to exponent << SCALE_BITS | significand."""
+    """Return a table that maps scale-factor codes to exponent << SCALE_BITS | significand."""
     scales = [unpack(name, code) for code in range(256)]
     exponents = [NAN_SCALE if scale.is_nan else scale.exponent for scale in scales]
     significands = [scale.significand << (SCALE_FRACTION - scale.fraction) for scale in scales]
@@ -71,20 +72,20 @@ def split_scales(name: str) -> NDArray[np.int32]:
 
 
 MIN_COMMON_EXPONENT: Final = -100
-"""The smallest common exponent for the vector loops; from it on, every sum is 0 or a normal f32."""
+"""The smallest common exponent for the vector loops; from it upwards, every sum is 0 or a normal f32."""
 MAX_SHORT_PRODUCTS: Final = 16
-"""The maximum number of products in a short step: their sum fits in 32 bits, and their signs in two bytes."""
+"""The most products in a short step: their sum fits in 32 bits, and their signs in two bytes."""
 
 
 class LoopVariant(NamedTuple):
-    """The properties that select a set of loops; a rule that is not fused has only `is_sparse`."""
+    """The properties that select a set of loops; rules that are not fused only have `is_sparse`."""
 
     is_sparse: bool
     adds_c_last: bool = False
     is_narrow: bool = False
-    """True if a lower bound of the exponents (C's or the common one) is in the range of the vector loops."""
+    """True if a lower bound on the exponents (C's or the common one) is in the range of the vector loops."""
     is_short: bool = False
-    """True if `short_steps.h` can run the steps when the exponents of a block allow it."""
+    """True if `short_steps.h` can run the steps of a block whose exponents allow it."""
 
 
 def loop_variant_of(rule: Rule) -> LoopVariant:

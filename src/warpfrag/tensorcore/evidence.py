@@ -22,7 +22,7 @@ from warpfrag.isa.targets import read_target
 Level = Literal["specified", "hardware", "published", "approximate", "not modelled"]
 Authority = Literal["specified", "published", "measured", "not modelled"]
 CAPTURED_WIDTHS = {"warpgroup": 8}
-"""The values of n that were captured, by scope, if not all were."""
+"""By scope, the only n whose results were captured; all n of other scopes were."""
 AUTHORITIES: dict[Level, Authority] = {"specified": "specified", "published": "published", "hardware": "measured"}
 
 
@@ -83,7 +83,7 @@ def _product_evidence(form: Form, arch: str) -> Evidence:
 
 
 def _layout_evidence(form: Form, arch: str) -> Evidence:
-    """Return the evidence for the layouts of a load or store: specified, or measured if the ISA omits them."""
+    """Return the evidence for the layout of a load or store: specified, or measured if the ISA does not specify it."""
     rows = operands(form, arch).values()
     unknown = next((row.unknown for row in rows if row.unknown), "")
     if unknown:
@@ -94,7 +94,7 @@ def _layout_evidence(form: Form, arch: str) -> Evidence:
 
 
 def _manage_evidence(form: Form, arch: str) -> Evidence:
-    """Return the evidence for an instruction that only allocates or synchronizes, which the ISA specifies."""
+    """Return the evidence for an instruction that only allocates or synchronizes: the ISA specifies it."""
     del arch
     return Evidence("specified", families_of(form)[0].source, authority="specified")
 

@@ -45,15 +45,16 @@ def execute(
 ) -> Words:
     """Return D's registers, uint32[..., 32, words] or [..., 4, 32, words], bit for bit as `arch` computes them.
 
-    `a`, `b` and `c` are registers of these shapes; leading axes are a batch and broadcast, c=None is zero. A sparse
+    `a`, `b` and `c` are registers of these shapes; leading axes are a batch and broadcast, and c=None is zero. A sparse
     instruction needs `metadata`, a block-scaled one `scales`, the words of A and of B: each uint32[..., 32], one word
-    per lane. `immediates` has the sparsity selector, the ids of scale factors, and the modifiers of wgmma, which takes
-    B, and perhaps A, as `Shared` tiles or as descriptors over the bytes of `shared`. `threads` limits the CPU cores.
+    per lane. `immediates` gives the sparsity selector, the ids of scale factors, and the modifiers of wgmma, which
+    takes B, and perhaps A, as `Shared` tiles or as descriptors over the bytes of `shared`. `threads` limits the CPU
+    cores.
 
     ldmatrix takes the lanes' addresses, int[..., 32], and `shared`; stmatrix also takes the registers as `b`, and
-    returns the memory, uint8[bytes]; movmatrix takes registers. wmma.load and wmma.store are rejected, since the ISA
-    does not define their layouts: `wf.wmma` runs them. Raises IllegalInstruction if `arch` cannot run it, and
-    NotModelled if its result there is unknown.
+    returns the memory, uint8[bytes]; movmatrix takes registers. wmma.load and wmma.store are rejected, because the ISA
+    does not define their layouts: `wf.wmma` runs them. Raises IllegalInstruction if `arch` cannot run the instruction,
+    and NotModelled if its result on `arch` is unknown.
     """
     form = _form_of(instruction)
     if isinstance(form, TensorForm):
@@ -77,7 +78,7 @@ def execute(
 
 
 def _form_of(instruction: str | HasForm) -> Form:
-    """Return the form of an instruction or a name. Names are cached; pasted source code is not."""
+    """Return the form of an instruction or name; names are cached, but pasted source code is not."""
     if isinstance(instruction, str) and len(instruction) <= LONGEST:
         return _form_named(instruction)
     return form_of(instruction)
@@ -93,7 +94,7 @@ def execute_registers(
     *,
     arch: str,
 ) -> Words:
-    """Execute an instruction on registers by role."""
+    """Execute an instruction on registers that are given by role."""
     return execute(
         instruction,
         words["a"],

@@ -1,10 +1,10 @@
 """Execute tcgen05: mma, loads, stores, copies and shifts on tensor memory.
 
-Tensor memory is uint32[..., 128, columns] of one block, uint32[..., 2, 128, columns] of a pair, with leading axes as a
-batch. An address is `lane << 16 | column`, as in PTX; a column alone means lane 0. Each call returns the new memory
-or registers; the arguments are not changed.
+Tensor memory is uint32[..., 128, columns] for one block, and uint32[..., 2, 128, columns] for a pair, with leading axes
+as a batch. An address is `lane << 16 | column`, as in PTX; a column alone means lane 0. Each call returns the new
+memory or registers; the arguments are not changed.
 
-An mma follows the rule of its table row, like every other instruction: this module only finds its operands.
+An mma follows the rule of its table row, like every other instruction: this module only locates its operands.
 Transpose, negate, saturate, selector and scale ids come from the instruction descriptor.
 """
 
@@ -40,7 +40,8 @@ from warpfrag.tensorcore.sparsity import logical_columns
 
 Tile: TypeAlias = Shared | Descriptor | int
 """An operand in shared memory: a tile with its descriptor, or the descriptor alone."""
-COPIED_PARTS = {"B": 2, "E": 2, "G": 4}  # data paths that read one copy of A for each part of the columns
+# data paths that need a copy of A for each part of D's columns, and the number of parts
+COPIED_PARTS = {"B": 2, "E": 2, "G": 4}
 SHIFTED_COLUMNS = 8
 MAX_LAYOUTS = 512
 
@@ -80,13 +81,13 @@ def _columns(memory: Words, first: int, count: int, label: str) -> Words:
 
 
 def _from_base(memory: Words, lane: int) -> Words:
-    """Return the memory as seen from base lane 16: with the two halves of every 32 lanes swapped."""
+    """Return the memory as addressed from base lane 16, with the two halves of every 32 lanes swapped."""
     return memory if lane == 0 else memory[..., np.arange(TENSOR_LANES) ^ 16, :]
 
 
 @dataclass(frozen=True)
 class TensorProduct:
-    """One mma call: the addresses of its operands in tensor memory, and its descriptor."""
+    """A call of an mma: the addresses of its operands in tensor memory, and its instruction descriptor."""
 
     form: TensorForm
     arch: str
@@ -95,7 +96,7 @@ class TensorProduct:
     idesc: InstructionDescriptor | None = None
 
     def __post_init__(self) -> None:
-        """Raise an error for the address of an unknown operand, or a descriptor that does not match."""
+        """Raise an error for the address of an unknown operand, or a descriptor that does not match the form."""
         if not isinstance(self.at, Mapping):
             raise InvalidOperand(f"at=: expected a mapping such as {{'a': 64}}, got {quote(self.at)}")
         if not (self.idesc is None or isinstance(self.idesc, InstructionDescriptor)):
@@ -113,7 +114,7 @@ class TensorProduct:
 
     @property
     def word(self) -> InstructionDescriptor:
-        """The instruction descriptor, or the default one."""
+        """The given instruction descriptor, or the default one for the form."""
         return self.idesc or InstructionDescriptor.of(self)
 
     def run(
@@ -132,7 +133,7 @@ class TensorProduct:
 
     @property
     def counted(self) -> TensorForm:
-        """The form, with satfinite taken from the descriptor for integer products."""
+        """The form, with satfinite taken from the descriptor if the types are integers."""
         return replace(self.form, satfinite=self.word.saturate) if self.form.kind == "i8" else self.form
 
     @cached_property
@@ -157,10 +158,10 @@ class TensorProduct:
         accumulate: bool,
         part: int | None = None,
     ) -> dict[str, Array]:
-        """Return the codes of A, B and C, negated according to the descriptor, with scale factors and selected columns.
+        """Return the codes of A, B and C, negated as the descriptor says, with scale factors and selected columns.
 
-        If tensor memory has a copy of A for each part of D's columns, `part` selects the copy; without it, different
-        copies are rejected.
+        If tensor memory has a copy of A for each part of D's columns, `part` selects a copy; without it, an error is
+        raised if the copies differ.
         """
         lane, column = self.base
         seen = _from_base(memory, lane)
@@ -169,7 +170,7 @@ class TensorProduct:
         d = cast("tensor_operand.TensorOperand", self.operands["d"])
         taken: dict[str, Array] = {
             "a": self._codes_a(copied, a, shared, is_strict=part is None),
-            "b": self._codes_b(b, shared, self.operands["b"]),
+            "b": read_shared(self.operands["b"], b, shared, self.form.blocks, trans=self.word.transpose_b, axis=1),
         }
         for side, is_negated in (("a", self.word.negate_a), ("b", self.word.negate_b)):
             if is_negated:
@@ -184,17 +185,17 @@ class TensorProduct:
 
     @property
     def parts(self) -> int:
-        """The number of parts of D's columns that have separate copies of A in tensor memory."""
+        """The number of parts of D's columns, each of which has its own copy of A in tensor memory."""
         return COPIED_PARTS.get(placement(self.form)[0], 1)
 
     @staticmethod
     def multiply(rule: Rule, taken: Mapping[str, Array], batch: tuple[int, ...], threads: int | None) -> Array:
-        """Return the codes of D for all tiles of a batch."""
+        """Return the codes of D for all tiles in a batch."""
         tiled = {name: tiles_of(array, batch, 2) for name, array in taken.items()}
         return cast("Array", matmul(rule, **tiled, threads=threads).reshape(*batch, *taken["c"].shape[-2:]))
 
     def write(self, memory: Words, codes: Array, kept: NDArray[np.bool_] | None = None) -> None:
-        """Write the codes of D to tensor memory, except in the lanes that are `kept`, [..., 128]."""
+        """Write the codes of D to tensor memory, except to the lanes in `kept`, [..., 128]."""
         lane, column = self.base
         d = cast("tensor_operand.TensorOperand", self.operands["d"])
         used = self._used_lanes(lane)
@@ -224,11 +225,8 @@ class TensorProduct:
         cells = _columns(seen, first, operand.columns, "A")
         return operand.unpack(cells, raw=True, strict=is_strict and self.parts > 1)
 
-    def _codes_b(self, b: Tile, shared: ArrayLike | None, operand: tensor_operand.InTensorShared) -> Array:
-        return read_shared(operand, b, shared, self.form.blocks, trans=self.word.transpose_b, axis=1)
-
     def _extra(self, seen: Words, operands: Mapping[str, Any]) -> dict[str, Array]:
-        """Return the scale factors, and the columns that the metadata selects, from tensor memory."""
+        """Read the scale factors from tensor memory, and the columns that the metadata selects."""
         result: dict[str, Array] = {}
         for role, byte_id in (("scale_a", self.word.scale_a_id), ("scale_b", self.word.scale_b_id)):
             if role in operands:
@@ -259,7 +257,7 @@ def read_shared(
     trans: bool,
     axis: int,
 ) -> Array:
-    """Return the codes of an operand in shared memory; each block of a pair stores half."""
+    """Return the codes of an operand in shared memory; each block of a pair stores one half."""
     part = operand if blocks == 1 else half(operand, axis)
     if isinstance(location, Shared):
         tile = location
@@ -279,7 +277,7 @@ def read_shared(
 
 
 def half(operand: tensor_operand.InTensorShared, axis: int) -> tensor_operand.SharedTensorOperand:
-    """Return the part of an operand that one block of a pair stores in shared memory: rows of A, columns of B."""
+    """Return the half of an operand that a block of a pair stores in shared memory: rows of A or columns of B."""
     rows, cols = operand.shape
     return resized(operand, rows // 2 if axis == 0 else rows, cols // 2 if axis == 1 else cols)
 
@@ -302,9 +300,9 @@ def resized(operand: tensor_operand.InTensorShared, rows: int, cols: int) -> ten
 def registers_reach(
     spelling: TensorSpelling, base_lane: int = 0, split: int | None = None
 ) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-    """Return the lane and column of every (warp, lane, reg, slot) of a load or store, relative to its address.
+    """Return the lane and column of every (warp, lane, reg, slot) in a load or store, relative to its address.
 
-    `split` is the distance in columns between the halves of 16x32bx2; any number is legal, but few give a linear
+    `split` is the distance in columns between the halves of 16x32bx2; every number is legal, but few give a linear
     layout.
     """
     layout = access(spelling, 0, base_lane)
@@ -324,7 +322,10 @@ def _places(spelling: TensorSpelling, address: int) -> tuple[NDArray[np.intp], N
 
 
 def load(spelling: TensorSpelling, memory: ArrayLike, address: int) -> Any:  # noqa: ANN401 (words, or words and results)
-    """Return the registers of four warps, uint32[..., 4, 32, regs]; for ld.red, also each lane's reduction."""
+    """Return the registers that a load writes in four warps, uint32[..., 4, 32, regs].
+
+    For ld.red, also the reductions.
+    """
     if spelling.op.endswith("spcompress"):
         raise NotModelled(f"the register layout of {spelling.name} is not published")
     cells = check_tensor_memory(memory, 1)
@@ -350,7 +351,8 @@ def reduced(spelling: TensorSpelling, words: Words) -> Words:
         return cast("Words", np.ascontiguousarray(choose.reduce(numbers, axis=-1)).view(np.uint32))
     bits = words & 0x7FFFFFFF if spelling.qualifier("abs") else words
     is_nan = bits & 0x7FFFFFFF > 0x7F800000
-    key = np.where(bits >> 31, ~bits, bits | 0x80000000)  # signed integers that compare like floats, with -0 before +0
+    # as signed integers, these compare like the floats, with -0 before +0
+    key = np.where(bits >> 31, ~bits, bits | 0x80000000)
     key = np.where(is_nan, np.uint32(0xFFFFFFFF if choose is np.minimum else 0), key)
     best = choose.reduce(key, axis=-1)
     result = np.where(best >> 31, best & 0x7FFFFFFF, ~best)
@@ -359,7 +361,10 @@ def reduced(spelling: TensorSpelling, words: Words) -> Words:
 
 
 def store(spelling: TensorSpelling, memory: ArrayLike, address: int, words: ArrayLike) -> Words:
-    """Return tensor memory after a store of registers, uint32[..., 4, 32, regs]; .unpack keeps the upper halves."""
+    """Return tensor memory after a store of registers, uint32[..., 4, 32, regs].
+
+    .unpack leaves upper halves unchanged.
+    """
     cells = check_tensor_memory(memory, 1)
     lanes, columns, _ = _places(spelling, address)
     _columns(cells, 0, int(columns.max()) + 1, spelling.name)
@@ -378,7 +383,7 @@ def store(spelling: TensorSpelling, memory: ArrayLike, address: int, words: Arra
 def put_registers(
     cells: Words, lanes: NDArray[np.intp], columns: NDArray[np.intp], registers: NDArray[np.uint32]
 ) -> None:
-    """Write registers [..., slots] to tensor memory; each of two slots goes to the lower half of its cell."""
+    """Write registers [..., slots] to tensor memory; if there are two slots, each goes to the lower half of a cell."""
     if lanes.shape[-1] == 1:
         cells[..., lanes[..., 0], columns[..., 0]] = registers
         return
@@ -411,13 +416,13 @@ def put_copy(spelling: TensorSpelling, cells: Words, address: int, source: Descr
 def copied_rows(spelling: TensorSpelling) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
     """Return the lanes that cp writes, relative to its address, and the source row of each."""
     layout = copied(spelling)
-    step = 32 if spelling.qualifier("rows") == "4x256b" else 1  # one lane in each group of 32 is written
+    step = 32 if spelling.qualifier("rows") == "4x256b" else 1  # only one lane in each group of 32 is written
     lanes = np.arange(0, TENSOR_LANES, step)
     return lanes, np.array([layout.at(tlane=int(lane), column=0)[0] for lane in lanes])
 
 
 def _widened(spelling: TensorSpelling, rows: NDArray[np.uint8]) -> NDArray[np.uint8]:
-    """Widen 16 packed elements at the start of each 16 bytes to bytes: e2m1 starts at bit 2, 6-bit types at bit 0."""
+    """Widen packed elements to bytes: 16 bytes begin with 16 elements; e2m1 starts at bit 2, 6-bit types at bit 0."""
     narrow = spelling.qualifier("narrow")
     if not narrow:
         return rows
@@ -430,7 +435,7 @@ def _widened(spelling: TensorSpelling, rows: NDArray[np.uint8]) -> NDArray[np.ui
 
 
 def shift(spelling: TensorSpelling, memory: ArrayLike, address: int) -> Words:
-    """Return tensor memory after shift.down: in 8 columns, 31 of 32 lanes get the data of the next lane."""
+    """Return tensor memory after shift.down, which moves 8 columns down by one lane in each group of 32 lanes."""
     cells = check_tensor_memory(memory, spelling.blocks)
     lane, column = split_address(address, "the address")
     if lane % 32:
@@ -442,7 +447,7 @@ def shift(spelling: TensorSpelling, memory: ArrayLike, address: int) -> Words:
 
 
 def put_shift(cells: Words, column: int) -> None:
-    """Move 8 columns down by one lane within each group of 32 lanes, in place."""
+    """Shift 8 columns down by one lane within each group of 32 lanes, in place."""
     lanes = np.arange(TENSOR_LANES)
     moved = cells[..., np.where(lanes % 32 == 31, lanes, lanes + 1), column : column + SHIFTED_COLUMNS]
     cells[..., column : column + SHIFTED_COLUMNS] = moved

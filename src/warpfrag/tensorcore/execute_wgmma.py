@@ -2,8 +2,8 @@
 
     D = scale_d * C + (+-A) (+-B)
 
-The registers are those of four warps of 32 lanes. An operand in shared memory is a `Shared` tile, or a descriptor
-over the bytes of `shared`. This module only finds the operands; the instruction's rule computes the result.
+The registers are those of four warps of 32 lanes. An operand in shared memory is a `Shared` tile, or a descriptor over
+the bytes of `shared`. This module only locates the operands; the instruction's rule computes the result.
 """
 
 from __future__ import annotations
@@ -24,8 +24,9 @@ from warpfrag.smem.descriptor import Descriptor
 from warpfrag.smem.shared_memory import as_bytes
 from warpfrag.tensorcore.backend_protocol import ProductOperands
 from warpfrag.tensorcore.matmul import multiply as multiply_codes
+from warpfrag.tensorcore.operand import Operand
 from warpfrag.tensorcore.resolved import ResolvedInstruction, batch_of, resolve_form, resolve_instruction, tiles_of
-from warpfrag.tensorcore.shared_operand import InShared, Location, Shared, as_descriptor
+from warpfrag.tensorcore.shared_operand import Location, Shared, as_descriptor
 from warpfrag.tensorcore.wgmma_call import WgmmaCases
 
 Descriptors = NDArray[np.uint64]
@@ -81,7 +82,7 @@ def multiply(
 def element_places(form: Form, arch: str, role: str, word: int, is_transposed: bool) -> NDArray[np.int64] | None:  # noqa: FBT001 (a key)
     """Return the index of each code that a descriptor reads, or None if codes are not whole bytes.
 
-    Cached, because kernels reuse a few descriptors.
+    The result is cached, because kernels reuse a few descriptors.
     """
     operand = getattr(resolve_form(form, arch).operands, role)
     if operand.format.bits % 8:
@@ -105,8 +106,8 @@ def multiply_groups(
 ) -> Words | None:
     """Return D's registers for several warpgroups, each with its block's shared memory, or None if unsupported.
 
-    A and B are descriptors, one for each warpgroup; A may be in registers. Sparse forms, codes that are not whole
-    bytes, and descriptors that reach beyond the memory return None: `multiply` handles or rejects them.
+    A and B are given by descriptors, one per warpgroup, or A by registers. Sparse forms, codes that are not whole
+    bytes, and descriptors that reach beyond the memory are not supported here; `multiply` handles or rejects them.
     """
     resolved = resolve_form(form, arch)
     if resolved.selected or (any(negate) and not resolved.operands.a.format.is_float):
@@ -142,7 +143,7 @@ def _gather(
     *,
     is_transposed: bool,
 ) -> NDArray[Any] | None:
-    """Return the codes [warpgroups, rows, cols] that descriptors read, each from its block's shared memory."""
+    """Return the codes [warpgroups, rows, cols] that descriptors read from the shared memory of their blocks."""
     number_format = getattr(resolved.operands, role).format
     cells = shared.view(f"u{max(1, number_format.bits // 8)}")
     index = []
@@ -166,7 +167,7 @@ def run_wgmma_cases(instruction: str | HasForm, cases: WgmmaCases, arch: str) ->
 
 
 def _check_modifiers(resolved: ResolvedInstruction, negate: tuple[bool, bool], *, scale_d: object) -> None:
-    """Raise an error if scale_d is not a bool, or if operands without a sign are negated."""
+    """Raise an error if scale_d is not a bool, or if an operand without a sign would be negated."""
     if not isinstance(scale_d, bool | np.bool_):
         raise InvalidOperand(f"{resolved.name}: scale_d must be True or False, got {quote(scale_d)}")
     if any(negate) and not resolved.operands.a.format.is_float:
@@ -179,7 +180,7 @@ def _is_descriptor(location: object) -> bool:
 
 
 def _read_shared(
-    operand: InShared, location: Location | None, shared: ArrayLike | None, *, is_transposed: bool
+    operand: Operand, location: Location | None, shared: ArrayLike | None, *, is_transposed: bool
 ) -> Array | None:
     """Return the codes of an operand in shared memory, or None if it is passed in registers."""
     if isinstance(location, Shared):
@@ -204,7 +205,7 @@ def _negated(number_format: Format, codes: NDArray[Any]) -> NDArray[Any]:
 
 
 def _pair(resolved: ResolvedInstruction, label: str, pair: object) -> tuple[bool, bool]:
-    """Return two bools, for A and for B."""
+    """Return a pair of bools, for A and B; raise InvalidOperand for anything else."""
     if not (isinstance(pair, tuple | list) and len(pair) == 2 and all(isinstance(flag, bool) for flag in pair)):
         raise InvalidOperand(f"{resolved.name}: {label} must be a pair of bools, for A and B; got {quote(pair)}")
     return pair[0], pair[1]

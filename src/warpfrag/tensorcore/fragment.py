@@ -1,7 +1,7 @@
 """Pack matrices into registers and unpack them, for any layout: one gather that is the same for every tile.
 
-If the slots of every register are adjacent along an axis of the matrix, that axis is moved to the end and the slots
-are joined first, so that whole registers move.
+If the slots of every register are adjacent along an axis of the matrix, that axis is moved to the end and the slots are
+joined first, so that whole registers are moved.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from warpfrag.isa.operands import OperandSpec
 from warpfrag.layout.linear_layout import Layout
 
 WORD_BITS = 32
-MAX_LAYOUTS = 1024  # more than the layouts of the ISA; users create their own
+MAX_LAYOUTS = 1024  # more than the ISA needs, because users create layouts too
 
 
 @lru_cache(MAX_LAYOUTS)
 def elements(layout: Layout) -> NDArray[np.intp]:
-    """Return the element index at every place, for a gather."""
-    if not layout.is_bitwise:  # not linear over bits, so look up every place
+    """Return, for every place, the index of the element that it holds."""
+    if not layout.is_bitwise:  # the layout is not linear over bits, so look up every place
         coordinates = np.array([layout.at(**place._asdict()) for place in layout.places()])
     else:
         zero = dict.fromkeys(layout.ins, 0)
@@ -39,28 +39,28 @@ def elements(layout: Layout) -> NDArray[np.intp]:
 
 @lru_cache(MAX_LAYOUTS)
 def first_places(layout: Layout) -> NDArray[np.intp]:
-    """Return the index of the first place of every element."""
+    """Return, for every element, the first place that holds it."""
     return first_of(elements(layout), math.prod(layout.shape))
 
 
 def first_of(taken: NDArray[np.intp], count: int) -> NDArray[np.intp]:
-    """Return the first place of each of `count` elements."""
+    """Return, for each of `count` elements, the first index at which it occurs."""
     first = np.empty(count, np.intp)
-    first[taken[::-1]] = np.arange(taken.size)[::-1]  # the first copy is written last and therefore remains
+    first[taken[::-1]] = np.arange(taken.size)[::-1]  # the first copy is assigned last, so it remains
     return first
 
 
 class Gather(NamedTuple):
-    """The units that are moved between a matrix and registers: elements or whole registers."""
+    """The units to move between a matrix and registers, which are elements or whole registers."""
 
-    taken: NDArray[np.intp]  # the unit at every place
-    first: NDArray[np.intp]  # the first place of every unit
-    joined: int | None  # the axis along which the elements of a register are adjacent
+    taken: NDArray[np.intp]  # the unit at each place
+    first: NDArray[np.intp]  # the first place of each unit
+    joined: int | None  # the axis along which the elements in a register are adjacent
 
 
 @lru_cache(MAX_LAYOUTS)
 def gather_of(layout: Layout) -> Gather:
-    """Return the gather of a layout."""
+    """Return the gather for a layout."""
     slots, shape = layout.slots, layout.shape
     coordinates = np.unravel_index(elements(layout), shape)
     for axis in reversed(range(len(shape)) if slots > 1 else ()):
@@ -74,22 +74,25 @@ def gather_of(layout: Layout) -> Gather:
 
 
 def pack(row: OperandSpec, codes: NDArray[Any]) -> NDArray[np.uint32]:
-    """Pack a matrix of codes into registers, uint32[..., lanes, words]; every copy is written."""
+    """Pack a matrix of codes into registers, uint32[..., lanes, words]; all copies of an element are written."""
     layout = row.layout
     batch = codes.shape[: codes.ndim - len(layout.shape)]
     codes = codes << codes.dtype.type(row.low) if row.low else codes
     matrices, gather = (math.prod(batch), math.prod(layout.shape)), gather_of(layout)
     if gather.joined is None:
-        placed = _join_slots(_moved(codes.reshape(matrices), gather.taken), row.container)
+        placed = join_slots(_moved(codes.reshape(matrices), gather.taken), row.container)
     else:
         turned = np.ascontiguousarray(np.moveaxis(codes, len(batch) + gather.joined, -1))
-        placed = _moved(_join_slots(turned.reshape(matrices), row.container), gather.taken)
+        placed = _moved(join_slots(turned.reshape(matrices), row.container), gather.taken)
     words = layout.regs * row.register_bits // WORD_BITS
     return placed.view(np.uint32).reshape(*batch, *row.threads, words)
 
 
 def unpack(row: OperandSpec, words: NDArray[np.uint32], *, strict: bool = False) -> NDArray[Any]:
-    """Unpack the first copies in registers into a matrix of codes; `strict` rejects unequal copies."""
+    """Unpack registers into a matrix of codes, using the first copy of each element.
+
+    `strict` rejects unequal copies.
+    """
     layout = row.layout
     batch = words.shape[: words.ndim - 1 - len(row.threads)]
     registers = np.ascontiguousarray(words).view(np.uint64 if row.register_bits > WORD_BITS else np.uint32)
@@ -112,13 +115,13 @@ def unpack(row: OperandSpec, words: NDArray[np.uint32], *, strict: bool = False)
 
 def _moved(items: NDArray[Any], index: NDArray[np.intp]) -> NDArray[Any]:
     """Gather units [tile, unit] by index."""
-    if index.size == items.shape[1] and (index[1:] > index[:-1]).all():  # copying is faster
+    if index.size == items.shape[1] and (index[1:] > index[:-1]).all():  # copying is faster in this case
         return items.copy()
     return items.take(index, axis=1)
 
 
 def _refuse_unequal(expected: NDArray[Any], places: NDArray[Any], layout: Layout) -> None:
-    """Raise an error if a copy [tile, place] differs from the first one of its element."""
+    """Raise an error if a copy [tile, place] differs from the first copy of its element."""
     differ = np.argwhere(expected != places)
     if len(differ):
         tile, place = (int(index) for index in differ[0])
@@ -130,7 +133,7 @@ def _refuse_unequal(expected: NDArray[Any], places: NDArray[Any], layout: Layout
         )
 
 
-def _join_slots(elements: NDArray[Any], container: int) -> NDArray[Any]:
+def join_slots(elements: NDArray[Any], container: int) -> NDArray[Any]:
     """Join the elements along the last axis into registers, low bits first."""
     if container == 1:
         joined = np.packbits(elements.astype(np.uint8, copy=False), axis=-1, bitorder="little")

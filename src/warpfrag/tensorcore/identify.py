@@ -37,16 +37,16 @@ MATRIX = {"row", "col"}
 
 
 class Match(NamedTuple):
-    """An operand with the layout: its instruction and its role, such as "a" or "metadata"."""
+    """An operand that has the layout: its instruction and its role, such as "a" or "metadata"."""
 
     instruction: Instruction
     operand: str
 
 
 class Tiled(NamedTuple):
-    """An operand that tiles the layout, and the number of tiles along each coordinate.
+    """An operand whose tiles form the layout, and the number of tiles along each coordinate.
 
-    In one warp, the layout is `operand.tiled(**tiles)`; in several, the tiles are spread over the warps.
+    Within one warp, the layout is `operand.tiled(**tiles)`; with several warps, the tiles are spread over them.
     """
 
     instruction: Instruction
@@ -64,7 +64,7 @@ class Near(NamedTuple):
 
 
 class LoadedOperand(NamedTuple):
-    """An operand in tensor memory, and a load of its first columns whose registers have this layout."""
+    """An operand in tensor memory, and a load of its first columns that gives registers this layout."""
 
     instruction: Instruction
     operand: str
@@ -81,12 +81,12 @@ class Matches(list[Match]):
 
     @cached_property
     def _alike(self) -> dict[Layout, list[Match]]:
-        """The layouts that may equal this one, with their operands."""
+        """The layouts that may be equal to this one, with their operands."""
         is_of_tensor_memory = "tlane" in {*self.layout.ins, *self.layout.outs}
         return tensor_layouts(self.layout) if is_of_tensor_memory else _known()
 
     def __repr__(self) -> str:
-        """Show the number of operands, and the first one."""
+        """Format the number of operands, and the first one."""
         lines = [f"<{len(self)} operands of {len({each.instruction for each in self})} instructions have {self.layout}"]
         lines += [f"{match.operand} of {match.instruction}" for match in self[:MAX_LISTED]]
         more = len(self) - MAX_LISTED
@@ -94,7 +94,7 @@ class Matches(list[Match]):
 
     @cached_property
     def tiles(self) -> list[Tiled]:
-        """The operands that tile this layout two or more times, largest tiles first."""
+        """The operands of which two or more tiles form this layout, largest tiles first."""
         tiles = [
             Tiled(*match, counts, self.layout.ins.get("warp", 1) if "warp" not in layout.ins else 1)
             for layout, matches in self._alike.items()
@@ -116,18 +116,18 @@ class Matches(list[Match]):
 
     @cached_property
     def loads(self) -> list[LoadedOperand]:
-        """The tensor-memory loads after which the registers of four warps contain D with this layout."""
+        """The tensor-memory loads that leave D in the registers of four warps with this layout."""
         if self.layout.ins.get("warp") != WARPS or {*self.layout.outs} != MATRIX:
             return []
         return list(_loads(self.layout))
 
 
 def identify(layout: Layout | OperandBase) -> Matches:
-    """Return the operands of all instructions with this layout; wmma uses the first measured architecture.
+    """Return the operands of all instructions that have this layout; wmma uses the first measured architecture.
 
-    The result is a list. `tiles` has the operands that tile the layout. `near` has the operands whose layout differs
-    only by a transposition, the order of lanes or registers, or the number of values per register. `loads` has the
-    tensor-memory loads that give an accumulator this layout.
+    The result is a list with further attributes. `tiles` lists operands whose tiles form the layout. `near` lists
+    operands whose layout differs only by a transposition, the order of lanes or registers, or the number of values per
+    register. `loads` lists tensor-memory loads that give an accumulator this layout.
     """
     if isinstance(layout, OperandBase):
         layout = layout.layout
@@ -140,7 +140,7 @@ def identify(layout: Layout | OperandBase) -> Matches:
 
 @cache
 def _known() -> dict[Layout, list[Match]]:
-    """Return every layout of the instruction set, with its operands."""
+    """Return every layout in the instruction set, with the operands that have it."""
     by_layout: dict[Layout, list[Match]] = {}
     for instruction in find():
         for role, operand in instruction.operands.items():
@@ -152,7 +152,7 @@ def _known() -> dict[Layout, list[Match]]:
 
 
 def tensor_layouts(layout: Layout) -> dict[Layout, list[Match]]:
-    """Return the layouts of tensor memory with these coordinates, and of the registers of its loads and stores."""
+    """Return layouts with these coordinates in tensor memory, and in the registers of its loads and stores."""
     by_layout: dict[Layout, list[Match]] = {}
     for form in listed_forms():
         if not (
@@ -179,7 +179,7 @@ def _may_have(form: TensorForm, layout: Layout) -> bool:
 
 
 def _loads(layout: Layout) -> Iterator[LoadedOperand]:
-    """Yield the loads of an accumulator, one for each layout that D can have."""
+    """Yield the loads of an accumulator, one for each layout that D may have."""
     in_registers = layout.ins["reg"] * layout.slots
     loads = [instruction_of(form, "") for form in listed_forms() if form.op == "tcgen05.ld"]
     seen: set[Layout] = set()
@@ -195,19 +195,19 @@ def _loads(layout: Layout) -> Iterator[LoadedOperand]:
             own = load.operands["d"].layout
             if own.ins["reg"] * own.slots != in_registers:
                 continue
-            with suppress(InvalidOperand):  # more columns than the operand
+            with suppress(InvalidOperand):  # a load may read more columns than the operand has
                 if d.through(load) == layout:
                     yield LoadedOperand(product, "d", load)
 
 
 def _tiles(tile: Layout, layout: Layout) -> Iterator[dict[str, int]]:
-    """Yield the number of tiles along each coordinate if the layout consists of several tiles."""
+    """Yield the number of tiles along each coordinate, if the layout consists of several tiles."""
     tiles = layout.divide_left(tile) if "reg" in tile.ins and tile.dims == layout.dims else None
     if tiles is None or any(size > 1 for name, size in tiles.ins.items() if name != "reg" and name in tile.ins):
         return
     counts = {dim: count for dim, count in tiles.outs.items() if count > 1}
     if layout.ins.keys() - tile.ins.keys() == {"warp"} and tiles.is_onto and not any(tiles.start):
-        yield counts  # every warp has whole tiles
+        yield counts  # every warp holds whole tiles
     if layout.ins.keys() != tile.ins.keys() or not counts:
         return
     for order in permutations(counts):
@@ -217,7 +217,7 @@ def _tiles(tile: Layout, layout: Layout) -> Iterator[dict[str, int]]:
 
 
 def _differences(layout: Layout, other: Layout) -> Iterator[tuple[str, ...]]:
-    """Yield the differences between two layouts, directly and transposed; none if they are equal or unrelated."""
+    """Yield the differences between two layouts, as they are and transposed; none if they are equal or unrelated."""
     if layout.outs == other.outs and layout.dims == other.dims and layout != other:
         yield from _orders(_steps(layout, layout.dims), _steps(other, other.dims), other.slots, ())
     if {*layout.outs} == {*other.outs} == MATRIX and layout.shape == other.shape[::-1]:
@@ -228,7 +228,7 @@ Ordered = dict[str, list[tuple[int, ...]]]
 
 
 def _steps(layout: Layout, dims: Iterable[str]) -> Ordered:
-    """Return the steps of each digit by input, as tuples in the order of these coordinates."""
+    """Return, for each input, the steps of its digits, as tuples in the order of these coordinates."""
 
     def numbers(step: Basis) -> tuple[int, ...]:
         return (step.radix, *(getattr(step.moves, dim) for dim in dims))
@@ -237,7 +237,7 @@ def _steps(layout: Layout, dims: Iterable[str]) -> Ordered:
 
 
 def _orders(mine: Ordered, others: Ordered, slots: int, differences: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
-    """Yield `found` plus the differences in order; yield nothing if the layouts have different digits."""
+    """Yield `differences` plus differences in order; yield nothing if the layouts have different digits."""
     if {*mine} != {*others}:
         return
     for name in mine.keys() - {"reg", "slot"}:

@@ -1,7 +1,7 @@
 """The Instruction class: one matrix instruction with its qualifiers, operands and targets.
 
 An instruction is immutable and hashed by its name. Looking it up or unpickling it always returns the same object.
-`tcgen05_types` has subclasses for the instructions of tensor memory.
+`tcgen05_types` defines subclasses for instructions that use tensor memory.
 """
 
 from __future__ import annotations
@@ -17,22 +17,22 @@ from warpfrag.isa.instruction_names import spell
 from warpfrag.isa.patterns import Pattern, pattern_of
 from warpfrag.isa.qualifiers import Form, Shape
 from warpfrag.isa.rows import families_of, legal_targets
-from warpfrag.layout.linear_layout import Layout
 from warpfrag.layout.providers import card
-from warpfrag.tensorcore.operand import Metadata, Operand, Operands, Scale
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
 
     from warpfrag.formats.arrays import Array, Words
     from warpfrag.isa.immediates import Immediates
+    from warpfrag.layout.linear_layout import Layout
     from warpfrag.tensorcore.array_types import Scaled
     from warpfrag.tensorcore.evidence import Evidence
+    from warpfrag.tensorcore.operand import Metadata, Operand, Operands, Scale
     from warpfrag.tensorcore.shared_operand import Location
 
 
 class ExecuteOptions(TypedDict, total=False):
-    """The keywords of `wf.execute`."""
+    """The keyword arguments of `wf.execute`."""
 
     metadata: ArrayLike | None
     scales: tuple[ArrayLike, ArrayLike] | None
@@ -50,7 +50,7 @@ class Instruction:
     arch: str = ""
 
     def __repr__(self) -> str:
-        """Show the name, and for wmma the architecture of the fragments."""
+        """Format the name and, for wmma, the architecture of the fragments."""
         return f"<Instruction {self.name}{f' with the fragments of {self.arch}' if self.arch else ''}>"
 
     def __str__(self) -> str:
@@ -83,7 +83,7 @@ class Instruction:
 
     @property
     def kind(self) -> str:
-        """The qualifier after kind::, or an empty string."""
+        """The part of the kind:: qualifier after the colons, or an empty string."""
         return self.form.kind
 
     @cached_property
@@ -93,7 +93,7 @@ class Instruction:
 
     @property
     def selectors(self) -> tuple[int, ...]:
-        """The sparsity selectors that do not trap on hardware; empty for dense instructions."""
+        """The sparsity selectors that do not trap on hardware; empty for a dense instruction."""
         return tuple(range(families_of(self.form)[0].selectors))
 
     @property
@@ -105,11 +105,11 @@ class Instruction:
     @cached_property
     def operands(self) -> Operands:
         """Every register operand, by role."""
-        from warpfrag.tensorcore.operand import operands_of  # not needed for listing names
+        from warpfrag.tensorcore.operand import operands_of  # imported here because listing names does not need it
 
         return operands_of(self.form, self.arch)
 
-    # Each of these is None if the instruction has no such operand; see Operands.
+    # Each of these is None if the instruction lacks the operand; see Operands.
 
     @property
     def a(self) -> Operand:
@@ -148,7 +148,7 @@ class Instruction:
 
     @property
     def addresses(self) -> Layout:
-        """The lane that supplies the address of each row (ldmatrix and stmatrix), or None."""
+        """The layout that gives, for each row, the lane that supplies its address (ldmatrix and stmatrix), or None."""
         from warpfrag.isa.operands import addresses
 
         return cast("Layout", addresses(self.form))
@@ -159,7 +159,10 @@ class Instruction:
         return pattern_of(self.form)
 
     def compress(self, matrix: ArrayLike, *, raw: bool = False, rounding: Rounding = None) -> tuple[Array, Array]:
-        """Return the stored elements and metadata codes of a pruned A; raise InvalidSparsity for the first bad row."""
+        """Return the stored elements and metadata codes of a pruned A.
+
+        Raise InvalidSparsity at the first row that is not.
+        """
         from warpfrag.formats import codes
         from warpfrag.tensorcore import sparsity
 
@@ -221,7 +224,7 @@ class Instruction:
         return evidence(self.form, arch)
 
     def _repr_html_(self) -> str:
-        """Return a card for notebooks."""
+        """Return an HTML card for notebooks."""
         return card(self)
 
     def __reduce__(self) -> tuple[Callable[[type[Instruction], Form, str], Instruction], tuple[object, ...]]:
@@ -241,5 +244,5 @@ _interned: dict[tuple[Form, str], Instruction] = {}
 
 
 def interned(kind: type[Instruction], form: Form, arch: str) -> Instruction:
-    """Return the unique object of a class for a form and an architecture's wmma fragments."""
+    """Return the unique instruction object for a class, a form, and an architecture of wmma fragments."""
     return _interned.get((form, arch)) or _interned.setdefault((form, arch), kind(form, arch))

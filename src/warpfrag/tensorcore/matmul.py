@@ -3,7 +3,7 @@
     A [T, M, K], B [T, K, N], C [T, M, N]: T tiles, all codes
 
 K may be any multiple of the instruction's K: the D of one instruction is the C of the next, k ascending. So the same
-function runs a batch of instructions (K equal to the instruction's) and a whole matrix product (T = 1).
+function runs a batch of instructions (K equal to the instruction's) and a whole gemm (T = 1).
 """
 
 from __future__ import annotations
@@ -42,14 +42,14 @@ def matmul(
 
     A sparse rule takes `a` [T, M, K/2] and `columns` [T, M, K/2], the logical column of each stored element, as
     returned by `sparsity.logical_columns`: within its chunk, without duplicates. A block-scaled rule takes `scale_a`
-    [T, M, s] and `scale_b` [T, s, N]. `threads` is at most the cores by default; the result does not depend on it. BLAS
-    uses its own number of threads: see `backends.integer_sums`.
+    [T, M, s] and `scale_b` [T, s, N]. `threads` defaults to at most one per core; the result does not depend on it.
+    BLAS uses its own number of threads: see `backends.integer_sums`.
     """
     return multiply(kernel_selector(rule), ProductOperands(a, b, c, columns, scale_a, scale_b), threads)
 
 
 def multiply(selector: KernelSelector, operands: ProductOperands, threads: int | None) -> Codes:
-    """Multiply checked operands with a selector's kernels."""
+    """Multiply operands that have been checked, using a selector's kernels."""
     check_threads(threads)
     code_type = code_dtype(FORMATS[selector.rule.d])
     if operands.c.size == 0:
@@ -68,7 +68,7 @@ def multiply_matrices(
     rounding: Rounding = None,
     threads: int | None = None,
 ) -> Array:
-    """Return D for matrices of the instruction's shape. No registers are involved, so wmma works on every architecture.
+    """Return D for matrices of the instruction's shape. No registers are involved, so wmma works on all architectures.
 
     A sparse instruction takes the full, pruned A; a block-scaled one takes A and B as `Scaled` matrices.
     """

@@ -1,7 +1,7 @@
 """Execute matrix moves: ldmatrix (memory to registers), stmatrix (registers to memory) and movmatrix.
 
 Each lane that supplies an address points to one line of 16 bytes: a row of a matrix, or a column for stmatrix m16n8.
-The address layout determines the line, and the register layout the place of each of its elements.
+The address layout determines the line, and the register layout the position of each of its elements.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from warpfrag.tensorcore import fragment
 from warpfrag.tensorcore.operand import operands_of
 from warpfrag.tensorcore.shared_operand import Location
 
-LINE = 16  # bytes at an address, and its alignment
+LINE = 16  # the bytes at each address, which is aligned to as many
 OPS = ("ldmatrix", "stmatrix", "movmatrix")
 
 
 def execute(
     form: Form, a: Location, b: Location | None, shared: ArrayLike | None, unused: Mapping[str, object]
 ) -> Words:
-    """Return the registers or, for stmatrix, the memory; raise an error for unexpected arguments."""
+    """Run a matrix move; return the registers or, for stmatrix, the memory. Raise an error for unexpected arguments."""
     if form.op == "movmatrix":
         unused = {"b": b, "shared": shared, **unused}
     elif shared is None:
@@ -82,7 +82,7 @@ def store(form: Form, addresses: ArrayLike, words: NDArray[np.uint32], shared: A
 def lines_by_lane(form: Form, words: NDArray[np.uint32]) -> NDArray[np.uint8]:
     """Return the line that stmatrix stores for each addressing lane, uint8[..., lanes, 16]."""
     row, lines = _operand(form, "a"), _lines(form)
-    if row.format.bits == 16 and not form.trans:  # rows are words of adjacent lanes
+    if row.format.bits == 16 and not form.trans:  # each row consists of words from adjacent lanes
         *batch, lanes, count = words.shape
         rows = words.reshape(-1, lanes // 4, 4, count).transpose(0, 3, 1, 2)
         return np.ascontiguousarray(rows).view(np.uint8).reshape(*batch, lines.lanes, LINE)
@@ -98,7 +98,7 @@ def move(form: Form, words: NDArray[np.uint32]) -> NDArray[np.uint32]:
 
 
 def move_words(words: NDArray[np.uint32]) -> NDArray[np.uint32]:
-    """Apply movmatrix to each register of [..., 32, regs]."""
+    """Apply movmatrix to each register in [..., 32, regs]."""
     form = resolve("movmatrix.sync.aligned.m8n8.trans.b16")
     return np.concatenate([move(form, words[..., at, None]) for at in range(words.shape[-1])], axis=-1)
 
@@ -111,7 +111,7 @@ def _operand(form: Form, role: str) -> OperandSpec:
 
 
 def _lines(form: Form) -> Layout:
-    """Return the lane that supplies each line's address, by (matrix, row) or (matrix, col)."""
+    """Return the layout that gives the lane supplying each line's address, by (matrix, row) or (matrix, col)."""
     lines = addresses_of(form)
     if lines is None:
         raise InvalidOperand(f"{spell(form)} takes no addresses")
@@ -126,7 +126,7 @@ def _memory(form: Form, shared: ArrayLike) -> NDArray[np.uint8]:
 
 
 def _addresses(form: Form, addresses: ArrayLike, memory: NDArray[np.uint8], lines: Layout) -> NDArray[np.int64]:
-    """Return the address of each line, [..., matrix, line]; lanes without an address are ignored."""
+    """Return the address of each line, [..., matrix, line]; lanes that supply no address are ignored."""
     lanes = as_array(addresses, "addresses")
     if lanes.dtype.kind not in "iu" or lanes.shape[-1:] != (LANES,):
         raise InvalidOperand(

@@ -12,9 +12,9 @@ from warpfrag.tensorcore.rules import Direction
 class Number(NamedTuple):
     """A decoded value: (-1)**negative * significand * 2**(exponent - fraction), or infinity, or NaN.
 
-    `exponent` is the one used for alignment: that of the leading bit, and emin for every subnormal. It is not
-    renormalised, so the significand of a subnormal has leading zeros. A zero does not affect the alignment, unless
-    `keeps_exponent` (a group of products that cancel).
+    `exponent` is the one used for alignment: that of the leading bit, or emin for every subnormal. It is not
+    renormalised, so the significand of a subnormal has leading zeros. A zero does not affect the alignment unless
+    `keeps_exponent` is set (for a group of products that cancel).
     """
 
     negative: bool = False
@@ -33,7 +33,7 @@ class Number(NamedTuple):
 
     @property
     def aligns(self) -> bool:
-        """True if the exponent affects the alignment of terms."""
+        """True if the exponent takes part in the alignment of terms."""
         return not self.is_zero or self.keeps_exponent
 
     @property
@@ -89,7 +89,7 @@ def round_code(
     """Return the code of (-1)**negative * magnitude * 2**exponent, rounded once.
 
     `fraction` keeps fewer bits than the format has. With `overflows`, truncation past the largest value gives an
-    infinity, as tensor cores do; without it, directed roundings stop at the largest finite value, as IEEE 754 requires.
+    infinity, as in tensor cores; without it, directed roundings stop at the largest finite value, as IEEE 754 requires.
     """
     fmt = FORMATS[format_name]
     kept = fmt.fraction if fraction is None else fraction

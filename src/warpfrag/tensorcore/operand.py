@@ -1,4 +1,4 @@
-"""Operands: an instruction's inputs and outputs, their layouts, and their conversion from and to matrices.
+"""Operands: an instruction's inputs and outputs, their layouts, and conversions from and to matrices.
 
 Every operand has a layout and a format. `Operand` is a whole matrix (for a sparse A, its stored half). `Metadata` and
 `Scale` are registers; an instruction reads the part that its immediates select.
@@ -11,9 +11,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cache, cached_property
-from typing import TYPE_CHECKING, NamedTuple, TypeAlias, cast
+from typing import TYPE_CHECKING, ClassVar, NamedTuple, TypeAlias, cast
 
-from warpfrag.errors import InvalidOperand, InvalidSparsity, NotModelled, check_flag, check_index
+from warpfrag.errors import InvalidOperand, InvalidSparsity, NotModelled, check_flag, check_index, quote
 from warpfrag.formats.number_formats import Format, Rounding
 from warpfrag.isa.immediates import SELECTED_BY, immediate_coordinates, legal
 from warpfrag.isa.instruction_names import spell
@@ -24,13 +24,15 @@ from warpfrag.isa.tcgen05_forms import TensorForm
 from warpfrag.layout.coordinates import Coordinate, Place, coordinate_type
 from warpfrag.layout.linear_layout import Layout
 from warpfrag.layout.providers import card, tensor_operand
-from warpfrag.tensorcore.shared_operand import InShared
+from warpfrag.tensorcore.shared_operand import Shared, as_descriptor
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import ArrayLike, NDArray
 
     from warpfrag.formats.arrays import Array, Words
+    from warpfrag.smem.descriptor import Descriptor
+    from warpfrag.smem.shared_memory import Memory
 
 
 class Bits(NamedTuple):
@@ -41,7 +43,7 @@ class Bits(NamedTuple):
 
 
 class Span(NamedTuple):
-    """The range of logical columns that one register of a sparse A can contain, and their row."""
+    """The logical columns that one register of a sparse A can contain, and the row that they are in."""
 
     row: int
     first: int
@@ -83,13 +85,13 @@ class OperandBase:
     instruction: str
 
     def __repr__(self) -> str:
-        """Show role, format, shape and registers."""
+        """Format the role, format, shape and registers."""
         kind = type(self).__name__
         where = "shared memory" if self.storage == "shared" else f"{self.regs} x {self.ptx_type}"
         return f"<{kind} {self.role}: {self.format} {self.shape} in {where}>"
 
     def _repr_html_(self) -> str:
-        """Return a card for notebooks."""
+        """Return an HTML card for notebooks."""
         return card(self)
 
     @property
@@ -104,12 +106,12 @@ class OperandBase:
 
     @property
     def storage(self) -> OperandStorage:
-        """The storage: the registers of a warp or a warpgroup, or shared memory."""
+        """The storage of the operand: registers of a warp or warpgroup, or shared memory."""
         return self.spec.storage
 
     @property
     def layout(self) -> Layout:
-        """The layout of the elements; NotModelled if it is unknown."""
+        """The layout of the elements; raises NotModelled if it is unknown."""
         if self.spec.unknown:
             raise NotModelled(self.spec.unknown)
         return self._registers
@@ -122,7 +124,7 @@ class OperandBase:
 
     @cached_property
     def _registers(self) -> Layout:
-        """The layout of the registers; if it is unknown, only its sizes are valid."""
+        """The layout of the registers; if it is unknown, only its extents are valid."""
         if self.storage == "shared":
             raise InvalidOperand(
                 f"{self.description} is in shared memory and has no registers:  "
@@ -132,7 +134,7 @@ class OperandBase:
 
     @property
     def regs(self) -> int:
-        """The number of registers per lane; registers have 64 bits for f64, else 32."""
+        """The number of registers per lane; a register has 64 bits for f64, else 32."""
         return self._registers.regs
 
     @property
@@ -162,12 +164,12 @@ class OperandBase:
 
     @property
     def description(self) -> str:
-        """The name of the operand in error messages."""
+        """The operand's name in error messages."""
         return f"operand {self.role} of {self.instruction}"
 
     @property
     def threads(self) -> tuple[int, ...]:
-        """The extents of the threads that share the operand: 32 lanes, or 4 warps of 32 lanes."""
+        """The extents of the threads that hold the operand: 32 lanes, or 4 warps of 32 lanes."""
         _ = self._registers  # raises an error if the operand has no registers
         return self.spec.threads
 
@@ -177,7 +179,7 @@ class OperandBase:
         return self.spec
 
     def _check_words(self, words: ArrayLike, axes: tuple[int, ...]) -> NDArray[np.uint32]:
-        """Return registers as an array, and check the extents of its last axes."""
+        """Return registers as an array, after checking the extents of its last axes."""
         import numpy as np
 
         from warpfrag.formats.arrays import as_array
@@ -203,15 +205,16 @@ class OperandBase:
 
 
 @dataclass(frozen=True, repr=False)
-class Operand(OperandBase, InShared):
-    """A matrix in registers or, for B and sometimes A of wgmma, in shared memory.
+class Operand(OperandBase):
+    """A matrix in registers or, for wgmma's B and sometimes its A, in shared memory.
 
-    A of a sparse instruction has a `pattern`: its layout is that of the stored half, and each register covers a span of
-    logical columns. `staged` is True if it may be in shared memory.
+    A sparse A has a `pattern`: its layout is that of the stored half, and each register covers a span of logical
+    columns. `staged` is True if the operand may be in shared memory.
     """
 
     pattern: Pattern | None = None
     staged: bool = False
+    descriptor_kind: ClassVar[str] = "wgmma"
 
     def element(self, *, reg: int, slot: int = 0) -> int:
         """Return the PTX number of an element in a lane, as in a0, a1, ..."""
@@ -247,8 +250,87 @@ class Operand(OperandBase, InShared):
         return elements if raw else codes.from_codes(self.format, elements)
 
     def check_words(self, words: ArrayLike) -> NDArray[np.uint32]:
-        """Return registers as an array, which must be uint32[..., 32, words]."""
+        """Return registers as an array; raise InvalidOperand unless it is uint32[..., 32, words]."""
         return self._check_words(words, (*self.threads, self.words))
+
+    # ---- shared memory
+
+    @property
+    def transposable_bits(self) -> tuple[int, ...]:
+        """The widths, in bits, of the types that may be MN-major."""
+        from warpfrag.smem.descriptor import TURNABLE
+
+        return (TURNABLE,)
+
+    def addresses(self, desc: Descriptor | int, trans: bool = False) -> NDArray[np.int64]:  # noqa: FBT001, FBT002 (promised so)
+        """Return the byte address of each element that a descriptor reads; several b1 elements share a byte."""
+        return self.memory(desc, trans=trans).addresses(self._extents, self.format.bits)
+
+    def memory(self, desc: Descriptor | int, *, trans: bool = False) -> Memory:
+        """Return the layout of the operand in shared memory under a descriptor."""
+        if not self.staged:
+            raise InvalidOperand(f"{self.description} is in registers; only A and B of wgmma can be in shared memory")
+        if check_flag("trans", trans) and self.format.bits not in self.transposable_bits:
+            types = " and ".join(f"{bits}-bit" for bits in self.transposable_bits)
+            raise InvalidOperand(
+                f"{self.description} is K-major: only {types} types can be MN-major (trans), not {self.format.name}"
+            )
+        return as_descriptor(desc, self.descriptor_kind).memory(self.role, trans=trans)
+
+    def descriptors(
+        self, *, k: int | None = None, swizzle: int | None = None, trans: bool = False, start: int = 0
+    ) -> list[Descriptor]:
+        """Return the descriptors of a contiguous tile, one for each instruction along its k.
+
+        The tile has `k` columns of A or rows of B, by default those of one instruction. Consecutive descriptors differ
+        by the step along k. `swizzle` defaults to the widest one that the tile's lines fill.
+        """
+        from warpfrag.smem.descriptor import compact
+
+        self.memory(0, trans=trans)  # raises an error for a type that cannot be transposed
+        return compact(self, trans=trans, swizzle=swizzle, k=k, start=start)
+
+    def store(
+        self,
+        matrix: ArrayLike,
+        desc: Descriptor | int | None = None,
+        *,
+        trans: bool = False,
+        raw: bool = False,
+        rounding: Rounding = None,
+    ) -> Shared:
+        """Store a matrix in shared memory as a descriptor reads it; without `desc`, use a default descriptor.
+
+        Leading axes are a batch. Bytes between the elements are 0. Raises InvalidOperand if elements would overlap.
+        """
+        import numpy as np
+
+        codes = self.codes(matrix, raw=raw, rounding=rounding)
+        descriptor = self.descriptors(trans=trans)[0] if desc is None else as_descriptor(desc, self.descriptor_kind)
+        memory = self.memory(descriptor, trans=trans)
+        empty = np.zeros((*codes.shape[:-2], memory.size(self._extents, self.format.bits)), np.uint8)
+        return Shared(memory.write(empty, codes, self.format.bits), descriptor, trans)
+
+    def load(self, tile: Shared, *, raw: bool = False) -> Array:
+        """Return the matrix in shared memory, in the natural dtype, or as unsigned codes with `raw=True`."""
+        from warpfrag.formats.codes import from_codes
+
+        codes = self.read(tile)
+        return codes if check_flag("raw", raw) else from_codes(self.format, codes)
+
+    def read(self, tile: Shared) -> Array:
+        """Return the codes of a tile; raise an error if its descriptor reads beyond its memory."""
+        from warpfrag.formats.codes import code_dtype
+
+        if not isinstance(tile, Shared):
+            raise InvalidOperand(f"{self.description}: expected a Shared, as `store` returns; got {quote(tile)}")
+        memory = self.memory(tile.descriptor, trans=tile.trans)
+        return memory.read(tile.memory, self._extents, self.format.bits).astype(code_dtype(self.format))
+
+    @property
+    def _extents(self) -> tuple[int, int]:
+        rows, cols = self.shape
+        return rows, cols
 
     # ---- sparse A
 
@@ -260,7 +342,7 @@ class Operand(OperandBase, InShared):
         return self.pattern
 
     def span(self, *, lane: int, reg: int, warp: int | None = None) -> Span:
-        """Return the logical column range of one register of a sparse A, as the ISA specifies it."""
+        """Return the range of logical columns in one register of a sparse A, as the ISA specifies it."""
         rule = self.sparsity
         thread = thread_of(warp, lane)
         first = self.layout.at(**thread, reg=reg, slot=0)
@@ -304,13 +386,13 @@ class Operand(OperandBase, InShared):
 
 @dataclass(frozen=True, repr=False)
 class SparseOperand(Operand):
-    """A of a sparse instruction."""
+    """The A of a sparse instruction."""
 
     pattern: Pattern
 
 
 class SelectedWord(OperandBase):
-    """An operand with one register per lane; immediates select the part that an instruction reads."""
+    """An operand with one register per lane, of which immediates select the part that an instruction reads."""
 
     def _pack(self, codes: Array, chosen: dict[str, int]) -> Words:
         """Return registers with only the selected part written."""
@@ -338,7 +420,7 @@ class SelectedWord(OperandBase):
         return elements
 
     def _place(self, chosen: dict[str, int], element: dict[str, int]) -> Place:
-        """Return the single register slot of an element in the selected part."""
+        """Return the one register slot of an element in the selected part."""
         (place,) = self.layout.where(**immediate_coordinates(self.layout, chosen), **element)
         return place
 
@@ -356,7 +438,7 @@ class SelectedWord(OperandBase):
         return coordinate_type(tuple(rest))._make(rest.values())
 
     def check_words(self, words: ArrayLike) -> NDArray[np.uint32]:
-        """Return registers as an array, which must be uint32[..., 32]."""
+        """Return registers as an array; raise InvalidOperand unless it is uint32[..., 32]."""
         return self._check_words(words, self.threads)
 
 
@@ -380,19 +462,19 @@ class Metadata(SelectedWord):
         return self._unpack(words, {"selector": selector})
 
     def where(self, *, row: int, chunk: int, selector: int = 0) -> FieldPlace | WarpFieldPlace:
-        """Return the lane and the lowest bit of one chunk's code; for a warpgroup, preceded by the warp."""
+        """Return the lane and lowest bit of one chunk's code; for a warpgroup, also the warp."""
         place = self._place({"selector": selector}, {"row": row, "chunk": chunk})
         bit = self.bits(place.slot).low
         return WarpFieldPlace(place.warp, place.lane, bit) if len(self.threads) > 1 else FieldPlace(place.lane, bit)
 
     def at(self, *, lane: int, bit: int, selector: int = 0, warp: int | None = None) -> Coordinate:
-        """Return the row and chunk of the code that contains a bit, which this selector must read."""
+        """Return the row and chunk of the code that contains a bit; this selector must read that bit."""
         slot = check_index("bit", bit, REGISTER_BITS) // self.spec.container
         return self._element(thread_of(warp, lane), slot, {"selector": selector})
 
 
 class Scale(SelectedWord):
-    """The scale register of A or B: one byte per scale factor.
+    """The scale register of A or B, with one byte per scale factor.
 
     byte_id and thread_id select the bytes and lanes to read.
     """
@@ -427,7 +509,7 @@ class Scale(SelectedWord):
         return BytePlace(place.lane, place.slot)
 
     def at(self, *, lane: int, byte: int, byte_id: int = 0, thread_id: int = 0) -> Coordinate:
-        """Return the coordinates of the scale factor in a byte, which these ids must read."""
+        """Return the coordinates of the scale factor in a byte; these ids must read that byte."""
         check_index("byte", byte, self.slots)
         return self._element({"lane": lane}, byte, {"thread_id": thread_id, "byte_id": byte_id})
 
@@ -436,9 +518,9 @@ AnyOperand: TypeAlias = Operand | Metadata | Scale
 
 
 class Operands(Mapping[str, AnyOperand]):
-    """The operands of an instruction by role, and as attributes of their own types.
+    """The operands of an instruction by role, also available as typed attributes.
 
-    An attribute is None if the instruction has no such operand; its type omits None, because callers that use the
+    An attribute is None if the instruction lacks the operand; its type omits None, because callers that use the
     metadata know that the instruction is sparse.
     """
 
@@ -470,13 +552,13 @@ class Operands(Mapping[str, AnyOperand]):
 
     @property
     def selected_layouts(self) -> dict[str, Layout]:
-        """The layouts of the registers that immediates select from: metadata and scale factors."""
+        """The layouts of registers from which immediates select a part: metadata and scale factors."""
         return {role: operand.layout for role, operand in self._by_role.items() if role in SELECTED_BY}
 
 
 @cache
 def operands_of(form: Form, arch: str) -> Operands:
-    """Return every operand of a form; `arch` is the architecture of its wmma fragments."""
+    """Return all operands of a form; `arch` is the architecture of its wmma fragments."""
     name = spell(form)
     rule = pattern_of(form)
 

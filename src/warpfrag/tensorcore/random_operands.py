@@ -1,4 +1,4 @@
-"""Random operands of an instruction, as registers and matrices, in the classes of `formats.random_codes`."""
+"""Random operands for an instruction, as registers or matrices, in the classes of `formats.random_codes`."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ def classes(instruction: Instruction) -> tuple[str, ...]:
 def random_words(
     instruction: Instruction, kind: str, cases: int, random: np.random.Generator, selector: int = 0
 ) -> dict[str, NDArray[np.uint32]]:
-    """Return random registers: a, b, c uint32[cases, 32, words]; metadata and scales uint32[cases, 32].
+    """Return random registers: a, b, c as uint32[cases, 32, words]; metadata and scales as uint32[cases, 32].
 
-    `kind` is one of the classes. Each slot is drawn separately, so copies of one element differ, and padding bits
-    are random too. B of wgmma is in shared memory: see `random_bytes`.
+    `kind` is one of the classes. Each slot is drawn separately, so copies of one element differ, and padding bits are
+    random too. B of wgmma is in shared memory: see `random_bytes`.
     """
     roles = [role for role in "abc" if getattr(instruction, role).storage != "shared"]
     words = {role: _words(getattr(instruction, role), kind, cases, random) for role in roles}
     if instruction.pattern is not None:
         # Both the plain and the ordered form accept ascending codes, so in most classes both get the same registers.
-        # Descending codes, which only the plain form accepts, appear in one class of floats and one of integers, so a
-        # difference in just that class points at them.
+        # Only the plain form accepts descending codes, which appear in one class of floats and one of integers; a
+        # difference in just such a class points at them.
         legal = list(instruction.pattern.columns if kind in {"finite", "extreme"} else instruction.pattern.rising)
         codes = random.choice(legal, (cases, *instruction.metadata.shape)).astype(np.uint8)
         unread = random.integers(0, 1 << 32, (cases, *instruction.metadata.threads), dtype=np.uint32)
@@ -62,7 +62,7 @@ def _words(operand: OperandBase, kind: str, cases: int, random: np.random.Genera
 
 
 def random_matrix(instruction: Instruction, role: str, random: np.random.Generator) -> NDArray[Any]:
-    """Return random codes of class `plain` for one matrix; a sparse A is full and pruned."""
+    """Return random codes of class `plain` for one matrix; a sparse A is given in full, pruned."""
     operand = getattr(instruction, role)
     codes = random_codes(operand.format, "plain", operand.shape, random).astype(code_dtype(operand.format))
     if role != "a" or instruction.pattern is None:

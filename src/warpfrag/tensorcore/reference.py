@@ -27,9 +27,9 @@ QUIET_F64 = 1 << 51
 
 @dataclass(frozen=True)
 class TraceTerm:
-    """One summand of a step: a product, a scaled group of products, or C.
+    """A summand of a step: a product, a scaled group of products, or C.
 
-    kept * 2**(common_exponent - fraction_bits) entered the sum; `lost` is the exact remainder.
+    The sum receives kept * 2**(common_exponent - fraction_bits); `lost` is the exact remainder.
     """
 
     name: str
@@ -41,10 +41,10 @@ class TraceTerm:
 
 @dataclass(frozen=True)
 class TraceStep:
-    """One step of one output.
+    """One step in the computation of an output.
 
-    `common_exponent`, `fraction_bits` and `total` are None if the step does not align its terms, because of its rule
-    or because a term is infinite or NaN. `total` is the sum of the kept parts, in units of 2**(common_exponent -
+    `common_exponent`, `fraction_bits` and `total` are None if the step does not align its terms, because of its rule or
+    because a term is infinite or NaN. `total` is the sum of the kept parts, in units of 2**(common_exponent -
     fraction_bits).
     """
 
@@ -59,7 +59,7 @@ class TraceStep:
 
     @property
     def special(self) -> str | None:
-        """The terms that make the result infinite or NaN, or None if every term is finite."""
+        """A description of the terms that make the result infinite or NaN, or None if every term is finite."""
         values = {term.name: term.value for term in self.terms if isinstance(term.value, float)}
         nan = [name for name, value in values.items() if math.isnan(value)]
         if nan:
@@ -127,7 +127,7 @@ def multiply(x: Number, y: Number) -> Number:
 
 
 def special_sum(terms: Sequence[Number]) -> Number | None:
-    """Return NaN if a term is NaN or there are infinities of both signs, an infinity if there is one, else None."""
+    """Return NaN if a term is NaN or there are infinities of both signs; an infinity if there is one; else None."""
     signs = {term.negative for term in terms if term.is_infinite}
     if any(term.is_nan for term in terms) or len(signs) > 1:
         return Number(is_nan=True)
@@ -184,7 +184,7 @@ def scale_product(product: Number, scale: Number) -> Number:
 def group_product(products: Sequence[Number], scale: Number) -> Number:
     """Return the exact sum of sixteen 4-bit products times a scale, with the exponent of the scale.
 
-    A group whose products are all zero counts as zero; one that cancels to zero keeps its exponent.
+    A group whose products are all zero counts as zero; a group that cancels to zero keeps its exponent.
     """
     if scale.is_nan:
         return Number(is_nan=True)
@@ -200,7 +200,7 @@ def group_product(products: Sequence[Number], scale: Number) -> Number:
 
 
 def multiply_add(x: Number, y: Number, z: Number, format_name: str, direction: rules.Direction) -> int | None:
-    """Return x * y + z rounded once, by IEEE 754; None if the result is NaN.
+    """Return x * y + z rounded once, as in IEEE 754; None if the result is NaN.
 
     An exact zero is +0 unless both parts are -0; rounding down makes it -0.
     """
@@ -221,13 +221,13 @@ def multiply_add(x: Number, y: Number, z: Number, format_name: str, direction: r
 
 
 def ffma(x: Number, y: Number, z: Number) -> Number:
-    """Compute FFMA in f32, rounded to nearest, with a single NaN code; with a constant operand it is FMUL or FADD."""
+    """Compute FFMA in f32, rounded to nearest, with one NaN code; with a constant operand, it is FMUL or FADD."""
     code = multiply_add(x, y, z, "f32", "rn")
     return unpack("f32", NAN_F32 if code is None else code)
 
 
 def chain_f32(a: Sequence[Number], b: Sequence[Number], c: Number) -> Number:
-    """Compute m8n8k4 in software with f32 results: four FFMA from zero, then FADD of C."""
+    """Compute m8n8k4 in software with f32 results: four FFMA that start from zero, then FADD of C."""
     total = PLUS_ZERO
     for x, y in zip(a, b, strict=True):
         total = ffma(x, y, total)
@@ -259,7 +259,7 @@ def add_c(c: Number, part: Number, format_name: str) -> int:
 
 
 def fma_f64(a: Number, b: Number, c: Number, direction: rules.Direction) -> int:
-    """Compute one link of DMMA's chain: fused, with IEEE zeros, subnormals and overflow.
+    """Compute one step of DMMA's chain: fused, with IEEE zeros, subnormals and overflow.
 
     A NaN operand is quieted and propagated with its sign and payload; B has priority, then C, then A. A new NaN
     (infinity times zero, infinities of both signs) is the canonical NaN.
@@ -272,7 +272,7 @@ def fma_f64(a: Number, b: Number, c: Number, direction: rules.Direction) -> int:
 
 
 def add_integers(products: Sequence[int], c: int, *, satfinite: bool) -> int:
-    """Return the code of an exact sum, clamped once or wrapped to 32 bits."""
+    """Return the code of an exact sum, either clamped once or wrapped to 32 bits."""
     total = sum(products, c)
     if satfinite:
         total = min(max(total, -(1 << 31)), (1 << 31) - 1)
@@ -280,7 +280,7 @@ def add_integers(products: Sequence[int], c: int, *, satfinite: bool) -> int:
 
 
 def count_bits(a: Sequence[int], b: Sequence[int], bitop: str) -> int:
-    """Return the number of ones in A xor B or A and B."""
+    """Return the number of ones in A xor B, or in A and B."""
     return sum((x ^ y) if bitop == "xor" else (x & y) for x, y in zip(a, b, strict=True))
 
 
@@ -298,7 +298,7 @@ Trace = list[TraceStep]
 
 
 def compute(rule: rules.Rule, codes: OutputOperands, trace: Trace | None = None) -> int:
-    """Compute one instruction for one output; append its steps to `trace`, if given."""
+    """Compute one output of one instruction; append its steps to `trace`, if given."""
     match rule:
         case rules.Fused():
             return _fused(rule, codes, trace)
@@ -362,7 +362,7 @@ def _grouped(rule: rules.Grouped, codes: OutputOperands, trace: Trace | None) ->
 def _aligned_step(
     how: rules.AlignedSum, name: str, names: list[str], products: list[Number], start: Number, trace: Trace | None
 ) -> int:
-    """Compute one truncated sum and add it to the trace."""
+    """Compute one truncated sum, and append it to the trace."""
     code, common, total, kept = fused_step(products, start, how)
     if trace is not None:
         start_name = {"c": "C", "zero": "0", "previous": "previous"}[name.rpartition(" ")[2]]
@@ -377,7 +377,7 @@ def _aligned_step(
 
 
 def _chain(rule: rules.Chain, codes: OutputOperands, trace: Trace | None) -> int:
-    """Compute m8n8k4 in software, by `chain_f32` or `chain_f16`."""
+    """Compute m8n8k4 in software, using `chain_f32` or `chain_f16`."""
     a, b = [_unpack(rule.a, code) for code in codes.a], [_unpack(rule.b, code) for code in codes.b]
     c = unpack("f32", convert(codes.c, rule.c, "f32"))
     if rule.d == "f32":
@@ -432,7 +432,7 @@ def _scales(rule: rules.Rule, codes: OutputOperands) -> list[Number]:
     return [multiply(unpack(name, x), unpack(name, y)) for x, y in zip(codes.scale_a, codes.scale_b, strict=True)]
 
 
-_unpack = lru_cache(1 << 12)(unpack)  # elements repeat, because a row of A meets every column of B
+_unpack = lru_cache(1 << 12)(unpack)  # elements repeat, because each row of A is multiplied with every column of B
 
 
 def _unaligned(rule: rules.Rule, name: str, terms: tuple[TraceTerm, ...], code: int, rounding: str) -> TraceStep:
@@ -454,7 +454,7 @@ def convert(code: int, source: str, target: str) -> int:
 
 
 def _term(name: str, number: Number, kept: int = 0, grid: Fraction | None = None) -> TraceTerm:
-    """Return a term of the trace; without alignment nothing is lost."""
+    """Return a term of the trace; nothing is lost if terms are not aligned."""
     if not number.is_finite:
         infinity = -math.inf if number.negative else math.inf
         return TraceTerm(name, math.nan if number.is_nan else infinity, None, 0, Fraction(0))
@@ -489,9 +489,9 @@ def trace(
     scale_a: Sequence[int] = (),
     scale_b: Sequence[int] = (),
 ) -> list[TraceStep]:
-    """Return every step of one output, given codes: `a` is a row of A (stored elements), `b` a column of B.
+    """Return every step in the computation of one output; `a` is a row of A (stored elements), `b` a column of B.
 
-    A sparse rule needs `columns`, the logical column of each stored element.
+    All operands are codes. A sparse rule needs `columns`, the logical column of each stored element.
     """
     met = [int(b[column]) for column in (range(len(b)) if columns is None else columns)]
     steps: Trace = []

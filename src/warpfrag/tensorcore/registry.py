@@ -1,4 +1,4 @@
-"""Look up instructions: `get` one by name, or `find` all that match a description."""
+"""Look up instructions: `get` returns one by name, and `find` all that match a description."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from warpfrag.isa.alias_names import MAX_SOURCE, is_plain
 from warpfrag.isa.instruction_names import head
 from warpfrag.isa.legality import check_selector, is_tensor_text, resolve
 from warpfrag.isa.qualifiers import Form, Shape
-from warpfrag.isa.rows import forms, forms_on, is_legal
+from warpfrag.isa.rows import ROLES, forms, forms_on, has_elements, is_legal
 from warpfrag.isa.targets import read_target, targets
 from warpfrag.isa.tcgen05_forms import TensorForm, listed_forms
 from warpfrag.tables import read_table
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from warpfrag.isa.aliases import Aliases
 
 LARGEST_EXTENT = 1 << 12
-MAX_LISTED = 60  # the number of choices up to which an error lists all of them
+MAX_LISTED = 60  # the most choices that an error lists in full
 
 
 def get(
@@ -54,7 +54,7 @@ def get(
     if not isinstance(name, str):
         resolve(name)  # raises IllegalInstruction with the reason
     target = None if arch is None else read_target(arch, head(name)).name
-    if is_tensor_text(name):  # operands are needed
+    if is_tensor_text(name):  # the check needs the operands
         return _look_up(name[:MAX_SOURCE], target)
     instruction = _get(head(name), target) if is_plain(name) else _look_up(name[:MAX_SOURCE], target)
     if selector is not None:
@@ -106,12 +106,10 @@ def find(
 ) -> list[Instruction]:
     """Return every instruction that matches all arguments.
 
-    Element types may be aliases: `fp8` finds e4m3 and e5m2, `nvfp4` finds e2m1 with ue4m3 scales.
-    `op` may be a family: "wgmma" finds all operations that begin with `wgmma.`. tcgen05 has fifteen thousand mma forms:
-    they are listed only with a filter; `op="tcgen05"` lists all of them.
+    Element types may be aliases: `fp8` finds e4m3 and e5m2, `nvfp4` finds e2m1 with ue4m3 scales. `op` may be a family:
+    "wgmma" finds all operations that begin with `wgmma.`. tcgen05 has fifteen thousand mma forms, which are listed only
+    with a filter; `op="tcgen05"` lists all of them.
     """
-    from warpfrag.isa.rows import ROLES, has_elements
-
     types = {role: name if name is None else dtype_text(name) for role, name in zip("abcd", (a, b, c, d), strict=True)}
     wanted = {"op": op, "shape": _shape_text(shape), **types, "kind": kind}
     asked = {field: choice for field, choice in wanted.items() if choice is not None}
@@ -169,7 +167,7 @@ def _shape_text(shape: str | tuple[int, ...] | None) -> str | None:
 
 
 def _check_answer(field: str, choice: str, answers: Iterable[str]) -> None:
-    """Raise an error for a value that no instruction has, usually a typo."""
+    """Raise an error for a value that no instruction has, which is usually a typo."""
     known = [answer for answer in dict.fromkeys(answers) if answer]
     if not isinstance(choice, str) or (choice and choice not in known):
         question = f"find({field}={quote(choice)})"

@@ -31,7 +31,7 @@ from warpfrag.tensorcore.backends import kernel_selector
 from warpfrag.tensorcore.operand import Operand, SelectedWord, operands_of
 from warpfrag.tensorcore.sparsity import logical_columns
 
-FEW_TILES = 32  # up to this number of tiles, moving single elements is faster than joining them into registers first
+FEW_TILES = 32  # up to this number of tiles, moving single elements is faster than first joining them into registers
 MAX_RESOLVED = 512
 WORD = np.dtype(np.uint32)
 CODES = 16  # a metadata code has four bits
@@ -55,36 +55,36 @@ class OperandCodec:
         self.elements_of_lanes = self.elements.reshape(*operand.threads, -1)
 
     def is_tile(self, words: object) -> TypeGuard[NDArray[np.uint32]]:
-        """Return True for the registers of one warp, whose codes can be gathered directly."""
+        """Return True for the registers of one warp, from which codes can be gathered directly."""
         return (
             self.fills_bytes
             and type(words) is np.ndarray
-            and words.dtype is WORD  # dtypes that are equal but not identical go through `check`
+            and words.dtype is WORD  # dtypes that are equal but not identical are handled by `check`
             and words.shape == self.words
             and words.flags.c_contiguous
         )
 
     def read_tile(self, words: NDArray[np.uint32]) -> NDArray[Any]:
-        """Return the codes [1, rows, cols] of the registers of one warp (four tiles for m8n8k4)."""
+        """Return the codes [1, rows, cols] in one warp's registers (four tiles for m8n8k4)."""
         cells = words if self.container is WORD else words.view(self.container)
         codes: NDArray[Any] = cells.take(self.first_places_of_tile)
         return codes
 
     def write_tile(self, codes: NDArray[Any]) -> NDArray[np.uint32]:
-        """Return the registers of one warp from the codes of its tile."""
+        """Return one warp's registers for the codes of its tile."""
         cells = codes.astype(self.container, copy=False).take(self.elements_of_lanes)
         words: NDArray[np.uint32] = cells if self.container is WORD else cells.view(WORD)
         return words
 
     def check(self, words: ArrayLike) -> NDArray[np.uint32]:
-        """Return registers as an array, or raise InvalidOperand."""
+        """Return registers as an array; raise InvalidOperand if their shape or dtype is wrong."""
         registers = as_array(words, self.operand.description)
         if registers.dtype == np.uint32 and registers.shape[-len(self.words) :] == self.words:
             return registers
         return self.operand.check_words(registers)
 
     def read(self, words: NDArray[np.uint32], batch: tuple[int, ...]) -> NDArray[Any]:
-        """Return the codes [tiles, rows, cols] of registers."""
+        """Return the codes [tiles, rows, cols] in registers."""
         tiles = tiles_of(words, batch, len(self.words))
         if self.fills_bytes and len(tiles) <= FEW_TILES:
             codes = tiles.reshape(len(tiles), prod(self.words)).view(self.container)
@@ -92,11 +92,11 @@ class OperandCodec:
         return fragment.unpack(self.operand.spec, tiles).reshape(-1, *self.shape)
 
     def zeros(self, a: NDArray[Any], b: NDArray[Any]) -> NDArray[Any]:
-        """Return the codes of a zero C, for these A and B."""
+        """Return the codes of a zero C that matches these A and B."""
         return np.zeros((len(a), a.shape[1], b.shape[2]), code_dtype(self.operand.format))
 
     def write(self, codes: NDArray[Any], batch: tuple[int, ...]) -> NDArray[np.uint32]:
-        """Return the registers of codes [tiles, rows, cols]."""
+        """Return registers for codes [tiles, rows, cols]."""
         tiles = codes.reshape(-1, self.size)
         if len(tiles) <= FEW_TILES:
             words: NDArray[np.uint32] = tiles.take(self.elements, axis=1).view(np.uint32)
@@ -106,7 +106,7 @@ class OperandCodec:
 
 
 class FieldReader:
-    """Reads the fields of a metadata or scale register that the immediates select."""
+    """Reads those fields of a metadata or scale register that the immediates select."""
 
     def __init__(self, operand: SelectedWord, immediates: Immediates) -> None:
         """Create the reader for a register."""
@@ -130,7 +130,7 @@ class MetadataDecoder:
     """Converts the metadata codes of a sparse A to the logical columns of its stored elements."""
 
     def __init__(self, pattern: Pattern, chunks: int) -> None:
-        """Build a table of the columns that each code keeps (-1 for illegal codes)."""
+        """Build a table of the columns that each code keeps, with -1 for illegal codes."""
         self.pattern = pattern
         table = np.full((chunks, CODES, pattern.kept), -1, np.int32)
         for code, kept in pattern.columns.items():
@@ -185,12 +185,12 @@ class ResolvedInstruction:
 
     @cached_property
     def no_c(self) -> NDArray[Any]:
-        """The codes of a zero C, for one tile."""
+        """The codes of a zero C for one tile."""
         return np.zeros((self.d.tiles, *self.c.shape), self.c.container)
 
     @cached_property
     def selected(self) -> Mapping[str, Layout]:
-        """The layouts of the registers that immediates select from: metadata and scales."""
+        """The layouts of registers from which immediates select a part: metadata and scales."""
         return self.operands.selected_layouts
 
     @cached_property
@@ -245,12 +245,11 @@ class ResolvedInstruction:
 
 def resolve_instruction(instruction: str | HasForm, arch: str) -> ResolvedInstruction:
     """Resolve an instruction or its name; raise IllegalInstruction if the target does not support it."""
-    form = form_of(instruction)
-    return resolve_form(form, arch)
+    return resolve_form(form_of(instruction), arch)
 
 
 def resolve_chain(instruction: str | HasForm, arch: str) -> ResolvedInstruction:
-    """Resolve an instruction for a gemm; raise IllegalInstruction if D cannot be the next C."""
+    """Resolve an instruction for a gemm; raise IllegalInstruction if its D cannot be the next C."""
     resolved = resolve_instruction(instruction, arch)
     rule = resolved.rule
     if rule.c != rule.d:

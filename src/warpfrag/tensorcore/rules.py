@@ -45,7 +45,7 @@ class Rule:
 
 @dataclass(frozen=True)
 class AlignedSum:
-    """The rule by which one step adds its terms; the fields are those of `tables/arithmetic_units.toml`."""
+    """The addition of the terms of one step; the fields are those of `tables/arithmetic_units.toml`."""
 
     fraction_bits: int
     zero_exponent: int
@@ -60,8 +60,8 @@ class Fused(Rule):
 
     A step is a tuple of indices: the stored elements of A's row whose products it adds. The first step adds to C, or to
     zero if `adds_c_last`; each later step adds to the result of the previous one. A and B are first converted to the
-    formats `multiplicands`, and C to `c_read_as`. If D has another format than the accumulator, the result is rounded
-    to it.
+    formats `multiplicands`, and C to `c_read_as`. If D and the accumulator have different formats, the result is
+    rounded to that of D.
     """
 
     sum: AlignedSum
@@ -86,7 +86,7 @@ class Grouped(Rule):
 
 @dataclass(frozen=True, kw_only=True)
 class Chain(Rule):
-    """m8n8k4 in software, by `reference.chain_f32` or `reference.chain_f16`, depending on D."""
+    """m8n8k4 in software, as `reference.chain_f32` or `reference.chain_f16`, depending on D's format."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -47,7 +47,7 @@ def _best_codes(rule: Pattern) -> NDArray[np.int16]:
 
 @cache
 def _best_columns(rule: Pattern) -> NDArray[Any]:
-    """Return the columns that each code keeps, packed into one element, which NumPy gathers faster."""
+    """Return the columns that each code keeps, packed into one element, because NumPy gathers these faster."""
     codes = _best_codes(rule)
     columns = np.where(codes[:, None] < 0, np.int32(-1), _columns(rule).take(codes, axis=0))
     return np.ascontiguousarray(columns).view(f"V{columns.itemsize * rule.kept}")[:, 0]
@@ -56,7 +56,7 @@ def _best_columns(rule: Pattern) -> NDArray[Any]:
 def compress(rule: Pattern, codes: NDArray[Any]) -> tuple[NDArray[Any], NDArray[np.uint8]]:
     """Return stored elements [..., rows, cols/2] and metadata codes [..., rows, chunks] of a pruned matrix of codes.
 
-    Keeps every element whose code is not 0 (so a negative zero is kept) and fills free slots lowest first.
+    Every element whose code is not 0 is kept (including a negative zero), and free slots are filled lowest first.
     """
     stored, _ = compress_to_columns(rule, codes)
     return stored, _best_codes(rule).take(_bits_of(_units(rule, codes))).astype(np.uint8)
@@ -76,7 +76,7 @@ def compress_to_columns(rule: Pattern, codes: NDArray[Any]) -> tuple[NDArray[Any
 
 
 def _units(rule: Pattern, codes: NDArray[Any]) -> NDArray[np.bool_]:
-    """Return a bit mask of the nonzero units in each chunk."""
+    """Return, for each chunk, a bit mask of its nonzero units."""
     chunks = codes.shape[-1] // rule.chunk
     units = (codes != 0).reshape(*codes.shape[:-1], chunks, rule.chunk // rule.unit, rule.unit)
     any_element: NDArray[np.bool_] = units[..., 0] if rule.unit == 1 else units.any(axis=-1)
@@ -95,9 +95,9 @@ def _not_pruned(rule: Pattern, units: NDArray[np.bool_], is_full: NDArray[np.boo
 
 
 def _bits_of(flags: NDArray[np.bool_]) -> NDArray[Any]:
-    """Pack the flags of the last axis, two or four, into the bits of an integer.
+    """Pack the two or four flags along the last axis into the bits of an integer.
 
-    The flags are the bytes of an integer; one multiplication moves each to its bit of the highest byte.
+    The flags are the bytes of an integer; one multiplication moves each flag to its bit of the highest byte.
     """
     count = flags.shape[-1]
     words = np.ascontiguousarray(flags).view(f"<u{count}")[..., 0]
@@ -109,7 +109,7 @@ def _bits_of(flags: NDArray[np.bool_]) -> NDArray[Any]:
 def _in_rows(rule: Pattern, kept: NDArray[np.int32]) -> NDArray[np.int32]:
     """Convert columns within chunks to columns within rows.
 
-    Adds whole rows, since an axis of two elements is much slower.
+    Whole rows are added, because an axis of two elements is much slower.
     """
     firsts = rule.chunk * np.arange(kept.shape[-1] // rule.kept, dtype=np.int32)
     columns: NDArray[np.int32] = kept + np.repeat(firsts, rule.kept)

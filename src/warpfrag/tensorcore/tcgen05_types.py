@@ -26,18 +26,18 @@ if TYPE_CHECKING:
 
 
 class TensorInstruction(Instruction):
-    """A tcgen05 instruction. The shape and types of an mma are not in `ptx`, its PTX text."""
+    """A tcgen05 instruction; `ptx`, its PTX text, does not contain the shape and types of an mma."""
 
     form: TensorForm
 
     @property
     def ptx(self) -> str:
-        """The PTX name, without shape and types."""
+        """The PTX name, which omits shape and types."""
         return self.form.spelling.name
 
     @property
     def blocks(self) -> int:
-        """The number of blocks that run the instruction together: 1, or 2 for a pair."""
+        """The number of blocks that execute the instruction together: 1, or 2 for a pair."""
         return self.form.blocks
 
 
@@ -81,10 +81,10 @@ class TensorMma(TensorInstruction):
     ) -> Words:
         """Return tensor memory after the mma: uint32[..., 128, columns], or [..., 2, 128, columns] for a pair.
 
-        `a` and `b` are `Shared` tiles, or descriptors over the bytes of `shared`, of a pair uint8[..., 2, bytes]. With
-        a=None, A is in tensor memory. `at` has the first columns of d (0 by default), a, scale_a, scale_b and metadata
-        there. `idesc` has the transpose, negate and saturate flags, the selector and the scale ids. Raises NotModelled
-        if its result is unknown.
+        `a` and `b` are `Shared` tiles, or descriptors over the bytes of `shared` (for a pair, uint8[..., 2, bytes]).
+        With a=None, A is in tensor memory. `at` gives the first columns in tensor memory of d (0 by default), a,
+        scale_a, scale_b and metadata. `idesc` has the transpose, negate and saturate flags, the selector and the scale
+        ids. Raises NotModelled if the result is unknown.
         """
         from warpfrag.smem.instruction_descriptor import InstructionDescriptor
         from warpfrag.tensorcore.execute_tcgen05 import TensorProduct, check_tensor_memory
@@ -104,7 +104,7 @@ class TensorLoad(TensorInstruction):
     """A load of tensor-memory columns into registers."""
 
     def execute(self, tensor_memory: ArrayLike, address: int = 0) -> Words | tuple[Words, Words]:
-        """Return the registers of four warps, uint32[..., 4, 32, regs]; for ld.red, also each lane's reduction."""
+        """Return the registers of four warps, uint32[..., 4, 32, regs]; for ld.red, also the reduction of each lane."""
         from warpfrag.tensorcore.execute_tcgen05 import load
 
         return cast("Words | tuple[Words, Words]", load(self.form.spelling, tensor_memory, address))
@@ -136,10 +136,10 @@ class TensorMemoryCopy(TensorInstruction):
 
 
 class TensorShift(TensorInstruction):
-    """A shift of tensor-memory rows by one lane."""
+    """A shift of tensor-memory lanes by one."""
 
     def execute(self, tensor_memory: ArrayLike, address: int = 0) -> Words:
-        """Return tensor memory after the shift: in 8 columns, 31 of 32 lanes get the data of the next lane."""
+        """Return tensor memory after the shift, which moves 8 columns down by one lane in each group of 32 lanes."""
         from warpfrag.tensorcore.execute_tcgen05 import shift
 
         return shift(self.form.spelling, tensor_memory, address)
@@ -158,5 +158,5 @@ CLASSES = {"mma": TensorMma, "ld": TensorLoad, "st": TensorStore, "cp": TensorMe
 
 
 def tensor_class(form: TensorForm) -> type[TensorInstruction]:
-    """Return the class of a form."""
+    """Return the instruction class for a form."""
     return CLASSES.get(form.spelling.op.split(".")[0], TensorControl)

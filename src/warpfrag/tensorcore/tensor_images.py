@@ -35,7 +35,7 @@ def tensor_operands(form: TensorForm) -> Mapping[str, Any]:
 
 
 def image_columns(form: TensorForm) -> dict[str, int]:
-    """Return the first column of each operand in the tensor-memory image, D first; `end` is the column count."""
+    """Return the first column of each operand in the tensor-memory image, D first; `end` is the number of columns."""
     operands = tensor_operands(form)
     places, end = {"d": 0}, operands["d"].columns
     for role in IN_TENSOR_MEMORY:
@@ -46,7 +46,7 @@ def image_columns(form: TensorForm) -> dict[str, int]:
 
 
 def shared_parts(form: TensorForm) -> tuple[InTensorShared, InTensorShared]:
-    """Return the parts of A and B in one block's shared memory; for a pair, half of the rows and columns."""
+    """Return the A and B operands that one block stores in shared memory; for a pair, these are halves."""
     operands = tensor_operands(form)
     a, b = operands["a"], operands["b"]
     return (a, b) if form.blocks == 1 else (half(a, 0), half(b, 1))
@@ -59,7 +59,7 @@ def usual_call(form: TensorForm) -> TensorCall:
 
 
 def run_images(form: TensorForm, images: Mapping[str, Words], arch: str, call: TensorCall | None = None) -> Words:
-    """Return the image of D after an mma on images; raise NotModelled if the result is unknown."""
+    """Run an mma on memory images and return the image of D; raise NotModelled if the result is unknown."""
     places = image_columns(form)
     end = places.pop("end")
     at = {role: column for role, column in places.items() if role != "d"}
@@ -83,14 +83,14 @@ class TensorCallRow(TypedDict):
 
 @dataclass(frozen=True)
 class TensorCall:
-    """The descriptors of A and B, relative to their tiles, and the instruction descriptor, as integers."""
+    """The descriptors of A and B, relative to the start of their tiles, and the instruction descriptor, as integers."""
 
     descriptors: tuple[int, int]
     idesc: int
 
     @property
     def row(self) -> TensorCallRow:
-        """The row for a capture file."""
+        """The call in the form in which a capture file stores it."""
         return {"descriptors": [hex(word) for word in self.descriptors], "idesc": hex(self.idesc)}
 
     @classmethod

@@ -1,7 +1,7 @@
 """Operands in tensor memory: matrices, scale factors, metadata, and the registers of loads.
 
-Tensor memory of a block is uint32[128, columns]; of a pair of blocks uint32[2, 128, columns]. `pack` returns the
-columns of one operand, `unpack` reads them; `through` returns the register layout after a load.
+The tensor memory of a block is uint32[128, columns], that of a pair of blocks uint32[2, 128, columns]. `pack` returns
+the columns of one operand, `unpack` reads them; `through` returns the register layout after a load.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ if TYPE_CHECKING:
 
     from warpfrag.formats.arrays import Array, Words
 
-HALF = 16  # the bits of a column that a load with pack::16b keeps
-PADDED = 16  # the elements and bytes of a padded group of 4- or 6-bit types
+HALF = 16  # the bits of each column that a load with pack::16b keeps
+PADDED = 16  # the numbers of elements and of bytes in a padded group of a 4- or 6-bit type
 
 
 def load_layout(load: str | HasForm, column: int, base_lane: int = 0, columns: int | None = None) -> Layout:
-    """Return the register layout of a load or store of an operand's columns."""
+    """Return the register layout of a load or store that accesses an operand's columns."""
     for label, number in (("column", column), ("base_lane", base_lane)):
         if isinstance(number, bool) or not isinstance(number, int):
             raise InvalidOperand(f"{label} must be an integer, got {quote(number)}")
@@ -51,7 +51,7 @@ class _InTensorMemory(OperandBase):
     """The base class of operands in tensor memory."""
 
     def __repr__(self) -> str:
-        """Show role, format, shape and columns."""
+        """Format the role, format, shape and columns."""
         return f"<{type(self).__name__} {self.role}: {self.format} {self.shape} in {self.columns} columns>"
 
     @property
@@ -65,15 +65,16 @@ class _InTensorMemory(OperandBase):
         return self.layout.slots
 
     def check_words(self, words: ArrayLike) -> NDArray[np.uint32]:
-        """Return columns as an array, which must be uint32[..., 128, columns], or [..., 2, 128, columns] for a pair."""
+        """Return columns as an array of uint32[..., 128, columns] or, for a pair, uint32[..., 2, 128, columns]."""
         return self._check_words(words, self.threads)
 
     def through(self, load: str | HasForm, column: int = 0, *, base_lane: int = 0) -> Layout:
         """Return the register layout after a load: a map from (warp, lane, reg, slot), with block first for a pair.
 
         `column` is the first loaded column, relative to the operand's first; `base_lane` is that of the address: for
-        shapes with 16 lanes, 0 or 16. A register holds whole columns, so a slot is an element inside one. If n is not
-        a power of two, the layout's columns may run to the next power of two; no register holds the extra ones.
+        shapes with 16 lanes, 0 or 16. A register holds whole columns, so a slot is an element inside a column. If n is
+        not a power of two, the layout's columns may extend to the next power of two; no register holds the additional
+        columns.
         """
         loaded = load_layout(load, column, base_lane, self.columns)
         if loaded.slots > 1 and self.slots > 1:
@@ -87,13 +88,13 @@ class _InTensorMemory(OperandBase):
         return composed(self.layout, loaded)
 
     def _after(self, load: str | HasForm, column: int = 0, base_lane: int = 0) -> OperandSpec:
-        """Return the operand's table row after a load to registers."""
+        """Return the operand's specification after a load to registers."""
         layout = self.through(load, column, base_lane=base_lane)
         return replace(self.spec, layout=layout, container=REGISTER_BITS // layout.slots)
 
 
 def composed(places: Layout, loaded: Layout) -> Layout:
-    """Compose the load with the memory layout; elements inside a column and the blocks of a pair are unchanged."""
+    """Compose a load with a memory layout; the elements within a column and the blocks of a pair are unchanged."""
     steps = {}
     if "block" in places.ins:
         steps["block"] = [(basis.radix, tuple(basis.moves)) for basis in places.steps("block")]
@@ -117,7 +118,7 @@ def composed(places: Layout, loaded: Layout) -> Layout:
 
 
 def _agrees(layout: Layout, places: Layout, loaded: Layout) -> bool:
-    """Return True if a composed layout has the right element for every register, checked in the first block."""
+    """Return True if a composed layout gives the right element for every register; only the first block is checked."""
     first = {"block": 0} if "block" in places.ins else {}
     return all(
         tuple(layout.at(**first, **register._asdict()))
@@ -150,7 +151,10 @@ class InTensorShared(Operand):
         return self.spec.container == 8 and self.format.bits < 8
 
     def addresses(self, desc: Descriptor | int, trans: bool = False) -> NDArray[np.int64]:  # noqa: FBT001, FBT002 (as wgmma's)
-        """Return the byte address of each element that a descriptor reads; for padded types, its code's first byte."""
+        """Return the byte address of each element that a descriptor reads.
+
+        For padded types, the first byte of its code.
+        """
         import numpy as np
 
         memory = self.memory(desc, trans=trans)
@@ -195,7 +199,7 @@ class InTensorShared(Operand):
         return Shared(memory, descriptor, trans)
 
     def read(self, tile: Shared) -> Array:
-        """Return the codes of a tile; raise an error if the descriptor reads beyond its memory."""
+        """Return the codes of a tile; raise an error if its descriptor reads beyond its memory."""
         import numpy as np
 
         if not self.is_padded or not isinstance(tile, Shared):
@@ -214,16 +218,14 @@ class InTensorShared(Operand):
 
 @dataclass(frozen=True, repr=False)
 class TensorOperand(_InTensorMemory, InTensorShared):
-    """A matrix in tensor memory: D, and sometimes A. Like A of wgmma, A may be in shared memory instead."""
+    """A matrix in tensor memory: D, and sometimes A. Like wgmma's A, A may be in shared memory instead."""
 
     def pack(self, matrix: ArrayLike, *, raw: bool = False, rounding: Rounding = None) -> Words:
         """Pack a matrix into columns: uint32[..., 128, columns], or [..., 2, 128, columns] for a pair.
 
         Dtypes are handled as in `Operand.pack`. The upper half of a column with an f16 of D is zero.
         """
-        from warpfrag.tensorcore import fragment
-
-        return fragment.pack(self._known_row(), self.codes(matrix, raw=raw, rounding=rounding))[..., 0]
+        return super().pack(matrix, raw=raw, rounding=rounding)[..., 0]
 
     def unpack(self, words: ArrayLike, *, raw: bool = False, strict: bool = False) -> Array:
         """Return the matrix in these columns, in the natural dtype, or as unsigned codes with `raw=True`.
@@ -259,7 +261,7 @@ class TensorMetadata(_InTensorMemory, Metadata):
     """
 
     def where(self, *, row: int, chunk: int, selector: int = 0) -> Any:  # noqa: ANN401 (a place of tensor memory)
-        """Return the first address of a chunk's code: lane and column of tensor memory, and 4-bit slot."""
+        """Return the address of a chunk's code in its first copy: lane and column of tensor memory, and 4-bit slot."""
         return self.layout.where(selector=selector, row=row, chunk=chunk)[0]
 
     def at(  # type: ignore[override] # places of tensor memory, not of registers
@@ -272,7 +274,7 @@ class TensorMetadata(_InTensorMemory, Metadata):
 
 @dataclass(frozen=True, repr=False)
 class TensorScale(_InTensorMemory):
-    """Scale factors of A or B in tensor memory, one byte each. An instruction reads them starting at its byte id.
+    """Scale factors of A or B in tensor memory, one byte each; an instruction reads them from its byte id on.
 
     32 lanes hold 32 rows of A or columns of B, and all four groups of 32 lanes hold the same; rows are padded to a
     multiple of 128. For a pair with m 128, lanes 64 and up hold the second half of B's columns.
@@ -282,7 +284,7 @@ class TensorScale(_InTensorMemory):
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """The shape of the matrix of scale factors: (m, scales) of A, (scales, n) of B."""
+        """The shape of the matrix of scale factors: (m, scales) for A, (scales, n) for B."""
         count = self.form.scales
         return (self.form.shape.m, count) if self.role == "scale_a" else (count, self.form.shape.n)
 
@@ -293,7 +295,7 @@ class TensorScale(_InTensorMemory):
         return {1: (0, 1, 2, 3), 2: (0, 2), 3: (0, 1, 2, 3), 6: (0, 2)}.get(count, (0,))
 
     def _index(self, byte_id: int) -> tuple[Any, Any]:
-        """Return, for each scale factor, its (row, byte) or (byte, col) in the layout."""
+        """Return the (row, byte) or (byte, col) of each scale factor in the layout."""
         import numpy as np
 
         if byte_id not in self.byte_ids:
@@ -329,11 +331,11 @@ class TensorScale(_InTensorMemory):
 
 @dataclass(frozen=True, repr=False)
 class TensorRegisters(OperandBase):
-    """The registers of a load or store of tensor memory: the lane and column that each holds."""
+    """The registers of a tensor-memory load or store, as the lane and column that each register holds."""
 
 
 def after_load(operand: OperandBase, load: str | HasForm, column: int = 0, base_lane: int = 0) -> OperandBase:
-    """Return a tensor-memory operand in registers, after a load: the layout of `through`, with bits and names."""
+    """Return a tensor-memory operand after a load, in registers with the layout of `through`."""
     if not isinstance(operand, _InTensorMemory):
         raise InvalidOperand(f"{operand.description} is not in tensor memory: tcgen05.ld cannot load it")
     row = operand._after(load, column, base_lane)  # noqa: SLF001 (of this module)
@@ -343,7 +345,7 @@ def after_load(operand: OperandBase, load: str | HasForm, column: int = 0, base_
 
 
 def build(row: OperandSpec, form: TensorForm, rule: Pattern | None) -> OperandBase:
-    """Build the operand of a table row."""
+    """Return the operand that a specification describes."""
     if form.spelling.qualifier("lanes"):
         return TensorRegisters(row, form.name)
     if row.role == "metadata":
@@ -367,11 +369,11 @@ EXAMPLES = {
     "mxf4": (64, "f32.e2m1.e2m1"),
     "mxf4nvf4": (64, "f32.e2m1.e2m1"),
 }
-"""The k of a dense instruction and the types in an example, by kind."""
+"""By kind: the k of a dense instruction, and types to use as an example."""
 
 
 def missing_shape(form: TensorForm, label: str) -> IllegalInstruction:
-    """Return the error for an operand of a spelling without a shape."""
+    """Return the error for an operand of an mma whose shape and types are not given."""
     k, types = EXAMPLES[form.kind]
     m, scales = 256 if "cta_group::2" in form.name else 128, ".ue4m3" if "scale_vec::4X" in form.name else ""
     example = f"{form.name}.m{m}n256k{k << bool(form.operation.sparsity)}.{types}{scales}"

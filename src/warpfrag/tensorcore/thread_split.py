@@ -1,7 +1,7 @@
 """Split gemms into blocks of outputs, and run them on threads, for every rule and backend.
 
-Many small tiles are distributed whole; a large tile is split along its longer side. Compiled code and NumPy run without
-the GIL, so plain threads are enough.
+Many small tiles are distributed as whole tiles; a large tile is split along its longer side. Compiled code and NumPy
+run without the GIL, so plain threads are enough.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from warpfrag.tensorcore.backend_protocol import Grain, OutputBlock, ProductKern
 SMALL = 1 << 19
 """The number of multiply-adds below which a second thread costs more than it saves."""
 LARGE_TILE = 1 << 21
-"""The number of multiply-adds from which one tile is split into blocks."""
+"""The number of multiply-adds from which a single tile is split into blocks."""
 
 
 def check_threads(threads: object) -> None:
-    """Raise InvalidOperand for an invalid number of threads, even if the work needs only one."""
+    """Raise InvalidOperand for an invalid number of threads, even if the work needs only one thread."""
     if threads is not None and (isinstance(threads, bool) or not isinstance(threads, int) or threads < 1):
         raise InvalidOperand(f"threads must be a positive integer, or None for every core; got {quote(threads)}")
 
@@ -42,12 +42,12 @@ def count_threads(requested: int | None, work: int) -> int:
 
 
 def is_split(operands: ProductOperands) -> bool:
-    """Return True if tiles are large enough to be split into blocks."""
+    """Return True if tiles are large enough to be worth splitting into blocks."""
     return bool(operands.work >= LARGE_TILE * operands.c.shape[0])
 
 
 def run(kernel: ProductKernel, operands: ProductOperands, threads: int | None, k: int) -> NDArray[Any]:
-    """Return D's codes. A K that is too long for the kernel runs in parts, multiples of `k`; each D is the next C."""
+    """Return D's codes. A K that is too long for the kernel is processed in multiples of `k`; each D is the next C."""
     depth, width = operands.b.shape[1:]
     max_depth = kernel.max_depth(operands.c.shape[1], width)
     if depth <= max_depth:
@@ -60,7 +60,7 @@ def run(kernel: ProductKernel, operands: ProductOperands, threads: int | None, k
 
 
 def part_of_k(operands: ProductOperands, first: int, last: int, instructions: int) -> ProductOperands:
-    """Return the operands of instructions `first` to `last` - 1 along K."""
+    """Return the operands for instructions `first` to `last` - 1 along K."""
     a, b, c, columns, scale_a, scale_b = operands
 
     def some(array: NDArray[Any], axis: int) -> NDArray[Any]:
@@ -79,9 +79,8 @@ def part_of_k(operands: ProductOperands, first: int, last: int, instructions: in
 
 def run_at_once(kernel: ProductKernel, operands: ProductOperands, threads: int | None) -> NDArray[Any]:
     """Return D's codes for the whole K, from whole or split tiles, on one or more threads."""
-    work = operands.work
-    threads = count_threads(threads, work)
-    if work >= LARGE_TILE * operands.c.shape[0]:
+    threads = count_threads(threads, operands.work)
+    if is_split(operands):
         return run_split(kernel, operands, threads)
     if threads == 1:
         return kernel.run_whole(operands)
@@ -92,10 +91,10 @@ def run_at_once(kernel: ProductKernel, operands: ProductOperands, threads: int |
 
 
 def run_split(kernel: ProductKernel, operands: ProductOperands, threads: int) -> NDArray[Any]:
-    """Return D's codes; compute tile by tile, each split into blocks."""
+    """Return D's codes, computed tile by tile, with each tile split into blocks."""
     job = kernel.start(operands)
     for tile in range(operands.c.shape[0]):
-        run_all(job.prepare(tile, 4 * threads), threads)
+        run_all(job.prepare(tile, 4 * threads if threads > 1 else 1), threads)
         blocks = blocks_of_tile(tile, operands.c.shape, kernel.grain, threads)
         run_all([partial(job.run, block) for block in blocks], threads)
     return job.out
@@ -108,10 +107,10 @@ def blocks_of_tiles(shape: tuple[int, ...], pieces: int) -> list[OutputBlock]:
 
 
 def blocks_of_tile(tile: int, shape: tuple[int, ...], grain: Grain, threads: int) -> list[OutputBlock]:
-    """Return blocks of one tile, split along its longer side."""
+    """Return the blocks of one tile, which is split along its longer side."""
     _tiles, height, width = shape
     strips, blocks = -(-height // grain.rows), -(-width // grain.columns)
-    pieces = grain.pieces_per_thread * threads
+    pieces = grain.pieces_per_thread * threads if threads > 1 else 1  # one thread has nothing to balance
     if strips >= blocks:
         spans = split(strips, max(pieces, -(-height // grain.max_rows)))
         rows = [(first * grain.rows, min(last * grain.rows, height)) for first, last in spans]
@@ -143,7 +142,7 @@ def run_all(tasks: Iterable[Task], threads: int) -> None:
     if helpers < 1:
         work()
         return
-    from concurrent.futures import ThreadPoolExecutor  # slow to import
+    from concurrent.futures import ThreadPoolExecutor  # imported here because it is slow
 
     with ThreadPoolExecutor(helpers) as pool:
         started = [pool.submit(work) for _ in range(helpers)]

@@ -14,9 +14,9 @@ from warpfrag.formats.arrays import Bytes, Words
 
 @dataclass(frozen=True)
 class Variant:
-    """The constants of an assembled kernel: the storage of A, and the immediates. Pairs are for A and B."""
+    """The constants of an assembled kernel: where A is stored, and the immediates. Pairs are for A and B."""
 
-    staged: bool = True  # A in shared memory
+    staged: bool = True  # True if A is in shared memory
     trans: tuple[bool, bool] = (False, False)
     negate: tuple[bool, bool] = (False, False)
     selector: int = 0
@@ -42,7 +42,7 @@ USUAL = Variant()
 
 
 class WgmmaCallRow(TypedDict):
-    """A call as stored in a capture file; the selector is in the entry, descriptors are in hex."""
+    """A call as stored in a capture file; the entry has the selector, and descriptors are in hex."""
 
     staged: bool
     trans: list[bool]
@@ -53,15 +53,15 @@ class WgmmaCallRow(TypedDict):
 
 @dataclass(frozen=True)
 class WgmmaCall:
-    """The arguments of a wgmma besides its registers and the bytes of shared memory."""
+    """The arguments of a wgmma other than its registers and the bytes of shared memory."""
 
     variant: Variant
-    descriptors: tuple[int, int]  # descriptors of A (0 if in registers) and B
+    descriptors: tuple[int, int]  # of A (0 if it is in registers) and B
     scale_d: bool = True
 
     @property
     def row(self) -> WgmmaCallRow:
-        """The row for a capture file."""
+        """The call in the form in which a capture file stores it."""
         variant = self.variant
         return {
             "staged": variant.staged,
@@ -82,7 +82,7 @@ class WgmmaCall:
         return cls(Variant(row["staged"], (trans_a, trans_b), (negate_a, negate_b), selector), (a, b), row["scale_d"])
 
     def stage(self, arrays: Mapping[str, NDArray[np.uint32]]) -> WgmmaCases:
-        """Return cases with these registers and shared memory."""
+        """Return the cases that these registers and shared memory define."""
         import numpy as np
 
         words = {role: array for role, array in arrays.items() if role != "shared"}
@@ -107,7 +107,7 @@ class WgmmaCases:
 
     @property
     def call(self) -> WgmmaCall:
-        """The call without the arrays."""
+        """The call, without the arrays."""
         return WgmmaCall(self.variant, self.descriptors, self.scale_d)
 
     @property

@@ -59,7 +59,7 @@ from warpfrag.viz.views import (
     scenes,
 )
 
-if TYPE_CHECKING:  # these modules import numpy
+if TYPE_CHECKING:  # only for type checkers: these modules import numpy
     from warpfrag.blas.cublas.batch_invariance import Invariance
     from warpfrag.blas.error_report import ErrorReport
     from warpfrag.machine.launch.tensor_map_argument import TensorMap
@@ -132,13 +132,14 @@ def draw(
         )
     view = view or ("memory" if descriptors else default_view(instruction, chosen))
     _check_options(instruction, view, request)
-    pictures = scenes(instruction, chosen, view, request)  # first, because it rejects impossible figures
+    # before anything is drawn, because it rejects impossible figures
+    pictures = scenes(instruction, chosen, view, request)
     title = title or _title(instruction, chosen, view)
     return GridDrawing(title, instruction.name, notes(instruction, chosen, view, request), pictures, theme)
 
 
 def _own_figure(subject: object, rows: Range | None) -> GridDrawing | Plot | None:
-    """Return the figure of an object that has one figure only, or None for an instruction."""
+    """Return the figure of an object that has only one kind of figure, or None for an instruction."""
     fields = getattr(subject, "fields", None)
     if isinstance(fields, TensorMapFields):
         return box_drawing(repr(subject), fields, Cut(rows))
@@ -173,7 +174,10 @@ def draw_figure(key: int | str, *, theme: Theme = "auto") -> Drawing:
 
 
 def _operand(instruction: Instruction, role: str | None) -> AnyOperand | None:
-    """Return the operand `role`, in upper or lower case; without a role, the only operand, or None if several."""
+    """Return the operand with the role `role` (in either case).
+
+    Without a role, the only operand, or None if several.
+    """
     if role is None:
         only = tuple(instruction.operands.values())
         return only[0] if len(only) == 1 else None
@@ -194,7 +198,7 @@ def _descriptors(descriptor: object, kind: str) -> tuple[Descriptor, ...]:
 
 
 def _check_options(instruction: Instruction, view: View, request: FigureRequest) -> None:
-    """Raise an error for options without effect, such as a descriptor outside the memory view."""
+    """Raise an error for options that have no effect, such as a descriptor outside the memory view."""
     warp = request.options.warp
     if check_flag("trans", request.options.trans) and view != "memory":
         raise InvalidOperand("trans applies only to an operand in shared memory, drawn in the memory view")
@@ -228,7 +232,7 @@ def _title(instruction: Instruction, operand: AnyOperand | None, view: View) -> 
 
 @dataclass(frozen=True)
 class FigureRow:
-    """One row of the table of figures; the head of the table explains the fields."""
+    """A row of the table of figures; the head of the table explains the fields."""
 
     key: str
     caption: str
@@ -248,7 +252,7 @@ class FigureRow:
 
     @property
     def command(self) -> str:
-        """The command that draws the figure by its instruction instead of its number."""
+        """The command that draws the figure from its instruction instead of its number."""
         words = ["warpfrag draw", self.instruction, self.operand]
         for name in ("view", "rows", "cols", "parts", "selector"):
             choice = getattr(self, name)
@@ -259,7 +263,7 @@ class FigureRow:
 
 @cache
 def figure_rows() -> dict[str, FigureRow]:
-    """Return every row by its key: a figure number of the ISA, or a name chosen by warpfrag."""
+    """Return every row by its key: a figure number in the ISA, or a name that warpfrag chose."""
     rows = list(_read())
     by_key = {row.key: row for row in rows}
     if len(by_key) != len(rows):
@@ -278,7 +282,7 @@ def _read() -> Iterator[FigureRow]:
 
 
 def figure_row(key: int | str) -> FigureRow:
-    """Return the row of a figure; for an unknown key, raise an error with similar keys."""
+    """Return the row of a figure; for an unknown key, raise an error that lists similar keys."""
     rows = figure_rows()
     wanted = str(key)
     if wanted in rows:

@@ -20,8 +20,8 @@ from warpfrag.viz.grid_svg import cell_size, page
 from warpfrag.viz.grids import FigureGrid, HeadingLevel, Scene
 from warpfrag.viz.palette import Theme
 
-TEXT_WIDTH = 100  # default width of text, in characters
-PNG_ZOOM = 2  # pixels per SVG unit: sharp on common screens and in print
+TEXT_WIDTH = 100  # the default width of text in characters
+PNG_ZOOM = 2  # pixels per SVG unit; sharp on common screens and in print
 
 
 class Drawing(ABC):
@@ -78,7 +78,7 @@ class Drawing(ABC):
 
 @dataclass(frozen=True)
 class Plot(Drawing):
-    """A chart. `write` returns its SVG for a theme; `words` is the text shown in a terminal."""
+    """A chart; `write` returns its SVG for a theme, and `words` is the text shown in a terminal."""
 
     title: str
     write: Callable[[Theme], str]
@@ -86,7 +86,7 @@ class Plot(Drawing):
     theme: Theme = "auto"
 
     def __repr__(self) -> str:
-        """Show the title."""
+        """Return the title."""
         return f"<Plot {self.title!r}>"
 
     def to_svg(self, theme: Theme) -> str:
@@ -94,7 +94,7 @@ class Plot(Drawing):
         return self.write(theme)
 
     def to_text(self, width: int = TEXT_WIDTH) -> str:  # noqa: ARG002 (a table is not wrapped)
-        """Return the numbers of the chart."""
+        """Return the numbers that the chart shows."""
         return f"{self.words}\n"
 
 
@@ -109,7 +109,7 @@ class GridDrawing(Drawing):
     theme: Theme = "auto"
 
     def __repr__(self) -> str:
-        """Show the title and the instruction."""
+        """Return the title and the instruction."""
         return f"<Drawing {self.title!r} of {self.instruction}>"
 
     def to_svg(self, theme: Theme) -> str:
@@ -125,11 +125,11 @@ class GridDrawing(Drawing):
         return "\n\n".join(["\n".join([self.title, self.instruction, *notes]), *grids]) + "\n"
 
 
-GAPS = (2, 1)  # number of blanks between columns: two, or one if that avoids a split
+GAPS = (2, 1)  # the number of blanks between columns: two, or one if that avoids splitting the table
 
 
 class WordTable(NamedTuple):
-    """The text of a grid, with a heading for every row and column."""
+    """The text of a grid as a table, with a heading for every row and column."""
 
     rows: list[str]
     cols: list[list[str]]
@@ -137,12 +137,12 @@ class WordTable(NamedTuple):
 
     @property
     def margin(self) -> int:
-        """The number of characters left of the first column."""
+        """The width of the row headings in characters."""
         return len(self.rows[0])
 
     @property
     def column(self) -> int:
-        """The number of characters of the widest column."""
+        """The width of the widest column in characters."""
         return max(len(word) for column in (*self.words, *self.cols) for word in column)
 
     def fits(self, width: int, gap: int) -> bool:
@@ -151,7 +151,7 @@ class WordTable(NamedTuple):
 
 
 def grid_text(grid: FigureGrid, *, width: int) -> str:
-    """Return a grid in lines of at most about `width` characters."""
+    """Return a grid as text, in lines of at most about `width` characters."""
     table = _cells(grid)
     has_words = any(block.lines for block in grid.blocks)
     if has_words and (cell_size(grid).mode == "block" or not any(table.fits(width, gap) for gap in GAPS)):
@@ -160,7 +160,7 @@ def grid_text(grid: FigureGrid, *, width: int) -> str:
 
 
 def _cells(grid: FigureGrid) -> WordTable:
-    """Return a table of the text in each cell."""
+    """Return a table with the text of each cell."""
     words = [[""] * grid.width for _ in range(grid.height)]
     for cell in grid.cells:
         words[cell.y][cell.x] = " ".join(cell.lines)
@@ -168,7 +168,7 @@ def _cells(grid: FigureGrid) -> WordTable:
 
 
 def _blocks(grid: FigureGrid) -> WordTable:
-    """Return a table of the text in each block."""
+    """Return a table with the text of each block."""
     downs = sorted({(block.top, block.bottom) for block in grid.blocks})
     acrosses = sorted({(block.left, block.right) for block in grid.blocks})
     words = [[""] * len(acrosses) for _ in downs]
@@ -181,7 +181,7 @@ def _blocks(grid: FigureGrid) -> WordTable:
 def _table(
     grid: FigureGrid, downs: list[tuple[int, int]], acrosses: list[tuple[int, int]], words: list[list[str]]
 ) -> WordTable:
-    """Add headings for the row and column ranges; the first row heading names the rows' coordinate."""
+    """Return a table with headings for ranges of rows and columns; the first row heading names the rows' coordinate."""
     headings = [[level.name, *(_at(level, *down) for down in downs)] for level in grid.rows]
     aligned = [[word.rjust(max(map(len, level))) for word in level] for level in headings]
     rows = [" ".join(line) for line in zip(*aligned, strict=True)]
@@ -189,13 +189,13 @@ def _table(
 
 
 def _at(level: HeadingLevel, first: int, last: int) -> str:
-    """Return the heading of a range of rows or columns: a single mark, or the first and the last."""
+    """Return the heading of a range of rows or columns: one mark, or the first and the last."""
     words = [mark.words for mark in level.marks if mark.first <= last and first <= mark.last]
     return words[0] if len(words) == 1 else f"{words[0]}..{words[-1]}"
 
 
 def _parts(grid: FigureGrid, table: WordTable, width: int) -> list[str]:
-    """Return the lines of a table, split into halves, quarters and so on until the columns fit."""
+    """Return a table as lines, splitting its columns into halves, quarters and so on until they fit."""
     gap = next((gap for gap in GAPS if table.fits(width, gap)), GAPS[0])
     each = table.column + gap
     count = len(table.cols)

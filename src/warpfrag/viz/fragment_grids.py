@@ -40,8 +40,8 @@ from warpfrag.viz.grids import (
     ticks,
 )
 
-WARPS = {"warp": 1, "warpgroup": 4}  # keyed by the scope of an operation
-WARP_ROWS = 16  # rows of the matrix that each warp of a warpgroup holds
+WARPS = {"warp": 1, "warpgroup": 4}  # by the scope of an operation
+WARP_ROWS = 16  # the number of matrix rows that each warp of a warpgroup holds
 PART_NAMES = {"mma": "product", "matrix": "matrix", "selector": "selector"}
 
 Held = TypeVar("Held", bound="OperandBase")
@@ -51,21 +51,21 @@ Held = TypeVar("Held", bound="OperandBase")
 
 
 def flatten_warps(operand: Held) -> Held:
-    """Return an operand whose warps and lanes are numbered together as lanes."""
+    """Return an operand whose warps and lanes are numbered together, as lanes."""
     if operand.storage == "shared" or "warp" not in operand.spec.layout.ins:
         return operand
     return replace(operand, spec=replace(operand.spec, layout=flattened_layout(operand.spec.layout)))
 
 
 def flattened_layout(layout: Layout) -> Layout:
-    """Return a layout whose warps and lanes are numbered together as lanes."""
+    """Return a layout whose warps and lanes are numbered together, as lanes."""
     if "warp" not in layout.ins:
         return layout
     return layout.reshape(ins={"lane": layout.ins["warp"] * layout.lanes, "reg": layout.regs, "slot": layout.slots})
 
 
 def with_warps(grid: FigureGrid) -> FigureGrid:
-    """Add a heading with the warps to a grid of a warpgroup."""
+    """Return a warpgroup's grid with an additional heading that shows the warps."""
     if grid.lanes <= LANES:
         return grid
     warps = sorted({(cell.y, cell.lane // LANES) for cell in grid.cells})
@@ -75,7 +75,7 @@ def with_warps(grid: FigureGrid) -> FigureGrid:
 
 
 def of_warp(grid: FigureGrid, warp: int) -> FigureGrid:
-    """Return one warp's lines of a grid that has a line for each thread."""
+    """Return the lines of one warp from a grid that has a line for each thread."""
     first = warp * LANES
     cells = tuple(cell._replace(y=cell.y - first) for cell in grid.cells if cell.lane // LANES == warp)
     blocks = tuple(
@@ -96,7 +96,7 @@ def of_warp(grid: FigureGrid, warp: int) -> FigureGrid:
 
 
 def matrix_grids(operand: Operand, cut: Cut = EVERYTHING, addresses: Layout | None = None) -> list[FigureGrid]:
-    """Return one grid for each mma or matrix; `addresses` adds the lanes that address its lines."""
+    """Return a grid for each mma or matrix; `addresses` adds the lanes that address the matrix's lines."""
     layout = operand.layout
     *outer, height, width = layout.shape
     down, across = layout.dims[-2:]
@@ -125,7 +125,7 @@ def matrix_grids(operand: Operand, cut: Cut = EVERYTHING, addresses: Layout | No
 
 
 def slot_run(layout: Layout) -> tuple[int, int]:
-    """Return the number of rows and columns that the slots of a register fill contiguously from the first slot on."""
+    """Return the number of rows and columns that a register's slots fill contiguously, starting from the first slot."""
     first = layout.at(lane=0)
 
     def length(dim: str) -> int:
@@ -168,7 +168,7 @@ def _cell(operand: Operand, at: tuple[int, ...], places: list[Place], y: int, x:
 
 
 def _blocks(cells: list[FigureCell], run: tuple[int, int]) -> tuple[CellBlock, ...]:
-    """Return the blocks of cells inside the cut, one for each run of slots."""
+    """Return the blocks of cells within the cut, one for each run of slots."""
     runs: dict[tuple[int, int], list[FigureCell]] = defaultdict(list)
     for cell in cells:
         row, col = (index for _, index in cell.coordinates[-2:])
@@ -177,7 +177,7 @@ def _blocks(cells: list[FigureCell], run: tuple[int, int]) -> tuple[CellBlock, .
 
 
 def _address_level(addresses: Layout, part: int, rows: Range) -> HeadingLevel:
-    """Return a heading with the lane that supplies the address of each line of a matrix."""
+    """Return a heading that shows the lane supplying the address of each line of a matrix."""
     line = addresses.dims[-1]
     first, last = rows if line == "row" else (0, addresses.shape[-1] - 1)
     lanes = [addresses.where(matrix=part, **{line: index})[0].lane for index in range(first, last + 1)]
@@ -216,7 +216,7 @@ def logical_grid(operand: SparseOperand, cut: Cut = EVERYTHING) -> FigureGrid:
 
 
 def possible_slots(operand: SparseOperand, *, offset: int) -> tuple[int, ...]:
-    """Return the slots of a register that a legal metadata code can fill with column `offset` of its span."""
+    """Return the slots of a register that a legal metadata code may fill with column `offset` of its span."""
     pattern = operand.pattern
     chunk, inside = divmod(offset, pattern.chunk)
     slots = {
@@ -256,7 +256,7 @@ def field_choice(operand: Metadata | Scale, immediates: Immediates) -> FieldChoi
 
 
 def metadata_grid(operand: Metadata, choice: FieldChoice, pattern: Pattern, cut: Cut) -> FigureGrid:
-    """Return the grid of rows by chunks of A; `cut.cols` are columns of A, rounded to whole chunks."""
+    """Return the grid of metadata, rows by chunks of A; `cut.cols` are columns of A, rounded to whole chunks."""
     rows, chunks = operand.shape
     first, last = (column // pattern.chunk for column in cut.within("cols", chunks * pattern.chunk))
     columns = [f"{index * pattern.chunk}-{(index + 1) * pattern.chunk - 1}" for index in range(first, last + 1)]
@@ -305,7 +305,7 @@ def _field_words(operand: OperandBase, row: int, col: int) -> str:
 
 
 def warp_grid(operand: Operand) -> FigureGrid:
-    """Return a grid with a line for each lane, whose cells name the coordinates of the element in a slot."""
+    """Return a grid with a line for each lane; each cell shows the coordinates of the element in a slot."""
     layout = operand.layout
 
     def cell(place: Place) -> FigureCell:
@@ -335,7 +335,7 @@ def _lane_level(lanes: int) -> HeadingLevel:
 
 
 def _register_levels(operand: OperandBase) -> tuple[HeadingLevel, HeadingLevel]:
-    """Return two heading lines: registers, and the bits of each slot."""
+    """Return two heading levels: the registers, and the bits of each slot."""
     slots = operand.slots
     registers = (HeadingMark(reg * slots, (reg + 1) * slots - 1, f"reg {reg}") for reg in range(operand.regs))
     bits = [bit_words(operand, slot) for slot in range(slots)]
@@ -343,7 +343,7 @@ def _register_levels(operand: OperandBase) -> tuple[HeadingLevel, HeadingLevel]:
 
 
 def field_warp_grid(operand: OperandBase, choice: FieldChoice) -> FigureGrid:
-    """Return a grid of every lane's register, in which fields that are not read are grey."""
+    """Return a grid with every lane's register; fields that are not read are grey."""
     layout = operand.layout
     leading = len(choice.at)
 

@@ -29,31 +29,32 @@ from warpfrag.viz.palette import GROUP, Palette, Theme, themed
 FONT = 11
 SMALL = 10
 TITLE = 14
-LINE = 13  # distance from one line of a cell to the next
-PADDING = 8  # total horizontal padding of a cell
-LEVEL = 16  # height of one line of column headings
+LINE = 13  # the distance between the lines of text in a cell
+PADDING = 8  # the total horizontal padding of a cell
+LEVEL = 16  # the height of one line of column headings
 TITLE_HEIGHT = 20
-GAP = 6  # between headings and cells
-APART = 8  # minimum distance between column numbers, so that they do not touch
+GAP = 6  # the space between headings and cells
+APART = 8  # the minimum distance between column numbers
 
-SINGLE_LINE_LIMIT = 960  # maximum width of a grid with one-line cells
-STACKED_LIMIT = 1160  # maximum width of a grid with stacked cells; wider grids have text on blocks only
-TALLEST, TALLEST_COMPACT = 32, 16  # maximum number of rows; taller grids with upright blocks have text on blocks only
-BLOCKS_WIDTH, BLOCKS_HEIGHT = 1024, 640  # target size of a grid with small cells
+SINGLE_LINE_LIMIT = 960  # the maximum width of a grid whose cells have one line of text
+STACKED_LIMIT = 1160  # the maximum width of a grid with stacked cells; wider grids have text on blocks only
+# the maximum number of rows; taller grids with upright blocks have text on blocks only
+TALLEST, TALLEST_COMPACT = 32, 16
+BLOCKS_WIDTH, BLOCKS_HEIGHT = 1024, 640  # the target size of a grid with small cells
 
-WIDTHS = {**dict.fromkeys(" .,:;|[]()il'/-", 0.4), **dict.fromkeys("mwMW@", 0.98)}  # of letters at font size 1
+WIDTHS = {**dict.fromkeys(" .,:;|[]()il'/-", 0.4), **dict.fromkeys("mwMW@", 0.98)}  # widths of letters at font size 1
 USUAL_WIDTH = 0.64
 
 Mode = Literal["line", "stack", "block"]
 
 
 def width_of(words: str, size: int = FONT) -> int:
-    """Return an upper bound for the width of `words`, in pixels."""
+    """Return an upper bound for the width of a text, in pixels."""
     return ceil(size * sum(WIDTHS.get(letter, USUAL_WIDTH) for letter in words))
 
 
 class CellSize(NamedTuple):
-    """The size of cells, and their mode: text in one line, stacked, or on blocks of cells only."""
+    """The size of cells, and where their text is: on one line, stacked, or only on blocks of cells."""
 
     mode: Mode
     width: int
@@ -61,7 +62,7 @@ class CellSize(NamedTuple):
 
 
 def cell_size(grid: FigureGrid, *, compact: bool = False) -> CellSize:
-    """Return a size that fits the text of a grid; `compact` stacks the text even if one line would fit."""
+    """Return a cell size that fits the text of a grid; `compact` stacks the text even if it would fit on one line."""
     upright = any(block.bottom > block.top for block in grid.blocks)
     lines = [cell.lines for cell in grid.cells]
     tallest = TALLEST_COMPACT if compact else TALLEST
@@ -81,7 +82,7 @@ def _widest(words: Sequence[str]) -> int:
 
 
 def _heads_width(grid: FigureGrid) -> int:
-    """Return the width of column headings that are not numbers, such as bits, which must not be omitted."""
+    """Return the width of column headings other than numbers, such as bits, which must not be omitted."""
     marks = [mark for level in grid.cols for mark in level.marks if mark.first == mark.last]
     words = {mark.words for mark in marks if not mark.words.isdigit()}
     return (APART + 1 + max((width_of(each, SMALL) for each in words), default=0)) // 2 * 2
@@ -137,26 +138,21 @@ class GridPanel:
 
     @property
     def cells_width(self) -> int:
-        """Width of the cells alone."""
+        """The width of the cells alone."""
         return self.grid.width * self.size.width
 
     @property
-    def cells_height(self) -> int:
-        """Height of the cells alone."""
-        return self.grid.height * self.size.height
-
-    @property
     def width(self) -> int:
-        """Width of the panel; at least the width of its title."""
+        """The width of the panel, which is at least the width of its title."""
         return max(self.left + self.cells_width + self.right, width_of(self.grid.title) + 2 * GAP)
 
     @property
     def height(self) -> int:
         """Height of the panel."""
-        return self.top + self.cells_height + 1
+        return self.top + self.grid.height * self.size.height + 1
 
     def svg(self, x: int, y: int) -> Iterator[str]:
-        """Return the elements of the panel with its top left corner at (x, y)."""
+        """Yield the SVG elements of the panel, with its top left corner at (x, y)."""
         left, top = x + self.left, y + self.top
         yield svg.text(self.grid.title, x=left, y=y + FONT + 1, classes="panel")
         yield from self._row_headings(x, top)
@@ -166,13 +162,13 @@ class GridPanel:
         yield from self._blocks(left, top)
 
     def _cell_rows(self, left: int, top: int) -> Iterator[str]:
-        """Return the cells in one group per row, so that cells need no y coordinate."""
+        """Yield the cells, in one group per row so that cells need no y coordinate."""
         for y, row in groupby(self.grid.cells, key=attrgetter("y")):
             place = f"translate({left} {top + y * self.size.height})"
             yield svg.group(map(self._cell, row), transform=place)
 
     def _cell(self, cell: FigureCell) -> str:
-        """Return one element: a rectangle, its text if it fits, and its facts as data attributes."""
+        """Return a cell as one element: a rectangle, its text if it fits, and its facts as data attributes."""
         _, width, height = self.size
         x = cell.x * width
         facts: dict[str, int | str] = {
@@ -190,7 +186,7 @@ class GridPanel:
         return svg.group([box, words], title=cell.tip, **facts)
 
     def _blocks(self, left: int, top: int) -> Iterator[str]:
-        """Return the outlines of registers, with text if the cells have none."""
+        """Yield the outlines of registers, with text if the cells have none."""
         _, width, height = self.size
         boxes = [
             (
@@ -216,11 +212,11 @@ class GridPanel:
         in_single_line = self.size.mode == "line" if single_line is None else single_line
         if in_single_line or len(lines) == 1:
             return svg.text(" ".join(lines), x=x, y=y + 4, classes=classes)
-        words = [line.removesuffix(":") for line in lines]  # a line break replaces the colon
+        words = [line.removesuffix(":") for line in lines]  # the line break replaces the colon
         return svg.stacked_text(words, x=x, y=y + 4 - LINE * (len(lines) - 1) // 2, step=LINE, classes=classes)
 
     def _level_width(self, level: HeadingLevel) -> int:
-        """Width of a column of row headings."""
+        """Return the width of a column of row headings."""
         return max(width_of(words, SMALL) for words in (level.name, *(mark.words for mark in level.marks))) + GAP
 
     def _row_headings(self, x: int, top: int) -> Iterator[str]:
@@ -246,7 +242,7 @@ class GridPanel:
                 corner = middle - width / 2 + 2
                 if mark.lane is not None:
                     yield svg.rect(x=corner, y=y + 1, width=width - 4, height=LEVEL - 2, data_lane=mark.lane)
-                if mark.loud:  # inverted colours
+                if mark.loud:  # draw it in inverted colours
                     yield svg.rect(x=corner, y=y + 1, width=width - 4, height=LEVEL - 2, classes="note")
                 classes = "paper" if mark.loud else "axis" if mark.lane is None else "axis chip"
                 yield svg.text(mark.words, x=middle, y=y + SMALL + 2, classes=classes)
@@ -254,7 +250,7 @@ class GridPanel:
 
 
 def thinned(marks: tuple[HeadingMark, ...], *, space: int, needs: Callable[[HeadingMark], int]) -> list[HeadingMark]:
-    """Return the marks that fit: all of them, or every second, fourth and so on, starting with the first."""
+    """Return the marks that fit: all, or every second, fourth and so on, starting with the first."""
     step = 1
     while step < len(marks) and any(needs(mark) > step * space * (mark.last - mark.first + 1) for mark in marks):
         step *= 2
@@ -265,12 +261,12 @@ def thinned(marks: tuple[HeadingMark, ...], *, space: int, needs: Callable[[Head
 
 
 MARGIN = 16
-BETWEEN = 28  # distance between scenes
-PAGE = 1240  # approximate width of a line of scenes
-NARROWEST = 520  # minimum width, so that notes are not broken into too many lines
-MIN_HEADING = 280  # the space that a heading beside B needs
+BETWEEN = 28  # the distance between scenes
+PAGE = 1240  # the approximate width of a line of scenes
+NARROWEST = 520  # the minimum width, so that notes are not broken into too many lines
+MIN_HEADING = 280  # the minimum space for a heading next to B
 CHIP_WIDTH, WIDE_CHIP, CHIP_HEIGHT = 28, 34, 18  # wide enough for T127
-LONGEST_LANE = 4  # letters of T127
+LONGEST_LANE = 4  # the number of letters in T127
 LEGEND = "lanes of the warp: one hue for each group of four, one shade for each lane in it"
 GROUP_LEGEND = "threads of the warpgroup: one hue for each group of four, one shade for each in it; again in each warp"
 
@@ -292,7 +288,7 @@ SHAPES = {
 
 
 class PlacedPanel(NamedTuple):
-    """A panel and its top left corner."""
+    """A panel and the position of its top left corner."""
 
     panel: GridPanel
     x: int
@@ -301,7 +297,7 @@ class PlacedPanel(NamedTuple):
 
 @dataclass(frozen=True)
 class PlacedScene:
-    """A scene with positioned panels, starting at (0, 0), and the size of the empty top-left corner."""
+    """A scene whose panels have positions relative to (0, 0), and the size of its empty top left corner."""
 
     panels: tuple[PlacedPanel, ...]
     corner: tuple[int, int] = (0, 0)
@@ -318,7 +314,7 @@ class PlacedScene:
 
 
 def _placed_scenes(scenes: tuple[Scene, ...]) -> list[PlacedScene]:
-    """Arrange each scene; single grids of one operand get cells of equal size."""
+    """Arrange the panels of each scene; the single grids of one operand get cells of equal size."""
     if any(len(scene) > 1 for scene in scenes):
         return [_product(scene) for scene in scenes]
     panels = [GridPanel.fit(grid, compact=grid.is_stacked) for (grid,) in scenes]
@@ -334,7 +330,7 @@ def _placed_scenes(scenes: tuple[Scene, ...]) -> list[PlacedScene]:
 
 
 def _product(scene: Scene) -> PlacedScene:
-    """Place A on the left, B at the top and D in the corner."""
+    """Place A on the left, B at the top, and D in the corner."""
     a, b, d = (GridPanel.fit(grid, compact=True) for grid in scene[:3])
     extras = [GridPanel.fit(grid) for grid in scene[3:]]
     # Rows of A and D, and columns of B and D, correspond, so they are aligned.
@@ -368,7 +364,7 @@ def _side_by_side(panels: list[GridPanel], *, top: int) -> Iterator[PlacedPanel]
 
 
 def _flow(placed_scenes: list[PlacedScene]) -> list[PlacedPanel]:
-    """Arrange scenes in lines."""
+    """Arrange scenes in lines, and return all panels with their positions."""
     placed, x, y, line_height = [], 0, 0, 0
     for scene in placed_scenes:
         if x and x + scene.width > PAGE:
@@ -406,7 +402,7 @@ def page(*, title: str, subtitle: str, notes: tuple[str, ...], scenes: tuple[Sce
 
 
 class HeadingLine(NamedTuple):
-    """A line of the heading, its baseline and its style classes."""
+    """A line of the heading, with its baseline and style classes."""
 
     words: str
     y: int
@@ -414,7 +410,7 @@ class HeadingLine(NamedTuple):
 
 
 def _heading(title: str, subtitle: str, notes: tuple[str, ...], *, width: int) -> Iterator[HeadingLine]:
-    """Yield the title, the instruction and the notes in lines that fit."""
+    """Yield the title, the instruction and the notes, broken into lines that fit."""
     y = MARGIN
     for words in wrapped(title, width, size=TITLE, at=" "):
         y += TITLE + 5
@@ -447,7 +443,7 @@ def _chip_width(names: list[str]) -> int:
 
 
 def _lanes_in_line(width: int, names: list[str]) -> int:
-    """Return the number of chips per legend line: the largest of all, half, a quarter and so on that fits."""
+    """Return the number of chips per legend line: all, half, a quarter and so on, the largest that fits."""
     each = len(names)
     while each > 8 and each * _chip_width(names) + each // GROUP * PADDING > width:
         each //= 2
@@ -455,12 +451,12 @@ def _lanes_in_line(width: int, names: list[str]) -> int:
 
 
 def _lanes(lanes: int) -> ColourKey:
-    """Return the legend of a figure of registers."""
+    """Return the legend of a figure that shows registers."""
     return ColourKey(LEGEND if lanes <= LANES else GROUP_LEGEND, tuple(f"T{lane}" for lane in range(lanes)))
 
 
 def _legend(y: int, width: int, key: ColourKey) -> tuple[list[str], int]:
-    """Return a sentence and a chip for each named colour, and the position of the next legend."""
+    """Return a legend, with a sentence and a chip for each named colour, and the position of the next legend."""
     chips = [(lane, name) for lane, name in enumerate(key.names) if name]
     parts = [svg.text(key.words, x=MARGIN, y=y + FONT, classes="note start")]
     y += FONT + 9
@@ -499,5 +495,5 @@ def _rules(rules: dict[str, str]) -> str:
 
 
 def stylesheet(theme: Theme, lanes: int) -> str:
-    """Return the CSS rules of a theme for a number of lanes."""
+    """Return the CSS rules of a theme, for this number of lanes."""
     return _rules(SHAPES) + themed(theme, lambda palette: _rules(_colours(palette, lanes)))

@@ -15,11 +15,11 @@ from warpfrag.errors import InvalidOperand, quote
 from warpfrag.layout.coordinates import Place
 from warpfrag.tensorcore.operand import Operand, OperandBase
 
-Range = tuple[int, int]  # first and last, inclusive
+Range = tuple[int, int]  # first and last index, inclusive
 
 
 class Cut(NamedTuple):
-    """The rows, columns and parts to show, as (first, last); None shows all.
+    """The rows, columns and parts to show, as (first, last); None shows all of them.
 
     Parts are the four products of m8n8k4 or the matrices of ldmatrix.
     """
@@ -29,7 +29,7 @@ class Cut(NamedTuple):
     parts: Range | None = None
 
     def within(self, name: str, extent: int) -> Range:
-        """Return the requested range, after checking that it is within 0..extent-1."""
+        """Return the requested range, or the whole one; raise InvalidOperand unless it is within 0..extent-1."""
         asked: Range | None = getattr(self, name)
         if asked is None:
             return 0, extent - 1
@@ -39,7 +39,7 @@ class Cut(NamedTuple):
         return asked
 
     def reject(self, figure: str) -> None:
-        """Raise InvalidOperand if only a part of `figure`, which is always drawn whole, is requested."""
+        """Raise InvalidOperand if only a part is requested of `figure`, which is always drawn whole."""
         cuts = [name for name, asked in self._asdict().items() if asked is not None]
         if cuts:
             raise InvalidOperand(
@@ -51,7 +51,7 @@ EVERYTHING = Cut()
 
 
 class FigureCell(NamedTuple):
-    """One element at row y and column x of the picture.
+    """One element, at row y and column x of the picture.
 
     `coordinates` are those of the element, by name. `lane`, `reg` and `slot` are those of its first holder; in the
     logical view of a sparse A, `slot` lists every slot that may hold it. `lines` is the text in the cell, with all
@@ -80,7 +80,7 @@ class CellBlock(NamedTuple):
 
 
 class HeadingMark(NamedTuple):
-    """Text beside rows or above columns, from first to last; if `lane` is given, it has that lane's colour.
+    """A text next to rows or above columns, from first to last; if `lane` is given, in that lane's colour.
 
     A `loud` mark is highlighted, to show a bank conflict.
     """
@@ -100,7 +100,7 @@ class HeadingLevel(NamedTuple):
 
 
 class ColourKey(NamedTuple):
-    """The legend of colours that do not represent lanes: a sentence, and a name for each colour."""
+    """A legend for colours that do not stand for lanes: a sentence, and a name for each colour."""
 
     words: str
     names: tuple[str, ...]
@@ -140,7 +140,7 @@ Scene = tuple[FigureGrid, ...]  # one grid, or the grids of an mma: A, B and D, 
 
 
 def ticks(name: str, first: int, last: int) -> HeadingLevel:
-    """Return a heading with the numbers first..last."""
+    """Return a heading with the numbers from `first` to `last`."""
     return labels(name, range(first, last + 1))
 
 
@@ -160,7 +160,7 @@ def single_blocks(cells: Iterable[FigureCell]) -> tuple[CellBlock, ...]:
 
 
 def block_around(cells: list[FigureCell]) -> CellBlock:
-    """Return the block around a run of cells; its text joins the text of the first and last cells if they differ."""
+    """Return the block around a run of cells; if the first and last texts differ, the block's text joins them."""
     first, last = cells[0], cells[-1]
     lines = (low if low == high else f"{low}..{high}" for low, high in zip(first.lines, last.lines, strict=True))
     return CellBlock(first.y, first.x, last.y, last.x, tuple(lines))

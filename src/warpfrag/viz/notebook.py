@@ -19,10 +19,10 @@ from warpfrag.viz.fragment_grids import flatten_warps, flattened_layout
 from warpfrag.viz.grids import range_text
 from warpfrag.viz.palette import COLOURS, Palette, themed
 
-LARGEST = 136  # pixels per side of a map
-CELL = 9  # maximum pixels of an element
-MAX_MAPS = 4  # number of planes of a layout that are shown
-MAX_PATCHES = 1024  # a larger map shows only its first columns, so that a card stays small
+LARGEST = 136  # the side of a map in pixels
+CELL = 9  # the largest size of an element in pixels
+MAX_MAPS = 4  # the most planes of a layout that a card shows
+MAX_PATCHES = 1024  # larger maps show only their first columns, so that cards stay small
 REGISTER_COORDINATES = {"lane", "reg", "slot"}
 HEADINGS = ("operand", "format", "shape", "registers", "elements in each")
 MAPPED = {"a", "b", "d"}  # C has the same layout as D
@@ -68,7 +68,7 @@ def layout_html(layout: Layout) -> str:
 
 
 def _card(name: str, *parts: str) -> str:
-    """Return a card with the colours of lanes: class t5 is lane 5."""
+    """Return a card with the style rules for lane colours; class t5 is for lane 5."""
     return html.card(f"<code>{html.escape(name)}</code>", *parts, style=themed("auto", _lane_fills))
 
 
@@ -92,13 +92,14 @@ def _operand_maps(operand: OperandBase) -> Iterator[str]:
     if operand.storage != "shared" and operand.spec.unknown:
         yield f"<p>{html.escape(operand.role)}: {html.escape(operand.spec.unknown)}.</p>"
     elif set(flattened_layout(operand.spec.layout).ins) == REGISTER_COORDINATES:
-        is_matrix = len(operand.role) == 1  # for metadata and scale factors, the part that the first choice reads
+        # for metadata and scale factors, show the part that the first immediates read
+        is_matrix = len(operand.role) == 1
         name, max_planes = (operand.role.upper(), MAX_MAPS) if is_matrix else (operand.role, 1)
         yield from _layout_maps(flatten_warps(operand).layout, name, max_planes)
 
 
 def _layout_maps(layout: Layout, name: str, max_planes: int = MAX_MAPS) -> Iterator[str]:
-    """Yield a map for each plane of the last two coordinates."""
+    """Yield a map for each plane of a layout's last two coordinates."""
     outer = layout.shape[:-2]
     height, width = (1, *layout.shape)[-2:]
     holders: dict[tuple[int, ...], Place] = {}
@@ -120,7 +121,7 @@ def _layout_maps(layout: Layout, name: str, max_planes: int = MAX_MAPS) -> Itera
 
 
 def _map(plane: list[list[Place]], words: str) -> str:
-    """Return a map of patches; each is one lane and register, in the colour of the lane."""
+    """Return a map of patches; each patch shows one lane and register, in the lane's colour."""
     height, width = len(plane), len(plane[0])
     wide, tall = min(CELL, LARGEST / width), min(CELL, LARGEST / height)
     patches = []
@@ -142,14 +143,14 @@ def _map(plane: list[list[Place]], words: str) -> str:
 
 
 def _runs(plane: list[list[Place]]) -> list[Run]:
-    """Group adjacent elements of one lane and register into patches along rows or columns, whichever needs fewer."""
+    """Group adjacent elements of a lane and register into patches, along rows or columns, whichever gives fewer."""
     across = [(y, x, 1, length) for y, line in enumerate(plane) for x, length in _lengths(line)]
     down = [(y, x, length, 1) for x, line in enumerate(zip(*plane, strict=True)) for y, length in _lengths(line)]
     return min(across, down, key=len)
 
 
 def _lengths(line: Iterable[Place]) -> Iterator[tuple[int, int]]:
-    """Yield the start and the length of each run of one lane and register."""
+    """Yield the start and length of each run of elements in the same lane and register."""
     start = 0
     for _, run in groupby(line, key=lambda place: place[:2]):
         length = sum(1 for _ in run)

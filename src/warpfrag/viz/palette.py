@@ -15,8 +15,8 @@ from typing import Literal, get_args
 from warpfrag.errors import InvalidOperand, quote
 
 COLOURS = 32  # the warps of a warpgroup reuse the colours of the first warp
-GROUP = 4  # number of lanes that share a hue
-HUE_STEP = 135  # degrees from one group to the next: eight hues, and adjacent groups never look alike
+GROUP = 4  # the number of lanes that share a hue
+HUE_STEP = 135  # degrees between neighbouring groups: there are eight hues, and neighbours never look alike
 FIRST_HUE = 250
 
 Theme = Literal["auto", "light", "dark"]
@@ -62,7 +62,7 @@ DARK = Palette(
 
 
 def themed(theme: Theme, rules: Callable[[Palette], str]) -> str:
-    """Return CSS rules for a theme; "auto" follows the reader's colour scheme and prints in light colours."""
+    """Return CSS rules for a theme; "auto" follows the reader's colour scheme, and prints in light colours."""
     if not (isinstance(theme, str) and theme in get_args(Theme)):
         raise InvalidOperand(f"theme: expected {', '.join(get_args(Theme))}; got {quote(theme)}")
     if theme == "auto":

@@ -22,8 +22,8 @@ ACCESS_NOTE = (
     " lanes share it, and its elements (row, col) if there is room; no lane addresses grey cells."
     " The numbers below the banks count the words per request; they are highlighted if lanes must wait."
 )
-LINE_BYTES = BANKS * BANK_BYTES  # a line of the figure has each bank once
-MAX_ACCESSES = 4  # number of accesses of a plan that a figure shows
+LINE_BYTES = BANKS * BANK_BYTES  # a line of the figure contains each bank once
+MAX_ACCESSES = 4  # the most accesses of a plan that a figure shows
 
 
 def plan_drawing(subject: object) -> GridDrawing | None:
@@ -54,7 +54,7 @@ def relayout_drawing(plan: Relayout) -> GridDrawing:
 
 
 def source_place(plan: Relayout, *, lane: int, reg: int, slot: int) -> Place:
-    """Return the source register of a target element; among copies, prefer one in the target's lane."""
+    """Return the source register of a target element; if there are copies, one in the target's lane is preferred."""
     element = plan.target.layout.at(lane=lane, reg=reg, slot=slot)._asdict()
     if plan.permutation:
         axis = plan.permuted or ""
@@ -64,7 +64,7 @@ def source_place(plan: Relayout, *, lane: int, reg: int, slot: int) -> Place:
 
 
 def _from_source(plan: Relayout, cell: grids.FigureCell) -> grids.FigureCell:
-    """Return a target cell that names the source lane if it differs."""
+    """Return a target cell, with the source lane added if it differs."""
     place = source_place(plan, lane=cell.y, reg=cell.reg, slot=int(cell.slot))
     name = grids.element_name(plan.source, place)
     stays = place.lane == cell.y
@@ -89,17 +89,17 @@ def access_drawing(plan: AccessPlan) -> GridDrawing:
 
 
 def _access_grid(plan: AccessPlan, access: Access) -> grids.FigureGrid:
-    """Return the grid of the memory that one access uses; a cell is as wide as the access, from 4 to 16 bytes."""
+    """Return the grid of the memory that one access uses; a cell is as wide as the access, between 4 and 16 bytes."""
     width = min(UNIT, max(BANK_BYTES, access.width))
     across, per_bank = LINE_BYTES // width, width // BANK_BYTES
     operand = plan.operand
     rows, cols = operand.layout.shape
-    elements: dict[int, list[tuple[int, int]]] = {}  # keyed by the cell in which they start
+    elements: dict[int, list[tuple[int, int]]] = {}  # by the cell in which they start
     for row in range(rows):
         for col in range(cols):
             address = plan.memory.address(row=row, col=col, bits=operand.spec.container, shape=(rows, cols))
             elements.setdefault(address // width, []).append((row, col))
-    lanes: dict[int, list[int]] = {}  # keyed by the cell that they address
+    lanes: dict[int, list[int]] = {}  # by the cell that they address
     for lane, lane_address in enumerate(access.addresses):
         if lane_address is not None:
             lanes.setdefault(lane_address // width, []).append(lane)
@@ -123,7 +123,7 @@ def _access_grid(plan: AccessPlan, access: Access) -> grids.FigureGrid:
 
 
 def _bank_levels(access: Access, per_bank: int) -> Iterator[grids.HeadingLevel]:
-    """Yield a heading for each request with its words per bank; banks with conflicts are highlighted."""
+    """Yield a heading for each request with its number of words per bank; banks with conflicts are highlighted."""
     requests = access.requests
     for number, request in enumerate(requests):
         loads = bank_loads(request, access.width)
@@ -148,7 +148,7 @@ def _access_cell(role: str, yx: tuple[int, int], held: list[tuple[int, int]], la
 
 
 def _elements_text(held: list[tuple[int, int]]) -> str:
-    """Return adjacent elements as (row,col), with the varying coordinate as first..last."""
+    """Return adjacent elements as (row,col), with the coordinate that varies as first..last."""
     if not held:
         return ""
     ends = [sorted({element[axis] for element in held}) for axis in (0, 1)]

@@ -1,4 +1,4 @@
-"""Plots: error histograms and curves, bars, and batch invariance by m."""
+"""Plots: error histograms, error curves and bars, and batch invariance by m."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ DASHES = ("none", "7 3", "2 3", "9 2 2 2", "4 4", "1 2")
 """Dash patterns that distinguish coinciding curves, one per series colour."""
 SERIES = len(DASHES)
 LINE_HEIGHT = 18
-CHARACTER = 7  # approximate width of one, in pixels
+CHARACTER = 7  # the approximate width of a character in pixels
 INVARIANCE_WIDTH, NAMES_WIDTH, ROW, RUN_HEIGHT = 900, 230, 24, 16
-MAX_DRAWN = 400  # maximum number of layers in a figure
-MAX_NAME = 32  # maximum number of characters of a layer's name
+MAX_DRAWN = 400  # the most layers in a figure
+MAX_NAME = 32  # the most characters of a layer's name
 
 STYLE = (
     ".wf{font-family:system-ui,sans-serif;font-size:12px}.wf .heading{font-size:16px;font-weight:600}"
@@ -63,7 +63,7 @@ def error_plot(report: ErrorReport) -> Plot:
 
 
 def framed_plot(title: str, body: Sequence[str], width: int, height: int, text: str) -> Plot:
-    """Return a figure with background, heading and style around its body."""
+    """Return a figure that has a background, a heading and styles around its body."""
     paper = svg.rect(x=0, y=0, width=width, height=height, classes="paper")
     heading = svg.text(title, x=MARGIN, y=MARGIN + 14, classes="heading")
 
@@ -84,13 +84,17 @@ def _frame(x: int, y: int, heading: str, across: str) -> list[str]:
 
 
 def _histogram(report: ErrorReport, x: int, y: int) -> Iterator[str]:
-    """Yield the density of outputs by error, with one outline per series over a common axis."""
+    """Yield the density of outputs by error, as one outline per series on a common axis."""
     yield from _frame(x, y, "Density", "computed minus exact, in ulps; end bins include outliers")
     left, bottom = x + LEFT, y + ABOVE + PLOT_HEIGHT
     reach = max(abs(series.edges[-1]) for series in report.errors)
-    densities = [[count / (high - low) / sum(series.counts)
-                  for count, low, high in zip(series.counts, series.edges, series.edges[1:], strict=False)]
-                 for series in report.errors]  # fmt: skip
+    densities = [
+        [
+            count / (high - low) / sum(series.counts)
+            for count, low, high in zip(series.counts, series.edges, series.edges[1:], strict=False)
+        ]
+        for series in report.errors
+    ]  # the density of each series
     tallest = max(map(max, densities))
 
     def across(value: float) -> float:
@@ -109,7 +113,7 @@ def _histogram(report: ErrorReport, x: int, y: int) -> Iterator[str]:
 
 
 def _curves(report: ErrorReport, x: int, y: int) -> Iterator[str]:
-    """Yield the error by k, relative to the size of the outputs, both on logarithmic scales."""
+    """Yield curves of the error by k, relative to the size of the outputs, on logarithmic scales."""
     yield from _frame(x, y, "How it grows", "k")
     left, bottom = x + LEFT, y + ABOVE + PLOT_HEIGHT
     points = [point for series in report.errors for point in series.growth]
@@ -183,7 +187,7 @@ def invariance_plot(invariance: Invariance) -> Plot:
 def _layer(
     layer: LayerRanges, edges: list[tuple[OrderRun, float, float]], y: float, colours: Mapping[object, int]
 ) -> Iterator[str]:
-    """Yield the name of a layer, and a bar for each of its runs."""
+    """Yield a layer's name, and a bar for each of its ranges of m."""
     name = layer.name if len(layer.name) <= MAX_NAME else layer.name[: MAX_NAME - 1] + "…"
     yield svg.text(name, x=NAMES_WIDTH - 8, y=y + 12, classes="end")
     for run, x, end in edges:

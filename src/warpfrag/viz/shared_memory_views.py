@@ -19,14 +19,14 @@ from warpfrag.tensorcore.operand import Operand
 from warpfrag.viz.drawing import GridDrawing
 from warpfrag.viz.grids import ColourKey, Cut, FigureCell, FigureGrid, labels, single_blocks, ticks
 
-MAX_LINES = 16  # number of lines of memory and of the matrix that are shown by default
-MAX_BOX_UNITS = 16  # number of units in a line of a box; for longer lines, only memory is shown
-ACROSS = BANKS * BANK_BYTES // UNIT  # number of units in a line of the figure
+MAX_LINES = 16  # the lines of memory and of the matrix that are shown by default
+MAX_BOX_UNITS = 16  # the most units in a line of a box; if lines are longer, only memory is shown
+ACROSS = BANKS * BANK_BYTES // UNIT  # the number of units in a line of the figure
 HUES, SHADES = 8, 4
 
 
 class MemoryUnit(NamedTuple):
-    """A 16-byte unit of the matrix: its line, its position in the line, its first element, and its unit of memory."""
+    """A 16-byte unit of the matrix: its line, its position in the line, its first element, and its unit in memory."""
 
     line: int
     position: int
@@ -36,7 +36,7 @@ class MemoryUnit(NamedTuple):
 
     @property
     def colour(self) -> int:
-        """A hue for the position, a shade for the line."""
+        """The colour of the unit: a hue for its position in the line, and a shade for the line."""
         return SHADES * (self.position % HUES) + self.line % SHADES
 
 
@@ -44,12 +44,12 @@ class StagedFigure:
     """An operand and the descriptors that read it, one for each instruction along k."""
 
     def __init__(self, operand: Operand, descriptors: Sequence[Descriptor], *, trans: bool) -> None:
-        """Store the operand; `trans` means MN-major."""
+        """Create the figure; with `trans`, the operand is MN-major."""
         self.operand, self.descriptors, self.trans = operand, descriptors, trans
         self.name = operand.role.upper()
         outer = "m" if operand.role == "a" else "n"
         self.letters = ("k", outer) if trans else (outer, "k")
-        self.bits = stored_bits(operand)  # 4- and 6-bit types of tcgen05 are padded to bytes
+        self.bits = stored_bits(operand)  # tcgen05 pads 4- and 6-bit types to bytes
         self.elements = UNIT * 8 // self.bits
 
     def words(self, unit: MemoryUnit) -> tuple[str, str]:
@@ -76,10 +76,10 @@ class StagedFigure:
 
 
 class BoxFigure:
-    """The box of a tensor map."""
+    """The figure of a tensor map's box."""
 
     def __init__(self, fields: TensorMapFields) -> None:
-        """Store the fields of the map."""
+        """Create the figure for the fields of a map."""
         self.fields = fields
         self.name = "The box"
         self.letters = ("pixel", "channel") if fields.im2col else ("row", "pixel" if fields.interleave else "column")
@@ -147,7 +147,7 @@ def staged_grids(figure: UnitFigure, cut: Cut) -> tuple[FigureGrid, ...]:
 
 
 def left_out(figure: UnitFigure, cut: Cut) -> list[str]:
-    """Return a sentence about the memory that is not shown, in a list, or an empty list."""
+    """Return a list with a sentence about the memory that is not shown; empty if all is shown."""
     lines = len({unit.place // ACROSS for unit in figure.units()})
     if cut.rows is not None or lines <= MAX_LINES:
         return []
@@ -157,7 +157,7 @@ def left_out(figure: UnitFigure, cut: Cut) -> list[str]:
 def _grid(
     figure: UnitFigure, title: str, units: list[MemoryUnit], rows: tuple[str, list[object]], cells: list[FigureCell]
 ) -> FigureGrid:
-    """Return a grid with a legend; unread cells have no block."""
+    """Return a grid with a legend; cells that are not read belong to no block."""
     line, along = figure.letters
     colours = SHADES * min(HUES, max(unit.position for unit in units) + 1)
     words = f"units of 16 bytes: one hue for each unit along {along}, one shade for each of four lines along {line}"
@@ -170,7 +170,7 @@ def _grid(
 
 
 def _matrix_grid(figure: UnitFigure, lines: list[int]) -> FigureGrid:
-    """Return the grid of the matrix lines that have at least one element in the visible memory."""
+    """Return the grid of the matrix lines that have an element in the visible memory."""
     count = len({unit.line for unit in figure.units()})
     units = sorted(unit for unit in figure.units() if unit.line in lines)
     some = f" ({len(lines)} of {count} lines)" if len(lines) < count else ""

@@ -17,7 +17,7 @@ from warpfrag.html import escape
 
 Number = int | float
 NAMESPACE = "http://www.w3.org/2000/svg"
-HALF_SPACE = 2  # pixels
+HALF_SPACE = 2  # half the width of a space in pixels
 
 
 def number(value: Number) -> str:
@@ -26,7 +26,7 @@ def number(value: Number) -> str:
 
 
 def _attributes(pairs: Mapping[str, Number | str]) -> str:
-    """Return the attributes that are not empty, in the given order."""
+    """Return the attributes that are not empty as text, in the given order."""
     return "".join(
         f' {name}="{escape(value) if isinstance(value, str) else number(value)}"'
         for name, value in pairs.items()
@@ -35,18 +35,18 @@ def _attributes(pairs: Mapping[str, Number | str]) -> str:
 
 
 def _names(attributes: Mapping[str, Number | str]) -> dict[str, Number | str]:
-    """Convert Python names of attributes to SVG: `data_row` is `data-row`, and `classes` is `class`."""
+    """Return attributes with SVG names instead of Python names: `data_row` is `data-row`, and `classes` is `class`."""
     return {("class" if name == "classes" else name.replace("_", "-")): value for name, value in attributes.items()}
 
 
 def element(tag: str, attributes: Mapping[str, Number | str], content: str = "") -> str:
-    """Return one element around content that is already SVG."""
+    """Return one element with this content, which is already SVG."""
     opening = f"<{tag}{_attributes(attributes)}"
     return f"{opening}>{content}</{tag}>" if content else f"{opening}/>"
 
 
 def tooltip(words: str) -> str:
-    """Return a tooltip for the enclosing element."""
+    """Return a tooltip for the element that contains it."""
     return f"<title>{escape(words)}</title>" if words else ""
 
 
@@ -64,9 +64,10 @@ def text(words: str, *, x: Number, y: Number, classes: str = "") -> str:
 
 
 def stacked_text(lines: Iterable[str], *, x: Number, y: Number, step: Number, classes: str = "") -> str:
-    """Return stacked lines in one text element, so that they are read, searched and copied as one phrase."""
+    """Return stacked lines as one text element, so that they are read, searched and copied as one phrase."""
     first, *middle, last = lines
-    # Each line except the last is centred together with its trailing space; half a space to the right corrects that.
+    # every line except the last is centred together with its trailing space; moving it right by half a space corrects
+    # that
     shifted = x + HALF_SPACE
     words = [escape(first), *(element("tspan", {"x": shifted, "dy": step}, escape(part)) for part in middle)]
     words.append(element("tspan", {"x": x, "dy": step}, escape(last)))
@@ -74,7 +75,7 @@ def stacked_text(lines: Iterable[str], *, x: Number, y: Number, step: Number, cl
 
 
 def box(*, x: Number, width: Number, height: Number, title: str = "", **attributes: Number | str) -> str:
-    """Return a rectangle at y = 0 as a path, the shortest form, because figures have thousands of cells."""
+    """Return a rectangle at y = 0 as a path, which is the shortest form; figures have thousands of cells."""
     corner, across, down = number(x), number(width), number(height)
     return element("path", _names(attributes) | {"d": f"M{corner} 0h{across}v{down}H{corner}z"}, tooltip(title))
 

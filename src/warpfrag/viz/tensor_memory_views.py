@@ -38,13 +38,13 @@ from warpfrag.viz.grids import (
 from warpfrag.viz.palette import COLOURS
 from warpfrag.viz.views import FigureRequest, View
 
-ACROSS = 4  # number of regions side by side, if the columns can be grouped that way
-LONG_NAMES = 8  # the number of regions side by side up to which they have words beside their numbers
-FLAT = 2  # the number of regions side by side up to which the words fit on one line
+ACROSS = 4  # the number of regions side by side, if the columns can be grouped in that way
+LONG_NAMES = 8  # with up to this number of regions side by side, words accompany their numbers
+FLAT = 2  # with up to this number of regions side by side, these words are on the same line
 COLOURS_KEY = ColourKey("one colour for each part of the matrix; copies of a part have the same colour", ())
 HALF_LANES = 16
 WARPS = 4
-MAX_COLUMNS = 32  # number of columns of a load that are shown by default
+MAX_COLUMNS = 32  # the number of a load's columns that are shown by default
 Ranges = tuple["Range | None", ...]  # the range of each coordinate, or None for padding
 
 
@@ -71,13 +71,13 @@ class TensorMemoryMap:
 
     @cached_property
     def down(self) -> str:
-        """The coordinate that lanes count: rows, or columns for the scale factors of B."""
+        """The coordinate that lanes count: rows or, for the scale factors of B, columns."""
         moves = self.layout.steps("tlane")[0].moves
         return next(name for name, amount in moves._asdict().items() if amount)
 
     @cached_property
     def lanes(self) -> int:
-        """The number of lanes in a region: lanes that hold consecutive rows, at most a warp."""
+        """The number of lanes in a region: they hold consecutive rows, and there are at most as many as in a warp."""
         run = 1
         for step in self.layout.steps("tlane"):
             if getattr(step.moves, self.down) != run or sum(step.moves) != run or run == LANES:
@@ -87,7 +87,7 @@ class TensorMemoryMap:
 
     @cached_property
     def columns(self) -> int:
-        """The number of columns in a region; they are evenly spaced, and several regions fit side by side."""
+        """The number of columns in a region; regions are evenly spaced, and several fit side by side."""
         total, group = self.layout.ins["column"], 1
         moved: tuple[int, ...] = ()
         for step in self.layout.steps("column"):
@@ -101,7 +101,7 @@ class TensorMemoryMap:
 
     @cached_property
     def lines(self) -> dict[int, int]:
-        """For each coordinate along lanes, the row or column that it belongs to, without padding."""
+        """For each coordinate along the lanes, the row or column that it stands for, without padding."""
         if not self.is_scale:
             return {index: index for index in range(self.layout.outs[self.down])}
         return {index: line for line, index in enumerate(scaled_lines(self.form, self.operand.role[-1]))}
@@ -112,12 +112,12 @@ class TensorMemoryMap:
         return self.operand.role.startswith("scale")
 
     def is_other_half(self, region: TensorRegion) -> bool:
-        """Return True if base lane 16 selects the region, in an operand that fills half of the lanes."""
+        """Return True if base lane 16 selects the region, for an operand that fills only half of the lanes."""
         return is_half(self.form) and not self.is_scale and region.lane & HALF_LANES != 0
 
     @cached_property
     def regions(self) -> tuple[TensorRegion, ...]:
-        """Every region, block by block, lane by lane."""
+        """All regions, ordered by block and then by lane."""
         ins = self.layout.ins
         return tuple(
             TensorRegion(block, lane, column, self._holds(block, lane, column))
@@ -127,7 +127,7 @@ class TensorMemoryMap:
         )
 
     def _holds(self, block: int, lane: int, column: int) -> Ranges:
-        """Return the ranges of the coordinates in a region."""
+        """Return the range of each coordinate in a region."""
         of_block = {"block": block} if "block" in self.layout.ins else {}
         elements = [
             self.layout.at(**of_block, tlane=lane + down, column=column + across, slot=slot)._asdict()
@@ -147,7 +147,7 @@ class TensorMemoryMap:
 
     @cached_property
     def colours(self) -> dict[Ranges, int]:
-        """The colour of each part of the matrix that a region holds."""
+        """The colour of each part of the matrix that some region holds."""
         parts = dict.fromkeys(region.holds for region in self.regions if None not in region.holds)
         return {part: number % COLOURS for number, part in enumerate(parts)}
 
@@ -160,7 +160,7 @@ class TensorMemoryMap:
 
 
 def map_grids(tensor: TensorMemoryMap, block: int | None = None) -> list[FigureGrid]:
-    """Return the tensor memory of each block, or of one block."""
+    """Return the grid of tensor memory for each block, or for one block."""
     blocks = tensor.layout.ins.get("block", 1)
     chosen = range(blocks) if block is None else [check_index("block", block, blocks)]
     return [_map_grid(tensor, each, f" of block {each}" if blocks > 1 else "") for each in chosen]
@@ -192,7 +192,7 @@ def _map_grid(tensor: TensorMemoryMap, block: int, of_block: str) -> FigureGrid:
 
 
 def _map_cell(tensor: TensorMemoryMap, region: TensorRegion, *, is_long: bool) -> FigureCell:
-    """Return the cell of a region: the rows and columns of the matrix that it holds."""
+    """Return the cell for a region, which shows the rows and columns of the matrix that it holds."""
     named = [
         (name, held)
         for name, held in zip(tensor.layout.dims, region.holds, strict=True)
@@ -222,7 +222,7 @@ def _map_cell(tensor: TensorMemoryMap, region: TensorRegion, *, is_long: bool) -
 
 
 def is_in_tensor_memory(instruction: Instruction, operand: OperandBase | None) -> bool:
-    """Return True if this module draws the operand: a tcgen05 operand that is not in shared memory."""
+    """Return True if this module draws the operand: it belongs to tcgen05 and is not in shared memory."""
     return isinstance(instruction.form, TensorForm) and (operand is None or operand.storage != "shared")
 
 
@@ -265,7 +265,7 @@ Contents = tuple[str, list[str], list[FigureGrid]]  # title, notes and grids
 
 
 def _all_maps(instruction: Instruction, form: TensorForm, view: View | None, request: FigureRequest) -> Contents:
-    """Return every operand of an instruction that is in tensor memory."""
+    """Return the tensor memory of every operand that an instruction keeps there."""
     _check_view(view, ("memory",), "a figure of all operands in tensor memory")
     _reject_load(request, str(instruction))
     request.cut.reject("a figure of all operands")
@@ -292,7 +292,7 @@ def _operand_map(operand: OperandBase, form: TensorForm, view: View | None, requ
 
 
 def _map_notes(tensor: TensorMemoryMap) -> Iterator[str]:
-    """Yield the contents, the number of columns, the data path, and the reason for copies."""
+    """Yield notes on the contents, the number of columns, the data path, and the reason for copies."""
     operand, layout = tensor.operand, tensor.layout
     extents = " x ".join(str(extent) for extent in operand.shape)
     each = f"{layout.slots} in each" if layout.slots > 1 else "one in each"
@@ -342,7 +342,7 @@ def _registers(instruction: Instruction, operand: OperandBase, view: View | None
 
 
 def _of_warp(operand: OperandBase, fixed: dict[str, int]) -> Operand:
-    """Return the registers of one warp as a warp-level operand; a column of tensor memory is one element."""
+    """Return one warp's registers as a warp-level operand; each tensor-memory column is an element."""
     layout = operand.layout
     dims = tuple(name for name in layout.dims if name != "slot")
     origin = layout.at(**fixed, lane=0, reg=0, slot=0)
@@ -352,7 +352,7 @@ def _of_warp(operand: OperandBase, fixed: dict[str, int]) -> Operand:
 
 
 def register_steps(layout: Layout, dims: tuple[str, ...]) -> dict[str, list[tuple[int, tuple[int, ...]]]]:
-    """Return the radix and the moves along `dims` of each digit of lane, reg and slot."""
+    """Return, for lane, reg and slot, the radix of each digit and its moves along `dims`."""
     return {
         name: [(step.radix, tuple(getattr(step.moves, dim) for dim in dims)) for step in layout.steps(name)]
         for name in ("lane", "reg", "slot")
@@ -360,7 +360,7 @@ def register_steps(layout: Layout, dims: tuple[str, ...]) -> dict[str, list[tupl
 
 
 def _held_part(operand: Operand, cut: Cut) -> tuple[Cut, bool]:
-    """Return the part of the matrix that a warp holds, limited by default, and True if columns are omitted."""
+    """Return the held part of a matrix, by default at most MAX_COLUMNS columns, and True if columns are left out."""
     down, across = operand.layout.dims[-2:]
     elements = [operand.layout.at(**place._asdict()) for place in operand.layout.places()]
     rows, cols = ([getattr(element, name) for element in elements] for name in (down, across))
@@ -370,7 +370,7 @@ def _held_part(operand: Operand, cut: Cut) -> tuple[Cut, bool]:
 
 
 def _load_notes(operand: Operand, load: str, warp: int, request: FigureRequest) -> Iterator[str]:
-    """Yield the load, its address, and the lanes of its warp."""
+    """Yield notes on the load, its address, and the lanes of its warp."""
     options, count = request.options, operand.regs
     address = f"column {options.column}, base lane {options.base_lane}"
     yield f"{load}, {address}: {count} register{'s' * (count > 1)} per thread."

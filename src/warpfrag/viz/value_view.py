@@ -1,6 +1,6 @@
-"""Figures of operands with their values, as shown by the debugger: each element in the colour of its lane.
+"""Figures of operands with their values, as the debugger shows them: each element in the colour of its lane.
 
-Operands in shared memory have no lane and are grey.
+Operands in shared memory belong to no lane and are grey.
 """
 
 from __future__ import annotations
@@ -18,10 +18,9 @@ from warpfrag.tensorcore.operand import Operand
 from warpfrag.viz.drawing import GridDrawing
 from warpfrag.viz.fragment_grids import flatten_warps
 from warpfrag.viz.grids import Cut, FigureCell, FigureGrid, Scene, single_blocks, ticks
-from warpfrag.viz.palette import Theme
 from warpfrag.viz.views import MAX_COLUMNS, FigureRequest, scenes
 
-DIGITS = 3  # maximum number of characters of a value in a cell
+DIGITS = 3  # the most characters of a value in a cell
 
 
 def value_text(value: object) -> str:
@@ -38,7 +37,6 @@ def draw_values(
     *,
     title: str,
     notes: tuple[str, ...] = (),
-    theme: Theme = "auto",
     staged: Mapping[str, bool] | None = None,
 ) -> GridDrawing:
     """Return a figure of matrices, each (role, description, values); those in `staged` are in shared memory."""
@@ -47,7 +45,7 @@ def draw_values(
         is_staged = bool(staged and staged.get(role))
         grids = [_plain(role, name, values)] if is_staged else _coloured(instruction, role, name, values)
         pictures += [(grid,) for grid in grids]
-    return GridDrawing(title, instruction.name, notes, tuple(pictures), theme)
+    return GridDrawing(title, instruction.name, notes, tuple(pictures))
 
 
 def _coloured(instruction: Instruction, role: str, name: str, values: NDArray[Any]) -> list[FigureGrid]:
@@ -61,7 +59,7 @@ def _coloured(instruction: Instruction, role: str, name: str, values: NDArray[An
 
 
 def _filled(grid: FigureGrid, name: str, values: NDArray[Any]) -> FigureGrid:
-    """Replace the names of elements with values."""
+    """Return a grid in which values replace the names of elements."""
     cells = []
     for cell in grid.cells:
         text = value_text(values[tuple(index for _, index in cell.coordinates)])

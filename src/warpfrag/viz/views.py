@@ -1,4 +1,4 @@
-"""The views of an instruction: the grids of a figure, and the notes beside them."""
+"""The views of an instruction: the grids of a figure, and the notes that accompany them."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ View = Literal["matrix", "warp", "logical", "whole", "memory"]
 VIEWS: tuple[View, ...] = get_args(View)
 
 AnyOperand = Operand | Metadata | Scale
-MAX_COLUMNS = 32  # number of columns of a warpgroup's matrix that are shown by default
-PRODUCT_ROLES = {"a", "b", "d"}  # the operands of the whole view
+MAX_COLUMNS = 32  # the columns of a warpgroup's matrix that are shown by default
+PRODUCT_ROLES = {"a", "b", "d"}  # the operands that the view "whole" shows
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,7 @@ DEFAULT_OPTIONS = ViewOptions()
 
 
 class FigureRequest(NamedTuple):
-    """The caller's choices besides instruction, operand and view."""
+    """The caller's choices apart from instruction, operand and view."""
 
     cut: Cut = EVERYTHING
     immediates: Immediates = DEFAULT_IMMEDIATES
@@ -71,7 +71,7 @@ class FigureRequest(NamedTuple):
 
 
 def default_view(instruction: Instruction, operand: AnyOperand | None) -> View:
-    """Return the view that is drawn if none is requested."""
+    """Return the view to draw if none is requested."""
     if operand is None:
         roles_in_registers = {each.role for each in instruction.operands.values() if each.storage != "shared"}
         return "whole" if roles_in_registers >= PRODUCT_ROLES else "matrix"
@@ -83,7 +83,7 @@ def default_view(instruction: Instruction, operand: AnyOperand | None) -> View:
 def scenes(
     instruction: Instruction, operand: AnyOperand | None, view: View, request: FigureRequest
 ) -> tuple[Scene, ...]:
-    """Return the grids of a figure, in scenes."""
+    """Return the grids of a figure, grouped into scenes."""
     if view == "whole":
         return _whole(instruction, operand, request)
     if view == "memory":
@@ -91,7 +91,7 @@ def scenes(
     if operand is None:
         request.cut.reject("a figure of all operands")
     warp = request.options.warp
-    if warp is not None and view != "warp":  # a warp holds some rows of the matrix
+    if warp is not None and view != "warp":  # a warp of a warpgroup holds only some rows of the matrix
         rows = (WARP_ROWS * warp, WARP_ROWS * (warp + 1) - 1)
         request = request._replace(cut=request.cut._replace(rows=rows))
     operands = [operand] if operand else _in_registers(instruction)
@@ -102,7 +102,7 @@ def scenes(
 
 
 def _staged(instruction: Instruction, operand: AnyOperand | None, request: FigureRequest) -> StagedFigure:
-    """Return the figure of an operand in shared memory; without a descriptor, it is a tile without gaps."""
+    """Return the figure of an operand in shared memory; without a descriptor, of a tile without gaps."""
     if not (isinstance(operand, Operand) and operand.staged):
         subject = f"operand {operand.role}" if operand else "all operands"
         raise InvalidOperand(f"the memory view shows A or B of wgmma in shared memory, not {subject} of {instruction}")
@@ -131,9 +131,10 @@ def _grids(instruction: Instruction, operand: AnyOperand, view: View, request: F
 
 
 def _in_registers(instruction: Instruction) -> list[AnyOperand]:
-    """Return the operands in registers, without a warpgroup's C, which is large and has D's layout."""
+    """Return the operands in registers; a warpgroup's C is left out, because it is large and has D's layout."""
     hidden = "c" if instruction.form.operation.scope == "warpgroup" else ""
-    every = sorted(instruction.operands.values(), key=lambda operand: operand.role)  # inputs first, also for movmatrix
+    # inputs come first, also for movmatrix
+    every = sorted(instruction.operands.values(), key=lambda operand: operand.role)
     return [flatten_warps(operand) for operand in every if operand.storage != "shared" and operand.role != hidden]
 
 
@@ -210,7 +211,7 @@ def notes(instruction: Instruction, operand: AnyOperand | None, view: View, requ
 
 
 def _memory_notes(figure: StagedFigure, request: FigureRequest) -> tuple[str, ...]:
-    """Return notes on the descriptors, their problems, and the parts that are not shown."""
+    """Return notes on the descriptors, their problems, and what is not shown."""
     operand = figure.operand
     first = figure.descriptors[0]
     starts = ", ".join(str(descriptor.start) for descriptor in figure.descriptors)
@@ -229,7 +230,7 @@ def _memory_notes(figure: StagedFigure, request: FigureRequest) -> tuple[str, ..
 def _warpgroup_notes(
     instruction: Instruction, operands: list[AnyOperand], view: View, request: FigureRequest
 ) -> list[str]:
-    """Return the notes on thread names, omitted parts and elements that no register holds."""
+    """Return notes on thread names, omitted parts, and elements that no register holds."""
     sentences = ["T0 to T127 are the threads of the warpgroup: T37 is lane 5 of warp 1."]
     wide = [operand for operand in operands if isinstance(operand, Operand) and operand.shape[1] > MAX_COLUMNS]
     if wide and view == "matrix" and request.cut.cols is None:
@@ -250,7 +251,7 @@ def _matrix_words(operand: OperandBase) -> str:
 
 
 def _registers_note(operand: OperandBase) -> str:
-    """Return a note on an operand's registers and the elements in them."""
+    """Return a note on an operand's registers and their elements."""
     count = operand.regs * operand.slots
     extents = " x ".join(map(str, operand.shape))
     if isinstance(operand, Metadata):
@@ -267,6 +268,6 @@ def _registers_note(operand: OperandBase) -> str:
 
 
 def _codes_note(pattern: Pattern) -> str:
-    """Return the meanings of the codes of ordered metadata."""
+    """Return a note that explains the codes of ordered metadata."""
     meanings = (f"{code:04b} columns {' '.join(map(str, kept))}" for code, kept in sorted(pattern.rising.items()))
     return f"Of every {pattern.chunk} columns, a code keeps: {'; '.join(meanings)}."

@@ -19,8 +19,6 @@ dot; `=` between fragments does not copy (`copy` does); undefined behaviour in C
 `float` and `int` stand for the C++ types.
 """
 
-from __future__ import annotations
-
 from warpfrag.wmma import experimental
 from warpfrag.wmma.pointers import Pointer, ptr
 from warpfrag.wmma.wmma_fragments import ElementMap
@@ -66,34 +64,8 @@ mem_col_major = MemoryLayout.mem_col_major
 
 # The names exported by `from warpfrag.wmma import *`; `float` and `int` would shadow the built-in types.
 __all__ = [  # noqa: RUF022 (grouped)
-    "fragment",
-    "matrix_a",
-    "matrix_b",
-    "accumulator",
-    "row_major",
-    "col_major",
-    "layout_t",
-    "mem_row_major",
-    "mem_col_major",
-    "half",
-    "__half",
-    "double",
-    "bfloat16",
-    "__nv_bfloat16",
-    "char",
-    "signed_char",
-    "unsigned_char",
-    "unsigned",
-    "precision",
-    "experimental",
-    "ptr",
-    "load_matrix_sync",
-    "store_matrix_sync",
-    "fill_fragment",
-    "mma_sync",
-    "float_to_tf32",
-    "__float_to_tf32",
-    "ElementMap",
-    "ElementType",
-    "Pointer",
-]
+    "fragment", "matrix_a", "matrix_b", "accumulator", "row_major", "col_major", "layout_t", "mem_row_major",
+    "mem_col_major", "half", "__half", "double", "bfloat16", "__nv_bfloat16", "char", "signed_char", "unsigned_char",
+    "unsigned", "precision", "experimental", "ptr", "load_matrix_sync", "store_matrix_sync", "fill_fragment",
+    "mma_sync", "float_to_tf32", "__float_to_tf32", "ElementMap", "ElementType", "Pointer",
+]  # fmt: skip

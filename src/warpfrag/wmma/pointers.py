@@ -26,7 +26,7 @@ LEADING_BITS = 128
 
 
 class ReachableMemory(NamedTuple):
-    """The bytes of a whole allocation, and the part that a pointer may access."""
+    """The bytes of a whole allocation, and the range that a pointer may access."""
 
     allocation: NDArray[np.uint8]
     start: int
@@ -51,7 +51,7 @@ class Pointer:
         return self + -_whole(elements)
 
     def __repr__(self) -> str:
-        """Show the offset and the type."""
+        """Format the offset and the type."""
         return f"<pointer to element {self.offset} of {self.array.dtype}{list(self.array.shape)}>"
 
     def memory(self) -> ReachableMemory:
@@ -95,7 +95,7 @@ def ptr(memory: object) -> Pointer:
 
 
 def _from_buffer(memory: object) -> NDArray[Any]:
-    """Return the contents of a buffer as an array."""
+    """Return a buffer's contents as an array."""
     try:
         view = memoryview(memory)  # type: ignore[arg-type]  # an object without a buffer is rejected
     except TypeError:
@@ -106,19 +106,19 @@ def _from_buffer(memory: object) -> NDArray[Any]:
 
 
 def _allocation(array: NDArray[Any]) -> NDArray[np.uint8]:
-    """Return the bytes of the whole allocation that an array is a view of."""
+    """Return the bytes of the whole allocation to which an array belongs."""
     owner, link = array, array.base
     while link is not None:
         if isinstance(link, np.ndarray):
             owner, link = link, link.base
         elif isinstance(link, memoryview):
             link = link.obj
-        elif hasattr(link, "base"):  # helper objects of NumPy, such as those of as_strided
+        elif hasattr(link, "base"):  # a helper object of NumPy, such as that of as_strided
             link = link.base
         else:
             try:
                 return np.frombuffer(link, np.uint8)
-            except (TypeError, ValueError):  # no buffer: only NumPy knows this memory
+            except (TypeError, ValueError):  # not a buffer, so only NumPy knows this memory
                 break
     if not owner.flags.forc:
         raise InvalidOperand(f"memory: expected one block of memory, got an array with strides {owner.strides}")
@@ -127,7 +127,7 @@ def _allocation(array: NDArray[Any]) -> NDArray[np.uint8]:
 
 @dataclass(frozen=True)
 class Tile:
-    """Lines (rows or columns) of elements in memory, whose starts are `ldm` elements apart."""
+    """A tile of memory: lines (rows or columns) of elements that start `ldm` elements apart."""
 
     pointer: Pointer
     ldm: int
@@ -169,14 +169,14 @@ class Tile:
 
 
 def check_memory_type(pointer: Pointer, element: ElementType, label: str) -> None:
-    """Raise an error for memory of another element type; unsigned bytes are accepted, like a void pointer in C++."""
+    """Raise an error for memory with another element type; unsigned bytes are accepted, like a void pointer in C++."""
     dtype = pointer.array.dtype
     if element.is_sub_byte:
         expected = f"{8 // element.format.bits} elements in a byte, low bits first, as uint8, uint32 or int32"
         if dtype not in {np.dtype(np.uint8), np.dtype(np.uint32), np.dtype(np.int32)}:
             raise InvalidOperand(f"{label}: expected packed memory for {element.name}, {expected}; got {dtype}")
         if not pointer.array.flags.c_contiguous and pointer.array.strides[-1] != dtype.itemsize:
-            # np.packbits of a transposed array returns such an array; that memory order is never intended
+            # np.packbits of a transposed array returns such an array, whose memory order is never intended
             raise InvalidOperand(
                 f"{label}: expected packed memory along the last axis, got strides {pointer.array.strides}; "
                 "np.ascontiguousarray puts it in order"
@@ -189,10 +189,10 @@ def check_memory_type(pointer: Pointer, element: ElementType, label: str) -> Non
 
 
 def read_codes(tile: NDArray[np.uint8], bits: int) -> NDArray[Any]:
-    """Return the codes of each line of a tile."""
+    """Return the codes in each line of a tile."""
     return cut_elements(np.ascontiguousarray(tile), bits)
 
 
 def write_codes(tile: NDArray[np.uint8], codes: NDArray[Any]) -> None:
-    """Write codes that fill whole bytes to each line of a tile."""
+    """Write codes, which must fill whole bytes, to each line of a tile."""
     tile[...] = np.ascontiguousarray(codes).view(np.uint8)

@@ -23,7 +23,7 @@ from warpfrag.wmma.wmma_types import Use as Uses
 
 
 class ElementPlace(NamedTuple):
-    """The index of an element: `x[t, lane]`, and its slot in that storage element, low bits first."""
+    """The position of an element: `x[t, lane]`, and the slot in that storage element, low bits first."""
 
     t: int
     lane: int
@@ -32,7 +32,7 @@ class ElementPlace(NamedTuple):
 
 @dataclass(frozen=True)
 class ElementMap:
-    """The element map of one fragment: from `x[t, lane]` to rows and columns, and back."""
+    """The element map of a fragment, from `x[t, lane]` to rows and columns, and back."""
 
     operand: Operand
     arch: str
@@ -40,7 +40,7 @@ class ElementMap:
 
     @property
     def linear(self) -> Layout:
-        """The map of the registers; raises NotModelled if it was not measured."""
+        """The map as a register layout; raises NotModelled if it was not measured."""
         return self.operand.layout
 
     @property
@@ -59,7 +59,10 @@ class ElementMap:
         return self.operand.slots if self.is_packed else 1
 
     def at(self, *, t: int, lane: int, slot: int = 0) -> Coordinate:
-        """Return the row and col of `x[t, lane]`; for sub-byte types, of the element in a slot of it."""
+        """Return the row and col of the element in `x[t, lane]`.
+
+        For sub-byte types, of the element in one of its slots.
+        """
         check_index("t", t, self.operand.regs * self.operand.slots // self.slots)
         check_index("slot", slot, self.slots)
         reg, place = divmod(t * self.slots + slot, self.operand.slots)
@@ -111,7 +114,7 @@ class Fragment:
         Layout: MatrixLayout | None = None,
         arch: str = "sm_90",
     ) -> None:
-        """Create a fragment; for an invalid combination, raise an error that lists the valid ones."""
+        """Create a fragment; raise an error that lists the valid combinations if this one is invalid."""
         if not isinstance(Use, Uses):
             raise InvalidOperand(f"use: expected one of {', '.join(map(str, Uses))}; got {quote(Use)}")
         _check_layout(Use, Layout)
@@ -125,24 +128,24 @@ class Fragment:
         self._words = np.zeros((self.operand.spec.layout.lanes, self.operand.words), np.uint32)
 
     def __repr__(self) -> str:
-        """Show the type as C++ spells it, and the architecture."""
+        """Format the C++ type and the architecture."""
         words = [self.use, *self.shape, self.element_type.name, self.matrix_layout]
         placeholder = "" if self.is_measured else ", x in placeholder order"
         return f"<fragment<{', '.join(str(word) for word in words if word is not None)}> of {self.arch}{placeholder}>"
 
     @property
     def m(self) -> int:
-        """Rows of D."""
+        """The number of rows of D."""
         return self.shape.m
 
     @property
     def n(self) -> int:
-        """Columns of D."""
+        """The number of columns of D."""
         return self.shape.n
 
     @property
     def k(self) -> int:
-        """The extent of the sum."""
+        """The number of products in each sum."""
         return self.shape.k
 
     @property
@@ -180,7 +183,8 @@ class Fragment:
     @x.setter
     def x(self, elements: ArrayLike) -> None:
         try:
-            with np.errstate(over="ignore", invalid="ignore"):  # this produces infinities and quiet NaNs, as in C++
+            # conversions may produce infinities and quiet NaNs, as in C++
+            with np.errstate(over="ignore", invalid="ignore"):
                 self.x[...] = as_real(elements, "x")
         except (TypeError, ValueError, OverflowError) as error:
             raise InvalidOperand(f"x: expected {self.storage_element_type.name}{list(self.x.shape)}: {error}") from None
@@ -196,7 +200,7 @@ class Fragment:
         return ElementMap(self.operand, self.arch, self.element_type.is_sub_byte)
 
     def codes(self) -> Array:
-        """Return the matrix as unsigned codes; if an element has copies, read the one that the hardware reads."""
+        """Return the matrix as unsigned codes; of an element with copies, the one that the hardware reads."""
         codes = registers.unpack(self.operand.spec, self._words)
         return codes.copy()  # if places are in matrix order, unpack returns a view of the registers
 
@@ -221,7 +225,7 @@ class Fragment:
 
 
 def _check_layout(use: Uses, layout: object) -> None:
-    """Check the layout: part of a multiplicand's type, but an argument of each accumulator load and store."""
+    """Check the layout, which is part of a multiplicand's type but an argument of accumulator loads and stores."""
     if use is Uses.accumulator and layout is not None:
         raise InvalidOperand(
             f"fragment accumulator: expected no Layout, got {spelling(layout)}; pass mem_row_major or mem_col_major to "

@@ -54,10 +54,11 @@ def fill_fragment(a: Fragment, v: float) -> None:
     if np.ndim(v):
         raise InvalidOperand(f"fill_fragment: expected one value for all elements, got an array of shape {np.shape(v)}")
     if kind.format.is_float:
-        if np.asarray(v).dtype.kind in "OSUcmM":  # NumPy would convert these to a number
+        if np.asarray(v).dtype.kind in "OSUcmM":  # NumPy would convert these to numbers
             raise InvalidOperand(f"fill_fragment: expected a number for {kind.name}, got {quote(v)}")
         try:
-            with np.errstate(over="ignore", invalid="ignore"):  # this produces infinities and quiet NaNs, as in C++
+            # conversions may produce infinities and quiet NaNs, as in C++
+            with np.errstate(over="ignore", invalid="ignore"):
                 a.x[...] = np.asarray(v).astype(kind.dtype)
         except (TypeError, ValueError):
             raise InvalidOperand(f"fill_fragment: expected a number for {kind.name}, got {quote(v)}") from None
@@ -107,7 +108,7 @@ def multiply(
 
         d.words[...] = execute(instruction, a.words, b.words, c.words, arch=a.arch)
     else:
-        # fall back to matrices, because the register layout is unknown
+        # multiply matrices instead of registers, because the register layout is unknown
         d.set_codes(instruction(a.codes(), b.codes(), c.codes(), arch=a.arch, raw=True))
 
 
@@ -119,7 +120,7 @@ def _check_fragments(label: str, **fragments: object) -> None:
 
 
 def check_product(label: str, d: Fragment, a: Fragment, b: Fragment, c: Fragment) -> None:
-    """Raise an error unless an instruction multiplies these fragments: uses, sizes, types and targets must match."""
+    """Raise an error unless an instruction can multiply these fragments: uses, sizes, types and targets must match."""
     fragments = {"d": d, "a": a, "b": b, "c": c}
     _check_fragments(label, **fragments)
     for name, use in ROLES.items():
@@ -144,7 +145,7 @@ def check_product(label: str, d: Fragment, a: Fragment, b: Fragment, c: Fragment
 
 
 def _memory_word(label: str, a: Fragment, layout: object) -> str:
-    """Return "row" or "col": the order of the fragment itself, or for an accumulator the given layout."""
+    """Return "row" or "col": the fragment's own order or, for an accumulator, the given layout."""
     if a.matrix_layout is not None:
         if layout is not None:
             raise InvalidOperand(f"{label}: {a!r} already has a layout; expected none, got {spelling(layout)}")

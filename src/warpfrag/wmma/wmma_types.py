@@ -27,45 +27,41 @@ from warpfrag.tensorcore.operand import Operand
 from warpfrag.tensorcore.registry import get
 
 
-class Use(Enum):
+class CppEnum(Enum):
+    """An enumeration whose names are those of C++."""
+
+    def __str__(self) -> str:
+        """Return the C++ spelling."""
+        return self.name
+
+
+class Use(CppEnum):
     """The matrix that a fragment holds; the value is the operand's letter in PTX."""
 
     matrix_a = "a"
     matrix_b = "b"
     accumulator = "c"
 
-    def __str__(self) -> str:
-        """Return the C++ spelling."""
-        return self.name
 
-
-class MatrixLayout(Enum):
+class MatrixLayout(CppEnum):
     """The memory order of a multiplicand, part of its fragment's type; the value is the PTX qualifier."""
 
     row_major = "row"
     col_major = "col"
 
-    def __str__(self) -> str:
-        """Return the C++ spelling."""
-        return self.name
 
-
-class MemoryLayout(Enum):
+class MemoryLayout(CppEnum):
     """The memory order of an accumulator in a load or store (C++: layout_t); the value is the PTX qualifier."""
 
     mem_row_major = "row"
     mem_col_major = "col"
 
-    def __str__(self) -> str:
-        """Return the C++ spelling."""
-        return self.name
-
 
 @dataclass(frozen=True, repr=False)
 class ElementType:
-    """A type that a fragment or its `x` can have in C++.
+    """An element type of a fragment, or of its `x`, in C++.
 
-    `format_name` is the name in PTX, empty for a type that no fragment has. `storage` is the type of `x` if it
+    `format_name` is the name in PTX, empty for a type that no fragment has. `storage` is the type of `x` if that
     differs: CUDA stores tf32 in a float, and several sub-byte elements in one integer.
     """
 
@@ -116,12 +112,12 @@ B1 = ElementType("experimental.precision.b1", "b1", UNSIGNED)
 ELEMENT_TYPES = (HALF, FLOAT, DOUBLE, BFLOAT16, SIGNED_CHAR, UNSIGNED_CHAR, INT, TF32, U4, S4, B1)
 BY_FORMAT = {entry.format_name: entry for entry in ELEMENT_TYPES}
 
-# Code that does not import our `float` and `int` passes Python's types and means the C++ types.
+# Python's own `float` and `int`, which code passes if it does not import ours, stand for the C++ types.
 BUILTINS: dict[object, ElementType] = {float: FLOAT, int: INT}
 
 
 class Precision:
-    """Element types that only tensor cores have."""
+    """Element types that only tensor cores support."""
 
     tf32 = TF32
 
@@ -143,7 +139,7 @@ def as_real(values: ArrayLike, label: str) -> NDArray[Any]:
 
 
 def spelling(argument: object) -> str:
-    """Return an argument for a message: our own types in C++ spelling, anything else quoted."""
+    """Return an argument as text for messages: our own types in C++ spelling, anything else quoted."""
     return argument.name if isinstance(argument, Enum) else quote(argument)
 
 
@@ -186,7 +182,7 @@ def float_to_tf32(values: ArrayLike) -> np.float32 | NDArray[np.float32]:
     # the exponent is above the fraction, so a carry out of the fraction increments the exponent
     rounded = np.where(np.isnan(floats), codes | QUIET, codes + np.where(np.isnan(floats), np.uint32(0), HALF_A_STEP))
     result: NDArray[np.float32] = (rounded & ~LOW_BITS).view(np.float32)
-    return result[()]  # a number for a single value
+    return result[()]  # a single value becomes a NumPy scalar
 
 
 PRODUCT = "wmma.mma"
@@ -200,7 +196,7 @@ def base_arch(name: str) -> str:
 
 @cache
 def fragments(use: Use, arch: str) -> dict[tuple[str, Shape], tuple[str, ...]]:
-    """Return every fragment of a use on an architecture: format and shape, with its memory layouts."""
+    """Return every valid fragment for a use on an architecture: format and shape, with its memory layouts."""
     layouts: dict[tuple[str, Shape], tuple[str, ...]] = {}
     for form in forms():
         if form.op == f"{LOAD}.{use.value}" and arch in legal_targets(form):
@@ -215,7 +211,7 @@ def sizes(shape: Shape) -> str:
 
 
 def describe_allowed(use: Use, arch: str) -> str:
-    """Return a list of every fragment of a use, for an error message."""
+    """Return a list of every valid fragment for a use, for error messages."""
     rows = fragments(use, arch)
     both = tuple(layout.value for layout in MatrixLayout)
 
@@ -230,7 +226,7 @@ def describe_allowed(use: Use, arch: str) -> str:
 
 @cache
 def find_operand(use: Use, shape: Shape, element: ElementType, layout: MatrixLayout | None, arch: str) -> Operand:
-    """Return the registers of a fragment; for an invalid combination, raise an error that lists the valid ones."""
+    """Return the register operand of a fragment; raise an error that lists the valid combinations if it is invalid."""
     words = fragments(use, arch).get((element.format_name, shape), ())
     if not words or (layout and layout.value not in words):
         wanted = f"{element.name} {sizes(shape)}" + (f" {layout}" if layout else "")
@@ -259,7 +255,7 @@ def find_product(
     saturate: bool = False,
     bit_operation: str = "",
 ) -> Instruction:
-    """Return the wmma.mma with these types of D, of A and B, and of C."""
+    """Return the wmma.mma with these types for D, for A and B, and for C."""
     d, multiplicand, c = (entry.format_name for entry in types)
     form = Form(
         op=PRODUCT,

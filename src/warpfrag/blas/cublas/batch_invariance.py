@@ -37,7 +37,7 @@ class LayerRanges:
 
 @dataclass(frozen=True)
 class Invariance:
-    """The ranges of m in which each layer's order of additions stays the same."""
+    """For each layer, the ranges of m in which its order of additions stays the same."""
 
     layers: tuple[LayerRanges, ...]
     type: str
@@ -47,12 +47,12 @@ class Invariance:
 
     @property
     def changes(self) -> tuple[int, ...]:
-        """Every m whose order differs from that of m - 1."""
+        """The values of m at which the order of some layer differs from that at m - 1."""
         return tuple(sorted({run.first for layer in self.layers for run in layer.ranges[1:]}))
 
     @property
     def ranges(self) -> tuple[tuple[int, int], ...]:
-        """The ranges (first, last) of m in which the order of every layer stays the same."""
+        """The ranges (first, last) of m in which no layer's order changes."""
         starts = [self.m[0], *self.changes, self.m[1] + 1]
         return tuple((first, last - 1) for first, last in pairwise(starts))
 
@@ -63,7 +63,10 @@ class Invariance:
 
     @property
     def like_largest(self) -> tuple[tuple[int, int], ...]:
-        """The ranges (first, last) of m in which every layer has the order of the largest m; empty if it is unknown."""
+        """The ranges (first, last) of m in which every layer has its order at the largest m.
+
+        Empty if that is unknown.
+        """
         spans = [self.m]
         for layer in self.layers:
             largest = layer.ranges[-1]
@@ -74,7 +77,7 @@ class Invariance:
 
     @property
     def text(self) -> str:
-        """The m at which bits change, each layer with its ranges, the ranges common to all layers, and a remedy."""
+        """A report: the m at which bits change, the ranges of each layer, the ranges common to all, and a remedy."""
         summary, *remedy = self.conclusion
         lines = [f"{self.type} {self.layout}, m = {self.m[0]}..{self.m[1]}, {self.source}", summary]
         for layer in self.layers:
@@ -88,21 +91,21 @@ class Invariance:
 
     @property
     def conclusion(self) -> tuple[str, ...]:
-        """The m at which the bits of a row change, and the cheapest way to keep them for every m of the range."""
+        """The m at which the bits of a row change, and the cheapest way to keep them the same for every m."""
         guess = "; some ranges are guesses" if self.is_guess else ""
         if not self.changes:
             return (f"the bits of a row do not depend on the batch size from {self.m[0]} to {self.m[1]}{guess}",)
         summary = f"the bits of a row change at m = {_listed([(m, m) for m in self.changes])}{guess}"
         spans, largest = self.like_largest, self.m[1]
         if not spans:
-            return summary, f"to keep them, use a batch-invariant kernel: the order for m = {largest} is not modelled"
+            return summary, f"use a batch-invariant kernel to keep the bits: m = {largest} is not modelled"
         ends = [self.m[0] - 1, *(last for _, last in spans)]
         rows = max(first - last - 1 for (first, _), last in zip(spans, ends, strict=False))
-        pad = f"to keep them up to m = {largest}, pad smaller batches with zero rows until m is in {_listed(spans)} "
-        return summary, f"{pad}(at most {rows} rows), then drop those rows; or use a batch-invariant kernel"
+        pad = f"to keep the bits up to m = {largest}, pad smaller batches with zero rows until m is in {_listed(spans)}"
+        return summary, f"{pad} (at most {rows} rows), then drop those rows; or use a batch-invariant kernel"
 
     def __str__(self) -> str:
-        """Return the ranges, one per line."""
+        """Return the ranges as text, one per line."""
         return self.text
 
     def __repr__(self) -> str:
@@ -113,12 +116,12 @@ class Invariance:
         return f"<Invariance of {layers}, {self.type} {self.layout}, {span}: {count} range{'s' * (count != 1)}>"
 
     def _repr_html_(self) -> str:
-        """Return a card for notebooks, with a figure."""
+        """Return an HTML card for notebooks, with a figure."""
         figure = f"<figure>{self.svg()}</figure>"
         return html.card(html.escape(repr(self)[1:-1]), figure, f"<p>{html.escape(self.source)}</p>")
 
     def to_dict(self) -> dict[str, object]:
-        """Return all fields as JSON types."""
+        """Return all fields as JSON-compatible values."""
         return {
             "type": self.type,
             "layout": self.layout,
@@ -135,12 +138,12 @@ class Invariance:
         }
 
     def svg(self, *, theme: str = "auto") -> str:
-        """Return a figure as SVG: the ranges of m of each layer, coloured by order, on a logarithmic scale."""
+        """Return an SVG figure of each layer's ranges of m on a logarithmic scale, coloured by order."""
         return figure_svg(self, theme)
 
 
 def _listed(spans: Sequence[tuple[int, int]], limit: int = 8) -> str:
-    """Return the first ranges as text."""
+    """Return the first few ranges as text."""
     texts = [f"{first}..{last}" if last > first else f"{first}" for first, last in spans[:limit]]
     return ", ".join([*texts, *(["..."] if len(spans) > limit else [])])
 
@@ -167,8 +170,8 @@ def batch_invariance(
 ) -> Invariance:
     """Return the ranges of m in which a layer's order of additions, and so the bits of each row, stay the same.
 
-    `n` and `k` are the extents of a layer's weight. Alternatively, `n` is a list of pairs (n, k), or a dict of
-    pairs by name. The other keywords are those of `wf.predict_order`. If several tables of choices are given, every
+    `n` and `k` are the extents of a layer's weight. Alternatively, `n` is a list of (n, k) pairs, or a dict from names
+    to such pairs. The other keywords are those of `wf.predict_order`. If several tables of choices are given, every
     layer is listed once per table.
     """
     kind = product_kind(format_name(dtype, DTYPES), layout, bias=bias, fast_accumulation=fast_accumulation)
@@ -194,7 +197,7 @@ def _span(m: object) -> tuple[int, int]:
 
 
 def _layers(n: object, k: object) -> dict[str, tuple[int, int]]:
-    """Return the layers by name."""
+    """Return the (n, k) pairs of the layers by name."""
     if isinstance(n, dict):
         named = list(n.items())
     elif isinstance(n, tuple | list):

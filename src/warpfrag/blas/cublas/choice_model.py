@@ -1,8 +1,8 @@
 """Networks and decision trees, fitted to a library's choices, for shapes that no table contains.
 
-The features are the extents, the number of tiles of D for several tile sizes, how full their last wave on the GPU is,
-the depth of K in lines, and the alignment of the extents. The accuracy is the fraction of unseen shapes for which all
-parameters that determine the order of additions are predicted.
+The features are the extents, the number of tiles of D for several tile sizes, the fill of their last wave on the GPU,
+the depth of K in 128-byte lines, and the alignment of the extents. The accuracy is the fraction of unseen shapes for
+which all parameters that determine the order of additions are predicted.
 
 On Hopper, cuBLAS uses nvjet kernels for every fp8 gemm, and for 16-bit gemms if all rows are whole vectors of 16 bytes;
 one network predicts their split count, another the choice for tf32. Trees predict the choice for all other gemms.
@@ -29,20 +29,20 @@ TILES = np.array([
     (64, 8), (64, 16), (64, 32), (64, 64), (64, 128), (128, 64), (128, 128), (64, 256), (128, 256), (256, 128),
     (192, 128), (128, 192),
 ])  # fmt: skip
-"""The tile sizes for which the number of tiles is a feature."""
+"""The tile sizes; for each, the number of tiles is a feature."""
 WAVES, MORE_WAVES, OTHERS = [3, 5, 6, 9], [4, 7, 8], [0, 1, 2, 10, 11]
-"""Indices of tile sizes whose wave counts are features, in feature order."""
+"""Indices of tile sizes whose wave counts are features, in the order of the features."""
 FITTED_N, FITTED_K = 8, 64
-"""The smallest n and k that the networks were fitted to; n for tf32 only."""
+"""The smallest n and k to which the networks were fitted; n applies to tf32 only."""
 SIZES, PARTS = np.array([8, 16, 32, 64, 128, 192, 256]), np.array([2, 3, 4, 5, 6, 8, 12, 16])
-"""Tile extents and split counts: the used share of the last tile or part is a feature."""
+"""Tile extents and split counts; for each, the fill of the last tile or part is a feature."""
 
 
 class ChoiceNetwork(NamedTuple):
-    """A network whose inputs are the logarithms of the features and a flag for each kind of gemm."""
+    """A network whose inputs are the logarithms of the features and a flag for each type of gemm."""
 
     accuracies: dict[str, float]
-    """The accuracy by kind, such as `matmul bf16 nt`."""
+    """The accuracy for each type of gemm, such as `matmul bf16 nt`."""
     mean: NDArray[np.float32]
     deviation: NDArray[np.float32]
     layers: list[tuple[NDArray[np.float32], NDArray[np.float32]]]
@@ -58,7 +58,7 @@ class ChoiceNetwork(NamedTuple):
 
 
 class ChoiceTree(NamedTuple):
-    """A decision tree: a feature below the threshold leads left; a leaf has the index of a choice."""
+    """A decision tree; values below a node's threshold lead to the left, and a leaf has the index of a choice."""
 
     feature: NDArray[np.int8]
     threshold: NDArray[np.float32]
@@ -77,17 +77,17 @@ class ChoiceTree(NamedTuple):
 
 
 ChoiceModel: TypeAlias = "tuple[dict[str, ChoiceNetwork], dict[str, ChoiceTree]]"
-"""The networks by name, `nvjet` and `tf32`, and the trees by kind."""
+"""The networks by name, `nvjet` and `tf32`, and the trees by type of gemm."""
 
 
 @cache
 def built_in_model() -> ChoiceModel:
-    """Return the model of cuBLAS on an H200."""
+    """Return the model of cuBLAS on an H200, which is built in."""
     return read_model(files("warpfrag.blas.cublas").joinpath(FILE).read_bytes())
 
 
 def read_model(data: bytes) -> ChoiceModel:
-    """Read a model file: a header, the arrays of each network, and the concatenated nodes of all trees."""
+    """Read a model file: a header, the arrays of each network, and the nodes of all trees."""
     with np.load(BytesIO(data), allow_pickle=False) as stored:
         arrays = {name: stored[name] for name in stored.files}
     header = json.loads(bytes(arrays["header"]))
@@ -124,14 +124,14 @@ def features(m: ArrayLike, n: ArrayLike, k: ArrayLike, line: ArrayLike) -> NDArr
 
 
 def is_vectors(kind: ProductKind, m: int, n: int, k: int) -> bool:
-    """Return True if the rows of A and B are whole vectors of 16 bytes, and for tf32 neither n nor k is tiny."""
+    """Return True if all rows of A and B are whole 16-byte vectors and, for tf32, neither n nor k is tiny."""
     pitches = (n, m if kind.layout == "tn" else k)
     is_fitted = kind.type != "tf32" or (n >= FITTED_N and k >= FITTED_K)
     return is_fitted and not any(pitch * BYTES[kind.type] % VECTOR for pitch in pitches)
 
 
 def modelled_choice(kind: ProductKind, m: int, n: int, k: int) -> tuple[Choice, float | None]:
-    """Return the predicted choice for a gemm, and the accuracy of the model, or None if it was not measured."""
+    """Return the predicted choice for a gemm, and the model's accuracy, or None if that was not measured."""
     call = {"linear": "matmul", "bmm": "matmul", "scaled_mm bias": "scaled_mm slow"}.get(kind.call, kind.call)
     name = f"{call} {kind.type} {kind.layout}"
     networks, trees = built_in_model()

@@ -28,19 +28,22 @@ ARRAYS = {
     "choices": np.int32, "layers": np.uint64, "counts": np.uint16, "ends": np.uint16, "chosen": np.uint16,
 }  # fmt: skip
 MAX_EXTENT = 1 << 24
-MAX_BYTES = 1 << 28  # maximum size of a file of choices
+MAX_BYTES = 1 << 28  # the largest file of choices in bytes
 MAX_M = (1 << 16) - 1
 SETTINGS = {"workspace": 32 << 20, "lt_workspace": 1 << 20, "reduced_precision_reduction": False, "tf32": True}
-"""The assumed PyTorch settings: workspaces of cuBLAS and cuBLASLt, parts added in float32, TF32 allowed."""
+"""The assumed PyTorch settings: workspaces of cuBLAS and cuBLASLt, partial sums in float32, TF32 allowed."""
 GPU = "H200"
 BUILT_IN = {GPU: "choices_h200.npz"}
-"""The built-in tables, by GPU."""
+"""File names of the built-in tables, by GPU."""
 TABLE_OF_ARCH = {"sm_90": GPU}
 """The GPU whose table is used for an architecture."""
 
 
 class Choice(NamedTuple):
-    """The part of a library's choice that determines the order, in cuBLASLt's numbering; `kernel` is a family."""
+    """The part of a library's choice that determines the order, in cuBLASLt's numbering.
+
+    `kernel` is a kernel family.
+    """
 
     algorithm: int
     tile: int
@@ -52,14 +55,14 @@ class Choice(NamedTuple):
 
 
 class ChoiceRun(NamedTuple):
-    """A range of m with the same choice, from the end of the previous range to `last`."""
+    """A range of m with the same choice; it starts after the previous range and ends at `last`."""
 
     last: int
     choice: Choice
 
 
 class LayerKind(NamedTuple):
-    """The table key of a layer: a PyTorch call, and the type and layout of its operands."""
+    """The table key of a layer: a PyTorch call, and the type, layout and alignment of its operands."""
 
     call: str
     type: str
@@ -75,7 +78,7 @@ class ProductKind(NamedTuple):
     batch: int = 1
 
     def layer(self, m: int) -> LayerKind:
-        """The table key of a layer; if A is transposed, its alignment depends on m."""
+        """Return the table key of a layer; if A is transposed, its alignment depends on m."""
         if self.layout != "tn":
             return LayerKind(self.call, self.type, self.layout)
         step = 8 if self.type in {"f16", "bf16"} else 4
@@ -84,7 +87,7 @@ class ProductKind(NamedTuple):
 
 @dataclass(frozen=True)
 class Choices:
-    """The choices of a library on one GPU; `runs` looks up a layer, `find` a single gemm."""
+    """The choices of a library on one GPU; `runs` looks up all m of a layer, `find` a single gemm."""
 
     gpu: str
     library: str
@@ -99,21 +102,21 @@ class Choices:
     name: str = ""
 
     def __repr__(self) -> str:
-        """Show the library, the GPU and the size of the table."""
+        """Format the library, the GPU and the size of the table."""
         return f"<Choices of {self.library} on {self.gpu}: {len(self.layers)} layers, {len(self.ends)} runs>"
 
     @property
     def is_built_in(self) -> bool:
-        """True if the table is built in."""
+        """True if the table is built into the package."""
         return self.name in BUILT_IN.values()
 
     @property
     def source(self) -> str:
-        """The library and GPU that the choices come from."""
+        """The library and GPU whose choices the table contains."""
         return f"{self.library} on an {self.gpu}" + (f" ({self.name})" if self.name else "")
 
     def runs(self, kind: LayerKind, n: int, k: int) -> list[ChoiceRun] | None:
-        """Return the ranges of a layer, m ascending, or None if the layer is not in the table."""
+        """Return a layer's ranges in ascending order of m, or None if the layer is not in the table."""
         place = self._place(kind, n, k)
         if place is None:
             return None
@@ -125,7 +128,7 @@ class Choices:
         ]
 
     def find(self, kind: LayerKind, m: int, n: int, k: int) -> Choice | None:
-        """Return the choice for a gemm, or None if the table does not have it."""
+        """Return the choice for a gemm, or None if the table does not contain it."""
         runs = self.runs(kind, n, k) or []
         return next((run.choice for run in runs if m <= run.last), None)
 
@@ -138,7 +141,7 @@ class Choices:
 
     @property
     def listed(self) -> list[tuple[LayerKind, int, int]]:
-        """Return the category, n and k of every layer in the table."""
+        """The category, n and k of every layer in the table."""
         mask = MAX_EXTENT - 1
         return [(self.kinds[key >> 48], key >> 24 & mask, key & mask) for key in map(int, self.layers)]
 
@@ -152,7 +155,7 @@ class Choices:
         torch: str,
         settings: Mapping[str, Any] | None = None,
     ) -> Choices:
-        """Build a table from these layers; adjacent ranges with the same choice are joined."""
+        """Build a table from the given layers, merging adjacent ranges that have the same choice."""
         kinds = tuple(dict.fromkeys(kind for kind, _, _ in runs))
         numbers: dict[Choice, int] = {}
         keys, counts, ends, chosen = [], [], [], []
@@ -169,11 +172,11 @@ class Choices:
         return cls(gpu, library, torch, kinds, tuple(numbers), *arrays, dict(settings or SETTINGS))
 
     def save(self, path: str | PathLike[str]) -> None:
-        """Write the table to a file, atomically."""
+        """Write the table to a file atomically."""
         write_atomically(str(path), self.to_bytes())
 
     def to_bytes(self) -> bytes:
-        """Return the bytes of the file."""
+        """Return the table in the format of its file."""
         kernels = list(dict.fromkeys(choice.kernel for choice in self.choices))
         rows = [[*choice[:-1], kernels.index(choice.kernel)] for choice in self.choices]
         arrays: dict[str, NDArray[Any]] = {
@@ -191,12 +194,12 @@ class Choices:
 
     @classmethod
     def load(cls, path: str | PathLike[str]) -> Choices:
-        """Read a file of choices; raise FileError if it is damaged or not a file of choices."""
+        """Load a table from a file; raise FileError if the file is damaged or does not contain choices."""
         return cls.from_bytes(read_bytes(path, MAX_BYTES), Path(path).name)
 
     @classmethod
     def from_bytes(cls, data: bytes, name: str) -> Choices:
-        """Return the table in the bytes of a file."""
+        """Decode a table from the bytes of a file; messages call the file `name`."""
         try:
             with np.load(BytesIO(data), allow_pickle=False) as stored:
                 arrays = {key: stored[key] for key in stored.files}
@@ -228,7 +231,7 @@ def _joined(runs: Iterable[ChoiceRun]) -> list[ChoiceRun]:
 
 
 def _check(name: str, header: object, arrays: dict[str, NDArray[Any]]) -> None:
-    """Raise FileError if the file is incomplete or has an unknown schema."""
+    """Raise FileError if a file is incomplete or its schema is unknown."""
     found = {key: array.dtype for key, array in arrays.items()}
     if not isinstance(header, dict) or header.get("format") != FORMAT:
         reason = "expected a file of choices written by `warpfrag survey`"
@@ -257,7 +260,7 @@ def _opened(path: str, _changed: int) -> Choices:
 
 
 def choices_of(source: object) -> Choices:
-    """Return the table for a `choices` argument: a GPU with a built-in table, a file, or a table."""
+    """Return the table for a `choices` argument: the name of a GPU with a built-in table, a file, or a table."""
     if isinstance(source, Choices):
         return source
     if not isinstance(source, str | Path):
@@ -274,6 +277,6 @@ def choices_of(source: object) -> Choices:
                 "survey` on a machine with that GPU, and pass its file as choices; `gemm` computes with the arithmetic "
                 "of every GPU, k ascending"
             ) from None
-        reason = getattr(error, "strerror", None) or str(error)  # without the file name
+        reason = getattr(error, "strerror", None) or str(error)  # the reason without the file name
         raise FileError(f"choices: {quote(str(source))} cannot be read: {reason}") from None
     return _opened(str(source), changed)

@@ -3,7 +3,7 @@
 There are two queries, neither of which runs a gemm:
 
     configuration    cublasLtMatmulAlgoGetHeuristic with PyTorch's arguments: 32 MiB of workspace, or 1 MiB if
-    PyTorch calls cuBLASLt itself; parts added in float32
+                     PyTorch calls cuBLASLt itself; partial sums in float32
     kernels          the call itself, captured into a CUDA graph instead of a stream: the graph's nodes name the kernels
 
 PyTorch calls cublasGemmEx and cublasSgemm for mm and bmm, and cublasLtMatmul for the rest. cuBLAS is column-major: a
@@ -31,32 +31,32 @@ from warpfrag.blas.cublas.segment_k import tiles_launched
 from warpfrag.errors import NoGpu, NotModelled
 
 WORKSPACE, LT_WORKSPACE = 32 << 20, 1 << 20
-"""The workspace sizes in bytes that PyTorch passes to cuBLAS on Hopper and to cuBLASLt."""
+"""The workspace sizes in bytes that PyTorch passes to cuBLAS (on Hopper) and to cuBLASLt."""
 LIBRARIES = ("libcublasLt.so", "libcublas.so")
 TYPES = {"f16": 2, "bf16": 14, "tf32": 0, "f32": 0, "s8": 3, "e4m3": 28}
 RESULTS = {"f16": 2, "bf16": 14, "tf32": 0, "f32": 0, "s8": 10, "e4m3": 14}
 FLOAT32, INT32 = 0, 10
 COMPUTE = {"f16": 68, "bf16": 68, "tf32": 77, "f32": 68, "s8": 72, "e4m3": 68}
-"""cudaDataType of operands and results, cublasComputeType."""
+"""The cublasComputeType of each operand format; before it, the cudaDataType of operands and results."""
 TRANSPOSE_A, TRANSPOSE_B, EPILOGUE, BIAS, SCALE_A, SCALE_B, FAST, BIAS_TYPE = 3, 4, 7, 8, 17, 18, 25, 26
 """Attributes of a cublasLtMatmulDesc."""
 MAX_WORKSPACE, REDUCTION_SCHEMES = 1, 3
 """Attributes of a cublasLtMatmulPreference."""
 IN_FLOAT32 = 2
-"""The reduction scheme that remains if reduced-precision reductions are disabled in PyTorch."""
+"""The reduction scheme that PyTorch leaves enabled when reduced-precision reductions are disabled."""
 ADD_BIAS = 4
 BATCH_COUNT, BATCH_STRIDE = 5, 6
 """Attributes of a cublasLtMatrixLayout."""
 MATH_MODES = {"tf32": 3, "f32": 0}
 NO_REDUCED_PRECISION = 16
-"""Math modes of a cuBLAS handle."""
+"""A math mode of a cuBLAS handle."""
 TENSOR_OP = 99
 RELAXED = 2
-"""The capture mode in which the library may load its kernels."""
+"""The stream-capture mode in which the library may load its kernels."""
 KERNEL_NODE = 0
 RESULT_BYTES = 96
 SIZES = (4, 4, 4, 4, 4, 4, 4, 2, 2)
-"""The sizes in bytes of an algorithm's attributes, in the order of `Configuration`."""
+"""The sizes in bytes of an algorithm's attributes, in the order of `Configuration`'s fields."""
 
 
 class Configuration(NamedTuple):
@@ -74,7 +74,7 @@ class Configuration(NamedTuple):
 
 
 class KernelLaunch(NamedTuple):
-    """A kernel that a call launches."""
+    """A kernel that a call would launch."""
 
     name: str
     grid: tuple[int, int, int]
@@ -93,7 +93,7 @@ class _NodeParams(ctypes.Structure):
 
 @dataclass(frozen=True)
 class Question:
-    """A gemm as passed to a library; `call` is the PyTorch function that computes it."""
+    """A gemm as it is passed to a library; `call` is the PyTorch function that computes it."""
 
     call: str
     type: str
@@ -116,7 +116,7 @@ def _set_attributes(setter: Callable[..., int], target: ctypes.c_void_p, values:
 
 
 def _loaded() -> Iterator[str]:
-    """Yield the paths of the libraries that this process has already loaded, for example through PyTorch."""
+    """Yield the paths of libraries that this process has already loaded, for example through PyTorch."""
     maps = Path("/proc/self/maps")
     if maps.exists():
         yield from dict.fromkeys(re.findall(r"/\S*libcublas\S*", maps.read_text(encoding="utf-8")))
@@ -136,10 +136,10 @@ def find_libraries() -> tuple[str, str]:
 
 
 class Library:
-    """cuBLAS on the GPU of this machine, ready for queries. Not thread-safe."""
+    """The cuBLAS library on this machine's GPU, ready for queries. Not thread-safe."""
 
     def __init__(self) -> None:
-        """Open the driver and the libraries, and allocate a small amount of GPU memory, which no kernel reads."""
+        """Open the driver and the libraries, and allocate a little GPU memory, which no kernel reads."""
         try:
             self._driver: Any = ctypes.CDLL("libcuda.so.1")
         except OSError:
@@ -207,12 +207,12 @@ class Library:
         return choice_of(configuration, launches, (asked.m, asked.n, asked.k), asked.batch, asked.layout)
 
     def configuration(self, asked: Question) -> Configuration | None:
-        """Return the first algorithm that the heuristic returns, or None."""
+        """Return the first algorithm that cuBLASLt's heuristic returns, or None."""
         with self._matrices(asked) as matrices:
             return self._asked(asked, matrices)
 
     def kernels(self, asked: Question) -> tuple[KernelLaunch, ...]:
-        """Return the kernels that PyTorch's call would launch, in order; nothing runs."""
+        """Return the kernels that PyTorch's call would launch, in order, without running them."""
         if asked.call in {"matmul", "bmm"}:
             return self._captured(lambda: self._blas_call(asked))
         with self._matrices(asked) as matrices:
@@ -221,7 +221,10 @@ class Library:
             return self._captured(lambda: self._lt_call(asked, matrices))
 
     def _make_preference(self, workspace: int, *, is_limited: bool) -> ctypes.c_void_p:
-        """Return the preferences; if `is_limited`, parts are added in float32, as PyTorch asks for 16-bit results."""
+        """Return a preference descriptor.
+
+        If `is_limited`, partial sums are added in float32, as PyTorch asks for 16-bit D.
+        """
         made = ctypes.c_void_p()
         _check(self._lt.cublasLtMatmulPreferenceCreate(ctypes.byref(made)), "cublasLtMatmulPreferenceCreate")
         values: list[tuple[int, Any]] = [(MAX_WORKSPACE, ctypes.c_uint64(workspace))]
@@ -230,12 +233,8 @@ class Library:
         _set_attributes(self._lt.cublasLtMatmulPreferenceSetAttribute, made, values)
         return made
 
-    @staticmethod
-    def _workspace_of(asked: Question) -> int:
-        return WORKSPACE if asked.call in {"matmul", "bmm"} else LT_WORKSPACE
-
     def _description(self, asked: Question) -> ctypes.c_void_p:
-        """Return the matmul descriptor for a gemm category."""
+        """Return the cublasLtMatmulDesc for a gemm."""
         key = asked.call, asked.type, asked.layout
         if key not in self._descriptions:
             made = ctypes.c_void_p()
@@ -258,7 +257,7 @@ class Library:
 
     @contextmanager
     def _matrices(self, asked: Question) -> Iterator[list[ctypes.c_void_p]]:
-        """Yield the layouts of cuBLAS's A, B and D."""
+        """Yield the matrix layouts of cuBLAS's A, B and D."""
         m, n, k = asked.m, asked.n, asked.k
         shapes = [
             (TYPES[asked.type], *((k, n) if asked.layout[1] == "t" else (n, k))),
@@ -284,15 +283,16 @@ class Library:
     def _asked(self, asked: Question, matrices: list[ctypes.c_void_p]) -> Configuration | None:
         a, b, d = matrices
         count = ctypes.c_int(0)
+        workspace = WORKSPACE if asked.call in {"matmul", "bmm"} else LT_WORKSPACE
         status = self._lt.cublasLtMatmulAlgoGetHeuristic(
             self._lt_handle, self._description(asked), a, b, d, d,
-            self._preferences[self._workspace_of(asked), asked.type in {"f16", "bf16"}], 1,
+            self._preferences[workspace, asked.type in {"f16", "bf16"}], 1,
             ctypes.addressof(self._algorithm), ctypes.addressof(count),
         )  # fmt: skip
         return None if status or not count.value else self._configuration()
 
     def _configuration(self) -> Configuration:
-        """Read the configuration of the algorithm that the heuristic returned last."""
+        """Return the configuration of the algorithm that the heuristic returned last."""
         numbers = []
         value, written = ctypes.c_uint32(), ctypes.c_size_t()
         for attribute, size in enumerate(SIZES):
@@ -344,7 +344,7 @@ class Library:
         )  # fmt: skip
 
     def _captured(self, launch: Callable[[], int]) -> tuple[KernelLaunch, ...]:
-        """Capture a call into a graph and return its kernels."""
+        """Capture a call into a CUDA graph, and return the kernels in the graph."""
         driver, graph = self._driver, ctypes.c_void_p()
         _check(driver.cuStreamBeginCapture_v2(self._stream, RELAXED), "cuStreamBeginCapture")
         status = launch()
@@ -391,7 +391,7 @@ def choice_of(
     batch: int = 1,
     layout: str = "nn",
 ) -> Choice:
-    """Return the part of a configuration and its kernels that determines the order."""
+    """Return the part of a configuration and its kernels that determines the order of additions."""
     main = [launch for launch in launches if "splitKreduce" not in launch.name]
     if configuration is None and not main:
         raise NotModelled(f"the library has no kernel for a gemm of {' x '.join(map(str, shape))}")
@@ -419,7 +419,7 @@ def choice_of(
 
 
 def _plain_family(name: str) -> str:
-    """Return a kernel's name without its mangling and most of its parameters."""
+    """Return a kernel's name without mangling and without most of its template parameters."""
     known = ("gemvNSP", "gemv2N", "gemv2T", "gemvx", "gemmSN_NN", "gemmSN_TN", "dot_kernel", "magma", "ffma", "simt")
     return next((word for word in known if word in name), re.sub(r"\W+", "_", name)[:60])
 
@@ -427,7 +427,7 @@ def _plain_family(name: str) -> str:
 def segment_choice(
     configuration: Sequence[int], layout: str, blocks: int, shape: tuple[int, int, int], batch: int = 1
 ) -> Choice:
-    """Return the choice of a segment-K kernel: the tile, the cluster, the swizzle, and the parts of a single wave."""
+    """Return the choice for a segment-K kernel: its tile, cluster and swizzle, and the parts of a single wave."""
     algorithm, tile, _, _, swizzle, _, _, _, cluster = configuration
     total = tiles_launched(tile, cluster, layout, shape) * batch
     parts = blocks // total if total and total <= blocks else 0
@@ -436,5 +436,5 @@ def segment_choice(
 
 @cache
 def library() -> Library:
-    """Return the cuBLAS of this machine, opened once."""
+    """Return the cuBLAS library of this machine, which is opened only once."""
     return Library()

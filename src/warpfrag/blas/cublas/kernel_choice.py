@@ -1,4 +1,4 @@
-"""Decide which kernel cuBLAS is predicted to run: the choice queried from the library, tabulated, or modelled.
+"""Decide which kernel cuBLAS is predicted to run: a choice that is queried from the library, tabulated, or modelled.
 
 `cublaslt` queries the library, `choice_table` has the tabulated choices, and `choice_model` predicts the choice for
 shapes that no table contains. `kernel_orders` then derives the order of additions from the choice.
@@ -15,7 +15,7 @@ from warpfrag.blas.cublas.cublaslt import Question, library
 from warpfrag.errors import NotModelled
 
 ALIKE = {"linear": "matmul", "scaled_mm bias": "scaled_mm slow"}
-"""Calls for which the library almost always makes the same choice as for the call without a bias."""
+"""Calls with a bias for which the library almost always makes the same choice as for the call without a bias."""
 
 
 class ChosenKernel(NamedTuple):
@@ -30,8 +30,8 @@ class ChosenKernel(NamedTuple):
 def choose_kernel(kind: ProductKind, shape: tuple[int, int, int], table: Choices, *, is_queried: bool) -> ChosenKernel:
     """Return the kernel that the library is predicted to choose for a gemm; raise NotModelled if no source covers it.
 
-    The sources in order: the installed library (if `is_queried`), `table`, `table` for the call without a bias, and the
-    model.
+    The sources, in this order: the installed library (if `is_queried`), `table`, `table` for the call without a bias,
+    and the model.
     """
     m, n, k = shape
     if is_queried:
@@ -41,13 +41,14 @@ def choose_kernel(kind: ProductKind, shape: tuple[int, int, int], table: Choices
         return ChosenKernel(queried.choice(question), "library", None, source)
     alike = kind._replace(call=ALIKE.get(kind.call, kind.call))
     if kind.batch == 1:
-        if kind == ("linear", "tf32", "nt", 1) and n == 1:  # PyTorch then copies the bias to D and calls cublasSgemm
+        # PyTorch copies the bias to D and calls cublasSgemm in this case
+        if kind == ("linear", "tf32", "nt", 1) and n == 1:
             return choose_kernel(alike, shape, table, is_queried=is_queried)._replace(basis="modelled")
         for called, basis in ((kind, "library"), (alike, "modelled")):
             tabulated = table.find(called.layer(m), m, n, k)
             if tabulated is not None:
                 return ChosenKernel(tabulated, basis, None, table.source)
-    own = built_in(GPU)  # the model was fitted to this table's library
+    own = built_in(GPU)  # the model was fitted to the choices of this table's library
     if (table.gpu, table.library) != (own.gpu, own.library):
         raise NotModelled(
             f"{kind.call} {kind.type} {kind.layout} {m} x {n} x {k} is not in {table!r}; add this layer to the survey"
@@ -59,7 +60,7 @@ def choose_kernel(kind: ProductKind, shape: tuple[int, int, int], table: Choices
 def choice_runs(
     kind: ProductKind, n: int, k: int, span: tuple[int, int], table: Choices, *, is_queried: bool
 ) -> Iterator[tuple[int, int, ChosenKernel]]:
-    """Yield the first and the last m of each range with one choice: the runs of a table, or ranges of a single m."""
+    """Yield the first and last m of each range with one choice: ranges from a table, or single values of m."""
     first, last = span
     runs, basis = None, "library"
     if not is_queried and kind.layout != "tn":

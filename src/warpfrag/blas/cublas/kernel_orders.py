@@ -28,14 +28,14 @@ from warpfrag.blas.order import Order, part_length
 from warpfrag.errors import NotModelled
 
 LINE, VECTOR = 128, 16
-"""Sizes in bytes."""
+"""The sizes of a cache line and of a vector load, in bytes."""
 BYTES = {"f16": 2, "bf16": 2, "tf32": 4, "e4m3": 1}
 PROMOTED = 128
-"""The number of k that an fp8 kernel without fast accumulation adds before it promotes the sum to float32."""
+"""The number of k after which an fp8 kernel without fast accumulation promotes its sum to float32."""
 IN_PLACE = 1
-"""The reduction scheme in which parts are added to D one by one; measured for tf32, 159 of 159 gemms."""
+"""The reduction scheme in which parts are added to D one by one; it reproduced 159 of 159 measured tf32 gemms."""
 LT_WORKSPACE = 1 << 20
-"""The workspace size in bytes that PyTorch passes to cuBLASLt. fp8 choices whose parts need more are uncertain."""
+"""The workspace size in bytes that PyTorch passes to cuBLASLt; fp8 choices whose parts need more are uncertain."""
 LANES = {
     26: 16, 38: 2, 40: 4, 42: 8, 48: 2, 50: 4, 52: 8, 56: 2, 58: 4, 62: 2, 66: 8, 68: 4, 72: 16, 74: 32, 76: 4, 78: 8,
     80: 16, 82: 32, 84: 2, 86: 4, 88: 8, 92: 32, 94: 2, 96: 4, 98: 8, 100: 16, 102: 2, 106: 8, 110: 4, 112: 8, 114: 4,
@@ -43,36 +43,32 @@ LANES = {
 """The lanes of a gemvx kernel by its custom option rounded down to an even number; with odd options, lanes take
 turns."""
 LANE_CHUNK = 64
-"""The maximum number of consecutive k that a lane of a gemvx kernel adds before the next lane continues."""
+"""The most consecutive k that a lane of a gemvx kernel adds before the next lane continues."""
 GEMV2T = {11: 32, 12: 16, 13: 16, 14: 16}
-"""The number of k that a lane of a gemv2T kernel adds before it promotes its sum, by custom option."""
+"""The number of k after which a lane of a gemv2T kernel promotes its sum, by custom option."""
 GEMV2T_LANES = 16
 GEMVNSP_LANES = 32
-"""The number of lanes of most gemvNSP kernels, which their names contain."""
+"""The number of lanes of most gemvNSP kernels; the kernel names contain it."""
 GEMV2N_LANES = {0: 1, 1: 2, 2: 4, 7: 1}
 DOT_LANES, DOT_VECTORS = 128, {16: 2, 31: 1}
-"""The lanes of a dot kernel, and the consecutive k of a lane by the number of blocks; float32 only."""
+"""The lanes of a dot kernel, and the consecutive k per lane by number of blocks; for float32 only."""
 
 
 class KernelOrder(NamedTuple):
-    """The order of additions of a kernel for one gemm."""
+    """The order of additions that a kernel uses for one gemm."""
 
     order: Order
     omitted_k: int = 0
     is_proved: bool = True
     cut_tiles: CutTiles | None = None
-    """The tiles of D that `order` applies to, if the others have k ascending."""
-
-
-def _rounded_up(count: int, whole: int) -> int:
-    return -(-count // whole) * whole
+    """The tiles of D that `order` applies to, if k ascends in all others."""
 
 
 def order_of(kind: ProductKind, choice: Choice, shape: tuple[int, int, int]) -> KernelOrder:
     """Return the order of additions of a gemm; raise NotModelled if no rule covers the choice."""
     depth = shape[2]
     if kind.type == "s8":
-        return KernelOrder(Order())  # integer sums do not depend on the order
+        return KernelOrder(Order())  # the order does not affect integer sums
     if choice.kernel == "nvjet":
         return _nvjet(kind, choice, shape)
     if choice.kernel.startswith("cutlass"):
@@ -83,7 +79,7 @@ def order_of(kind: ProductKind, choice: Choice, shape: tuple[int, int, int]) -> 
         found = segmented(choice, kind.layout, shape)
         return KernelOrder(found.order, is_proved=found.is_proved and kind.batch == 1, cut_tiles=found.cut_tiles)
     if choice.kernel.startswith("xmma_segment_k"):
-        return KernelOrder(Order(), is_proved=False)  # a table without tiles
+        return KernelOrder(Order(), is_proved=False)  # the table does not record tiles
     if choice.kernel in {"ffma", "simt", "magma"} and choice.split_k <= 1:
         return KernelOrder(Order(lanes=1, vector=1))
     if choice.kernel.startswith("gemv") or (choice.kernel == "dot_kernel" and kind.type == "tf32"):
@@ -106,7 +102,7 @@ def _nvjet(kind: ProductKind, choice: Choice, shape: tuple[int, int, int]) -> Ke
         return KernelOrder(Order(promote=promote))
     length = -(-(depth // parts) // unit) * unit
     omitted = max(0, depth - parts * length)
-    needed = _rounded_up(m, 64) * _rounded_up(n, 64) * 4 * parts
+    needed = -(-m // 64) * -(-n // 64) * 64 * 64 * 4 * parts
     is_proved = kind.call in {"matmul", "bmm", "linear"} or needed <= LT_WORKSPACE
     return KernelOrder(Order(split_k=parts, unit=unit, promote=promote), omitted, is_proved)
 
@@ -121,12 +117,12 @@ def _cutlass(kind: ProductKind, choice: Choice, depth: int) -> KernelOrder:
     order = Order(
         split_k=parts, unit=unit if parts > 1 else None, residue=choice.stages, step=step, in_place=in_place
     )  # fmt: skip
-    is_rounded_first = kind.call == "linear" and parts > 1  # six split 16-bit layers with a bias differed
+    is_rounded_first = kind.call == "linear" and parts > 1  # six split 16-bit layers with a bias gave other bits
     return KernelOrder(order, is_proved=kind.type == "tf32" or not (in_place or is_rounded_first))
 
 
 def _lanes(choice: Choice, depth: int) -> Order | None:
-    """Return the order of a matrix-vector kernel: each lane adds its share of k, then the lanes are added."""
+    """Return the order of a matrix-vector kernel: each lane adds its share of k, and then the lanes' sums are added."""
     parts = max(1, choice.split_k)
     length = part_length(depth, 1, parts)
     order = Order(split_k=parts, unit=1 if parts > 1 else None)

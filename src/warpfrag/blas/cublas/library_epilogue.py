@@ -26,16 +26,16 @@ from warpfrag.formats.number_formats import FORMATS
 
 ROOT, CUBE, HALF, ONE = (np.float32(each) for each in (np.sqrt(2 / np.pi), 0.044715, 0.5, 1))
 ACTIVATIONS = ("", "relu", "gelu")
-NVJET_CUBE = np.float32(0.035677426)  # a little more than ROOT * CUBE, which is 0.035677407
+NVJET_CUBE = np.float32(0.035677426)  # slightly more than ROOT * CUBE, which is 0.035677407
 
 
 @dataclass(frozen=True)
 class LibraryEpilogue:
-    """activation(alpha * (A B) + beta * C + bias), as the kernel that cuBLAS chooses rounds it.
+    """activation(alpha * (A B) + beta * C + bias), rounded as by the kernel that cuBLAS chooses.
 
     C is the first argument of `torch.addmm`. `scales` are those of A and B in `torch._scaled_mm`, one number each.
-    `activation` is "relu" or "gelu", fused into the kernel as in `torch._addmm_activation`: gelu is the tanh form.
-    (In eager mode, nn.GELU is a separate kernel: it computes the erf form by default, from the rounded D.)
+    `activation` is "relu" or "gelu", fused into the kernel as in `torch._addmm_activation`: gelu is the tanh form. (In
+    eager mode, nn.GELU is a separate kernel: it computes the erf form by default, from the rounded D.)
     """
 
     alpha: float = 1.0
@@ -46,7 +46,7 @@ class LibraryEpilogue:
     bias: ArrayLike | None = None
 
     def __post_init__(self) -> None:
-        """Raise InvalidOperand for factors that are not numbers, a beta without C, and an unknown activation."""
+        """Raise InvalidOperand for factors that are not numbers, a beta without C, or an unknown activation."""
         Epilogue(self.alpha, self.beta, self.bias)
         if self.C is None and self.beta not in {0, 1}:
             raise InvalidOperand(f"beta: the factor of C, but there is no C: pass C too; got beta {self.beta}")
@@ -60,18 +60,18 @@ class LibraryEpilogue:
 
 @dataclass(frozen=True)
 class KernelEpilogue(Epilogue):
-    """The epilogue of one kernel: that of a call, the type of D, and the facts that decide how it is rounded."""
+    """The epilogue of one kernel: the epilogue of the call, the type of D, and the facts that decide the roundings."""
 
     has_c: bool = False
     activation: str = ""
     kernel: str = ""
     is_split: bool = False
     in_place: bool = True
-    """True if C is stored where D is, as PyTorch does."""
+    """True if C and D are the same memory, as PyTorch arranges it."""
 
     @property
     def uncertain(self) -> list[str]:
-        """The reasons why a GPU's bits may differ: what was not compared with an H200 for these kernels."""
+        """The features of these kernels that were not compared with an H200, so that a GPU's bits may differ."""
         is_measured = self.kernel.startswith(("nvjet", "cutlass"))
         names = ["alpha and beta were"] * (not is_measured and (self.alpha != 1 or self.has_c))
         if self.in_place and self.beta == 1 and self.has_c and self.bias is not None and not self.activation:
@@ -81,7 +81,7 @@ class KernelEpilogue(Epilogue):
         return [f"{name} not measured with {self.kernel or 'float32'} kernels" for name in names]
 
     def _combine(self, sums: Floats, c: Floats | None) -> Floats:
-        """Return alpha * sums + beta * C as the kernel rounds it."""
+        """Return alpha * sums + beta * C, rounded as by the kernel."""
         if c is None or self.beta == 0 or not (self.is_split or self.is_rounded_twice):
             return super()._combine(sums, c)
         if self.is_split:
@@ -91,7 +91,7 @@ class KernelEpilogue(Epilogue):
 
     @property
     def is_rounded_twice(self) -> bool:
-        """True if the kernel rounds alpha * sums to the type of D before it adds C."""
+        """True if the kernel rounds alpha * sums to the type of D before adding C."""
         is_plain = self.in_place and self.bias is None and not self.activation
         return is_plain and self.beta == 1 and self.kernel.startswith("nvjet") and self.result != "f32"
 
@@ -101,14 +101,14 @@ class KernelEpilogue(Epilogue):
         return self._activate(super()._finish(sums, c))
 
     def _activate(self, values: Floats) -> Floats:
-        """Apply the activation."""
+        """Apply the activation function."""
         if self.activation == "relu":
             return np.where(values > 0, values, np.float32(0))
         return gelu(values, self.kernel, is_split=self.is_split) if self.activation else values
 
 
 def gelu(x: Floats, kernel: str = "", *, is_split: bool = False) -> Floats:
-    """Return the tanh form of GELU in float32."""
+    """Return the tanh form of GELU in float32, computed as by the kernel."""
     half = HALF * x
     if kernel.startswith("nvjet") and not is_split:
         return fma(half, tanh(x * fma(NVJET_CUBE * x, x, np.full_like(x, ROOT))), half)
@@ -116,5 +116,5 @@ def gelu(x: Floats, kernel: str = "", *, is_split: bool = False) -> Floats:
 
 
 def tanh(x: Floats) -> Floats:
-    """Return tanh.approx.f32."""
+    """Return tanh.approx.f32 of each number."""
     return special_functions.tanh(x.view(np.uint32)).astype(np.uint32).view(np.float32)

@@ -38,12 +38,12 @@ from warpfrag.tensorcore.array_types import Foreign, Matrix, read_matrices
 from warpfrag.tensorcore.resolved import resolve_chain
 
 FMA = "fma.rn.f32"
-"""The instruction of kernels without tensor cores."""
+"""The instruction that kernels without tensor cores use."""
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class Prediction(PredictedOrder):
-    """D as PyTorch returns it, the instruction that computes it, and the predicted order of additions."""
+    """D as PyTorch would return it, the instruction that computes it, and the predicted order of additions."""
 
     D: Array
     instruction: str
@@ -71,15 +71,15 @@ def predict(
 
     A and B may be float16, bfloat16, float32 (as TF32, which PyTorch does not use by default), float8_e4m3fn
     (`torch._scaled_mm` with scales of 1 and a bfloat16 result, with or without `fast_accumulation`) or int8
-    (`torch._int_mm`). B always has K rows: `layout` is only the order of A and B in memory, and "nt" means that B is
-    the transpose of a row-major matrix. For `F.linear(x, W, b)`, where W is N x K, pass
-    `wf.predict(x, W.T, layout="nt", bias=b)`. Three axes are a batch, as for torch.bmm. If A and B are some rows and
-    columns of a larger gemm, `shape` is its (m, n, k). `epilogue` has alpha, beta and C, as for torch.addmm, a fused
-    activation, and the scales of fp8 operands.
+    (`torch._int_mm`). B always has K rows: `layout` describes only the order of A and B in memory, and "nt" means that
+    B is the transpose of a row-major matrix. For `F.linear(x, W, b)`, where W is N x K, pass `wf.predict(x, W.T,
+    layout="nt", bias=b)`. A third, leading axis is a batch, as for torch.bmm. If A and B are some rows and columns of a
+    larger gemm, `shape` is its (m, n, k). `epilogue` gives alpha, beta and C, as for torch.addmm, a fused activation,
+    and the scales of fp8 operands.
 
-    The order of additions is the library's own choice if the table of the GPU `arch` has it, or the file `choices` that
-    `warpfrag survey` wrote; `query_cublas` queries the cuBLAS of this machine. Otherwise it is modelled, and marked as
-    a guess. A `LossyProduct` warning is issued if the library omits terms along K.
+    The order of additions is the library's own choice if it is in the table of the GPU `arch`, or in the file `choices`
+    that `warpfrag survey` wrote; `query_cublas` queries the cuBLAS of this machine. Otherwise the choice is modelled,
+    and the result is marked as a guess. A `LossyProduct` warning is issued if the library omits terms along K.
     """
     if not isinstance(epilogue, LibraryEpilogue):
         raise InvalidOperand(f"epilogue: expected a wf.LibraryEpilogue, got {quote(epilogue)}")
@@ -129,7 +129,7 @@ def predict(
 
 
 def library_epilogue(known: PredictedOrder, epilogue: KernelEpilogue) -> tuple[PredictedOrder, KernelEpilogue]:
-    """Return the epilogue as the kernel computes it, and the order, a guess if this epilogue was not measured."""
+    """Return the order and the epilogue as the kernel computes it; the order is a guess if this was not measured."""
     order, kernel = known.order, known.kernel
     own = replace(epilogue, kernel=kernel, is_split=order.split_k > 1 or order.segment_k is not None)
     reasons = own.uncertain
@@ -149,7 +149,7 @@ def library_gemm(
     epilogue: Epilogue,
     part: tuple[NDArray[np.int64], NDArray[np.int64]] | None = None,
 ) -> Array | Foreign:
-    """Compute a gemm in a predicted order; `part` has the rows and columns of D if A and B are not the whole gemm."""
+    """Compute a gemm in a predicted order; `part` gives the rows and columns of D if A and B are part of a gemm."""
     name, order = known.kind.type, known.order
     if order.lanes:
         sums = finish(epilogue, lane_gemm(a.floats(), b.floats(), order), None if c is None else c.floats())
@@ -185,12 +185,12 @@ def _shape(shape: object, own: tuple[int, int, int]) -> tuple[int, int, int]:
     return m, n, k
 
 
-# --- kernels without tensor cores: each lane adds its k with fused multiply-adds, then the lanes are added
+# --- kernels without tensor cores: each lane adds its own k with fused multiply-adds, then the lanes' sums are added
 
 
 @exact_floats
 def lane_gemm(a: NDArray[np.float32], b: NDArray[np.float32], order: Order) -> NDArray[np.float32]:
-    """Return A [..., M, K] times B [..., K, N] in float32, in an order with lanes."""
+    """Return A [..., M, K] times B [..., K, N] in float32, for an order with lanes."""
     depth = a.shape[-1]
     length = part_length(depth, order.unit or 1, order.split_k)
     with np.errstate(all="ignore"):
@@ -211,7 +211,7 @@ def _lane_part(a: NDArray[np.float32], b: NDArray[np.float32], order: Order) -> 
 
 
 def _lane_sums(a: Floats, b: Floats, lanes: int, vector: int, promote: int | None) -> Floats:
-    """Return the sums of the lanes along a new first axis."""
+    """Return each lane's sum, along a new first axis."""
     blocks = -(-a.shape[-1] // (lanes * vector))
     rest = blocks * lanes * vector - a.shape[-1]
     a = np.pad(a, [(0, 0)] * (a.ndim - 1) + [(0, rest)])
@@ -222,7 +222,7 @@ def _lane_sums(a: Floats, b: Floats, lanes: int, vector: int, promote: int | Non
     sums = total = np.zeros((), np.float32)
     for place in range(blocks * vector):
         block, inside = divmod(place, vector)
-        left = np.moveaxis(rows[..., block, :, inside], -1, 0)[..., None]  # lanes, ..., M, 1
+        left = np.moveaxis(rows[..., block, :, inside], -1, 0)[..., None]  # [lanes, ..., M, 1]
         right = np.moveaxis(columns[..., block, :, inside, :], -2, 0)[..., None, :]
         sums = fma(left, right, sums)
         if (place + 1) % promote == 0 or place + 1 == blocks * vector:
@@ -232,7 +232,7 @@ def _lane_sums(a: Floats, b: Floats, lanes: int, vector: int, promote: int | Non
 
 
 def _add_lanes(sums: NDArray[np.float32], *, in_halves: bool = False) -> NDArray[np.float32]:
-    """Add the lanes: the second half to the first until one is left, or one after the other."""
+    """Add the lanes' sums: repeatedly the second half to the first (`in_halves`), or one after the other."""
     while in_halves and len(sums) > 1:
         half = len(sums) // 2
         sums = sums[:half] + sums[half:]

@@ -6,9 +6,9 @@ Sources are tried in this order:
     library     the library's own choice: queried now, or tabulated for the layer and m
     modelled    a model of the choice, fitted to the library's choices; its accuracy is stated
 
-`kernel_choice.choose_kernel` makes the choice for the last two. The rules of `kernel_orders` derive the order from the
-choice. An order that depends on a modelled choice or an unproved rule is marked as a guess. A choice without a rule
-raises `NotModelled`.
+`kernel_choice.choose_kernel` returns the choice for the last two sources, and the rules of `kernel_orders` derive the
+order from it. An order that depends on a modelled choice or an unproved rule is marked as a guess. A choice that no
+rule covers raises `NotModelled`.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from warpfrag.blas.cublas.kernel_choice import ChosenKernel, choice_runs, choose
 from warpfrag.blas.cublas.kernel_orders import KernelOrder, order_of
 from warpfrag.blas.cublas.segment_k import CutTiles
 from warpfrag.blas.order import Order, additions_of
-from warpfrag.errors import InvalidOperand, NotModelled, check_flag, quote
+from warpfrag.errors import InvalidOperand, NotModelled, check_flag, check_name, quote
 from warpfrag.formats.codes import natural_dtype
 from warpfrag.formats.number_formats import FORMATS, format_name
 from warpfrag.html import TextCard
@@ -34,7 +34,7 @@ from warpfrag.isa.targets import read_target
 from warpfrag.tables import read_table
 
 RESULTS = {"f16": "f16", "bf16": "bf16", "tf32": "f32", "e4m3": "bf16"}
-"""The result format for each operand format; for integers it is s32."""
+"""The format of D for each operand format; for integers it is s32."""
 DTYPES = (*RESULTS, "s8")
 LAYOUTS = ("nn", "nt", "tn")
 ARCH = "sm_90"
@@ -60,7 +60,7 @@ class MeasuredProduct:
 
     @property
     def shape(self) -> tuple[int, int, int]:
-        """M, N and K."""
+        """The extents M, N and K."""
         return self.m, self.n, self.k
 
 
@@ -72,20 +72,20 @@ class PredictedOrder(TextCard):
     shape: tuple[int, int, int]
     order: Order
     basis: str
-    """measured, library (its own choice, tabulated or queried) or modelled."""
+    """The source of the order: measured, library (its own choice, tabulated or queried) or modelled."""
     accuracy: float | None = None
-    """For a modelled choice, the fraction of unseen shapes in this category whose order was predicted correctly."""
+    """For a modelled choice, the fraction of unseen shapes of this type for which the order was predicted correctly."""
     is_guess: bool = False
     omitted_k: int = 0
-    """The number of terms at the end of K that the library omits: a defect of some of its kernels."""
+    """The number of terms at the end of K that the library omits, which is a defect of some of its kernels."""
     kernel: str = ""
     source: str = ""
     choice: Choice | None = None
     row: MeasuredProduct | None = None
     cut_tiles: CutTiles | None = None
-    """The tiles of D that `order` applies to, if k ascends in the others."""
+    """The tiles of D that `order` applies to, if k ascends in all others."""
     epilogue: str = ""
-    """A note if the epilogue was compared with an H200 for these kernels, or was not; empty without an epilogue."""
+    """A note that says whether the epilogue was compared with an H200 for these kernels; empty without an epilogue."""
 
     @property
     def text(self) -> str:
@@ -104,12 +104,12 @@ class PredictedOrder(TextCard):
         return f"{words}; {known}: {self.kernel}{f'; epilogue {self.epilogue}' if self.epilogue else ''}{lost}"
 
     def __repr__(self) -> str:
-        """Show the gemm, its order, and the source of the order."""
+        """Format the gemm, its order, and the source of the order."""
         shape = " x ".join(map(str, self.shape))
         return f"<PredictedOrder of {self.kind.call} {self.kind.type} {self.kind.layout} {shape}\n {self.text}>"
 
     def to_dict(self) -> dict[str, object]:
-        """Return all fields as JSON types."""
+        """Return all fields as JSON-compatible values."""
         return {
             **self.kind._asdict(),
             **dict(zip("mnk", self.shape, strict=True)),
@@ -175,7 +175,7 @@ def _measured_by_shape() -> dict[tuple[object, ...], MeasuredProduct]:
 
 
 def versions() -> str:
-    """Return the versions with which the table was measured."""
+    """Return the library versions with which the gemms were measured."""
     table = read_table("library_orders")
     return f"torch {table['torch']} (CUDA {table['cuda']}) on an {table['gpu']}"
 
@@ -188,7 +188,7 @@ def _instructions() -> dict[str, dict[str, str]]:
 
 
 def library_instruction(name: str, arch: str) -> str:
-    """Return the instruction that a library's kernels use for operands of a format on an architecture."""
+    """Return the instruction that a library's kernels use for an operand format on an architecture."""
     base = read_target(arch, "").name.rstrip("af")
     if base not in _instructions():
         raise NotModelled(
@@ -199,13 +199,13 @@ def library_instruction(name: str, arch: str) -> str:
 
 @lru_cache(64)
 def library_additions(name: str, order: Order, depth: int) -> tuple[object, ...]:
-    """Return a key that is equal for orders that perform the same additions over a K of this depth."""
+    """Return a key that is equal for orders that perform the same additions if K has this depth."""
     form = form_of(library_instruction(name, ARCH))
     return additions_of(order, depth, form.shape.k, FORMATS[form.a].bits)
 
 
 def operand_type(a: np.dtype[Any], b: np.dtype[Any]) -> str:
-    """Return the format in which libraries multiply operands of these dtypes; float32 is rounded to tf32."""
+    """Return the format in which libraries multiply operands of these dtypes; float32 becomes tf32."""
     known = {natural_dtype(FORMATS[name]): name for name in DTYPES}
     if a != b or a not in known:
         raise InvalidOperand(f"A is {a} and B is {b}: expected both to be one of {', '.join(map(str, known))}")
@@ -216,8 +216,7 @@ def product_kind(
     name: str, layout: object, *, bias: object = False, fast_accumulation: object = False, batch: int | None = None
 ) -> ProductKind:
     """Return the PyTorch call that computes a gemm of these operands; raise an error if there is none."""
-    if not isinstance(layout, str) or layout not in LAYOUTS:
-        raise InvalidOperand(f"layout: expected one of {', '.join(LAYOUTS)}; got {quote(layout)}")
+    layout = check_name("layout", layout, LAYOUTS)
     has_bias, fast = check_flag("bias", bias), check_flag("fast_accumulation", fast_accumulation)
     if batch is not None and (name in {"e4m3", "s8"} or has_bias):
         raise InvalidOperand("a batch was measured only for float16, bfloat16 and float32 without a bias")
@@ -230,20 +229,20 @@ def product_kind(
     if name == "s8":
         return ProductKind("int_mm", name, "nt")
     if name == "e4m3":
-        call = "fast" if fast else "bias" if has_bias else "slow"  # a bias does not change the order of a fast one
+        call = "fast" if fast else "bias" if has_bias else "slow"  # a bias does not change the order of a fast call
         return ProductKind(f"scaled_mm {call}", name, "nt")
     return ProductKind("linear", name, "nt") if has_bias else ProductKind("matmul", name, layout)
 
 
 def extent(name: str, value: object, largest: int = MAX_EXTENT) -> int:
-    """Return an integer from 1 to the largest; raise InvalidOperand for anything else."""
+    """Return an integer from 1 to `largest`; raise InvalidOperand for any other value."""
     if isinstance(value, bool) or not isinstance(value, int | np.integer) or not 1 <= value <= largest:
         raise InvalidOperand(f"{name}: expected an integer from 1 to {largest}, got {quote(value)}")
     return int(value)
 
 
 def extents(name: str, pair: object, largest: int = MAX_EXTENT) -> tuple[int, int]:
-    """Return two integers from 1 to the largest, such as n and k of a layer."""
+    """Return a pair of integers from 1 to `largest`, such as a layer's n and k."""
     if not isinstance(pair, tuple | list) or len(pair) != 2:
         raise InvalidOperand(f"{name}: expected two integers, such as [6144, 4096]; got {quote(pair)}")
     return extent(name, pair[0], largest), extent(name, pair[1], largest)
@@ -265,7 +264,7 @@ def predict_order(
     """Predict the order of additions that PyTorch uses for M x K times K x N, with the evidence for it.
 
     `dtype` is f16, bf16, tf32 (float32 with TF32 allowed), e4m3 or s8; the other keywords are those of `wf.predict`.
-    This assumes PyTorch's workspace of 32 MiB, reduced-precision reductions disabled, and TF32 enabled.
+    The prediction assumes PyTorch's workspace of 32 MiB, reduced-precision reductions disabled, and TF32 enabled.
     """
     name = format_name(dtype, DTYPES)
     batches = None if extent("batch", batch) == 1 else int(batch)
@@ -277,7 +276,7 @@ def predict_order(
 def find_product_order(
     kind: ProductKind, shape: tuple[int, int, int], *, query_cublas: object, choices: object
 ) -> PredictedOrder:
-    """Predict the order of additions of a PyTorch call."""
+    """Predict the order of additions of a PyTorch call for a shape."""
     is_queried, table = check_flag("query_cublas", query_cublas), choices_of(choices)
     if table.is_built_in and not is_queried:
         row = _measured_by_shape().get((*kind, *shape))
@@ -320,14 +319,14 @@ def _order_run(kind: ProductKind, first: int, last: int, n: int, k: int, chosen:
     except NotModelled:
         known = None
     if known is not None and known.cut_tiles is not None:
-        known = KernelOrder(Order(), is_proved=False)  # the tiles that are cut change with m
+        known = KernelOrder(Order(), is_proved=False)  # which tiles are cut changes with m
     is_guess = chosen.basis == "modelled" or known is None or not known.is_proved
     order, omitted = (None, 0) if known is None else (known.order, known.omitted_k)
     return OrderRun(first, last, k, order, omitted, chosen.basis, is_guess, chosen.choice.kernel)
 
 
 def is_alike(run: OrderRun, other: OrderRun, name: str) -> bool:
-    """Return True if two runs perform the same additions, possibly with different split counts."""
+    """Return True if two ranges perform the same additions, possibly with different split counts."""
     if run.omitted_k != other.omitted_k or (run.order is None) != (other.order is None):
         return False
     if run.order is None or other.order is None:

@@ -1,11 +1,11 @@
-"""Segment-K kernels: persistent blocks compute whole tiles of D in waves, and split the tiles of the last wave along K.
+"""Segment-K kernels: persistent blocks compute whole tiles of D in waves; tiles of the last wave are split along K.
 
 Axis u is m for `nn` and n otherwise, and axis v is the other; the tile's second extent and the cluster's first are
-along u.
-Tiles are processed cluster by cluster, along u or v, in rows that alternate in direction; with a swizzle, several rows
-are processed together. If the last wave has t tiles, each is split into blocks // t parts, or fewer if K is short.
+along u. Tiles are processed cluster by cluster, along u or v, in rows that alternate in direction; with a swizzle,
+several rows are processed together. If the last wave has t tiles, each is split into blocks // t parts, or fewer if K
+is short.
 
-Measured on an H200 with operands that show every cut (`tools.choices.additions`): 462 products.
+This was measured on an H200 with operands that reveal every cut (`tools.choices.additions`), in 462 gemms.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ TILES = {
     15: (64, 64), 17: (128, 64), 18: (64, 128), 19: (256, 64), 20: (128, 128), 21: (64, 256), 23: (256, 128),
     24: (128, 256),
 }  # fmt: skip
-"""cublasLtMatmulTile_t: the extents of a tile."""
+"""The extents of each cublasLtMatmulTile_t."""
 CLUSTERS = {
     0: (2, 2), 2: (1, 1), 3: (2, 1), 4: (4, 1), 5: (1, 2), 6: (2, 2), 7: (4, 2), 8: (1, 4), 9: (2, 4), 10: (4, 4),
     11: (8, 1), 12: (1, 8), 13: (8, 2), 14: (2, 8), 15: (16, 1), 16: (1, 16), 17: (3, 1), 18: (5, 1), 19: (6, 1),
@@ -32,39 +32,39 @@ CLUSTERS = {
     33: (2, 3), 34: (3, 3), 35: (4, 3), 36: (5, 3), 37: (3, 4), 38: (1, 5), 39: (2, 5), 40: (3, 5), 41: (1, 6),
     42: (2, 6), 43: (1, 7), 44: (2, 7), 48: (1, 12), 49: (1, 13), 50: (1, 14), 51: (1, 15),
 }  # fmt: skip
-"""cublasLtClusterShape_t: the shape of a cluster; 0, which leaves it open, is (2, 2) in all kernels seen."""
+"""The shape of each cublasLtClusterShape_t; 0, which leaves it open, was (2, 2) in all kernels seen."""
 BLOCKS = {
     1: 132, 2: 132, 3: 117, 4: 120, 5: 110, 6: 102, 7: 105, 8: 120, 11: 77, 12: 84, 13: 91, 14: 98, 15: 105, 16: 112,
 }  # fmt: skip
-"""The blocks that an H200 runs at once, by the number of blocks in a cluster."""
+"""The number of blocks that an H200 runs at once, by the number of blocks in a cluster."""
 UNIT = 32
 SURE_UNITS, SURE_LENGTH = 100, 6
-"""The minimum depth of K and length of a part, in units, for which the computed number of parts was always correct."""
+"""The smallest depth of K and part length, in units, from which the computed number of parts was always correct."""
 COUNTS = (1, 2, 3, 4, 5, 6, 8, 9, 11, 12, 14, 16, 32, 64, 132)
 COSTS = (-9.7, 0.0, 6.8, 9.75, 13.5, 15.0, 17.1, 18.6, 20.0, 20.7, 21.3, 21.9, 27.0, 32.0, 40.0)
-"""Counts of parts, and the cost of adding them after several waves, in units of k, for a tile of 128 x 128."""
+"""By number of parts: the cost of adding the parts after several waves, in units of k, for a 128 x 128 tile."""
 TILE_COSTS = {15: 1.34, 17: 1.2, 18: 1.16, 20: 1.0}
 LEVEL_COSTS = {15: 30.25, 17: 19.4, 18: 22.25, 20: 18.25}
-"""By tile: the factor of `COSTS`, and the cost of each of the first three levels of the tree in a single wave."""
+"""By tile: the factor for `COSTS`, and the cost of the first three tree levels in a single wave."""
 FEW_TILES = 8
 LARGE_TILE = 128 * 128
 
 
 class CutTiles(NamedTuple):
-    """The tiles of D that are cut along K."""
+    """The tiles of D that are split along K."""
 
     rows: int
-    """The rows of D in a tile."""
+    """The number of rows of D in a tile."""
     columns: int
     is_cut: NDArray[np.bool_]
 
     def of(self, rows: NDArray[np.int64], columns: NDArray[np.int64]) -> NDArray[np.bool_]:
-        """Return a mask of the outputs in these rows and columns that belong to cut tiles."""
+        """Return a mask of the outputs, in the given rows and columns of D, that belong to split tiles."""
         return self.is_cut[np.ix_(rows // self.rows, columns // self.columns)]
 
 
 class Segmented(NamedTuple):
-    """The order of the tiles that are cut: `cut_tiles`, or all tiles if that is None."""
+    """The order of the tiles that are split: those in `cut_tiles`, or all tiles if that is None."""
 
     order: Order
     cut_tiles: CutTiles | None
@@ -72,7 +72,7 @@ class Segmented(NamedTuple):
 
 
 def tiles_launched(tile: int, cluster: int, layout: str, shape: tuple[int, int, int]) -> int:
-    """Return the number of D's tiles, rounded up to whole clusters; 0 if the tile or the cluster is unknown."""
+    """Return the number of D's tiles, rounded up to whole clusters, or 0 if the tile or the cluster is unknown."""
     if tile not in TILES or cluster not in CLUSTERS:
         return 0
     grid = _grid(tile, cluster, layout, shape)
@@ -80,7 +80,7 @@ def tiles_launched(tile: int, cluster: int, layout: str, shape: tuple[int, int, 
 
 
 class _Grid(NamedTuple):
-    """The rows and columns of a tile, and the tiles and clusters along u and v."""
+    """The rows and columns of a tile, and the numbers of tiles and clusters along u and v."""
 
     rows: int
     columns: int
@@ -91,16 +91,17 @@ class _Grid(NamedTuple):
 def _grid(tile: int, cluster: int, layout: str, shape: tuple[int, int, int]) -> _Grid:
     m, n, _ = shape
     first, second = TILES[tile]
-    across, down = CLUSTERS[cluster]  # along u and v
+    across, down = CLUSTERS[cluster]  # the cluster's extents along u and v
     rows, columns = (second, first) if layout == "nn" else (first, second)
     extents = (-(-m // rows), -(-n // columns)) if layout == "nn" else (-(-n // columns), -(-m // rows))
     return _Grid(rows, columns, extents, (-(-extents[0] // across), -(-extents[1] // down)))
 
 
 def segmented(choice: Choice, layout: str, shape: tuple[int, int, int]) -> Segmented:
-    """Return the order of a segment-K kernel.
+    """Return the order of additions of a segment-K kernel.
 
-    `choice` has the tile, the cluster as `custom`, the swizzle as `stages`, and the parts, or 0, as `split_k`.
+    `choice` gives the tile, the cluster in `custom`, the swizzle in `stages`, and the number of parts, or 0, in
+    `split_k`.
     """
     depth = shape[2]
     across, down = CLUSTERS[choice.custom]
@@ -129,9 +130,9 @@ def segmented(choice: Choice, layout: str, shape: tuple[int, int, int]) -> Segme
 
 
 def _parts(units: int, most: int, tile: int, *, is_single: bool) -> tuple[int, bool]:
-    """Return the number of parts, at most `most`, and True if this number was always correct.
+    """Return the number of parts, at most `most`, and True if numbers computed in this way were always correct.
 
-    It is the smallest number with the same longest part, or fewer if K is short.
+    It is the smallest number that gives the same longest part, or fewer if K is short.
     """
     parts = -(-units // -(-units // most)) if units and most else 1
     if is_single:
@@ -148,7 +149,7 @@ def _parts(units: int, most: int, tile: int, *, is_single: bool) -> tuple[int, b
 def _clusters(
     clusters: tuple[int, int], extents: tuple[int, int], cluster: tuple[int, int], blocks: int, *, swizzle: int
 ) -> list[tuple[int, int]]:
-    """Return the clusters in the order in which they are computed, as (u, v)."""
+    """Return the clusters, as (u, v), in the order in which they are computed."""
     if not swizzle:
         is_along_v = cluster[0] >= cluster[1] and min(extents) > FEW_TILES
         return list(_serpentine(clusters, 1, is_along_v=is_along_v))
@@ -159,7 +160,7 @@ def _clusters(
         waves = [order[first : first + wave] for first in range(0, len(order), wave)]
         return sum(len({u for u, _ in some}) * cluster[0] + len({v for _, v in some}) * cluster[1] for some in waves)
 
-    return min(orders, key=footprint)  # a guess: 77 of 106 measured
+    return min(orders, key=footprint)  # a guess, which was right in 77 of 106 measurements
 
 
 def _serpentine(extents: tuple[int, int], band: int, *, is_along_v: bool) -> Iterator[tuple[int, int]]:

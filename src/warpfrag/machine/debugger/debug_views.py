@@ -1,11 +1,9 @@
-"""Views of the operands of an instruction in a stopped warp, as matrices or per lane.
+"""Views of an instruction's operands in a stopped warp, as matrices or per lane.
 
 mma lists its operands in order; wgmma has A in registers, or A and B in shared memory through descriptors, and D is
 also C; ldmatrix, stmatrix, movmatrix and wmma's loads and stores move one fragment. Layouts are those of the
 instruction, so a view shows the matrix that the tensor core reads, even if the kernel intended another one.
 """
-
-from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from typing import Any
@@ -53,13 +51,13 @@ def matrix_action(inst: DecodedInstruction) -> MatrixOp:
 
 
 def operands_at(inst: DecodedInstruction, arch: str) -> Operands:
-    """Return the operands of a matrix instruction on an architecture."""
+    """Return the operands of a matrix instruction on an architecture, by role."""
     form = matrix_action(inst).form
     return operands_of(form, architecture_of(form, arch) if form.is_wmma else "")
 
 
 def ptx_operands(inst: DecodedInstruction) -> dict[str, PtxOperand]:
-    """Return an instruction's operands by role, in the order of its text."""
+    """Return an instruction's PTX operands by role, in the order in which they are written."""
     action = matrix_action(inst)
     form, sources = action.form, inst.sources
     if action.operation == "wgmma":
@@ -81,12 +79,12 @@ def ptx_operands(inst: DecodedInstruction) -> dict[str, PtxOperand]:
 def operand_matrix(
     state: WarpState, inst: DecodedInstruction, row: int, role: str, *, raw: bool = False
 ) -> NDArray[Any]:
-    """Return an operand's current matrix in a warp or its warpgroup."""
+    """Return the current matrix of an operand in a warp, or in its warpgroup for wgmma."""
     action, named = matrix_action(inst), ptx_operands(inst)
     operands = operands_at(inst, state.launch.arch)
     wanted = role.lower() if isinstance(role, str) else role
     if wanted == "c" and action.operation == "wgmma":
-        wanted = "d"  # a single set of registers
+        wanted = "d"  # the instruction has a single set of registers
     if wanted not in named:
         raise InvalidOperand(f"expected an operand of {inst.name}: {', '.join(named)}; got {role!r}")
     operand = operands[wanted]
@@ -102,7 +100,7 @@ def operand_matrix(
 
 
 def _group(state: WarpState, row: int, warps: int) -> LaneGroup:
-    """Return a lane group with a whole warp or its whole warpgroup."""
+    """Return a lane group of one whole warp or its whole warpgroup."""
     first = row - int(state.warp_index[row]) % warps
     rows = np.arange(first, min(first + warps, state.warps))
     return LaneGroup(state, rows, np.ones((len(rows), 32), np.bool_))
@@ -111,7 +109,7 @@ def _group(state: WarpState, row: int, warps: int) -> LaneGroup:
 def _staged(
     state: WarpState, inst: DecodedInstruction, group: LaneGroup, operand: Operand, source: PtxOperand, *, raw: bool
 ) -> NDArray[Any]:
-    """Return an operand in shared memory, located by the descriptor in a register."""
+    """Return the matrix of an operand in shared memory, which the descriptor in a register locates."""
     word = int(group.read(source, B64)[0, 0])
     block, stride = int(state.warp_block[group.warp_rows[0]]), state.memory.shared_stride
     memory = state.memory.shared[block * stride : (block + 1) * stride]
@@ -120,7 +118,7 @@ def _staged(
 
 
 def _is_turned(inst: DecodedInstruction, role: str) -> bool:
-    """Return True if the immediates of a wgmma make an operand MN-major."""
+    """Return True if the immediates of a wgmma declare an operand MN-major."""
     numbers = [operand.code(None) for operand in inst.sources if isinstance(operand, Immediate)]
     flags = numbers[3 if matrix_action(inst).form.operation.sparsity else 2 :]
     if not flags:
@@ -129,7 +127,7 @@ def _is_turned(inst: DecodedInstruction, role: str) -> bool:
 
 
 def _unpacked(inst: DecodedInstruction, operand: AnyOperand, words: NDArray[np.uint32], *, raw: bool) -> NDArray[Any]:
-    """Return the matrix of an operand in registers; immediates select the metadata and the scale factors."""
+    """Return the matrix of an operand in registers; immediates select the parts of metadata and scale words."""
     if isinstance(operand, Operand):
         return operand.unpack(words, raw=raw)
     chosen = words[..., 0]
@@ -153,16 +151,16 @@ class SharedView:
     start = SHARED_START
 
     def __init__(self, memory: NDArray[np.uint8], end: int) -> None:
-        """Create a view of one block's memory, which starts at address 0; the kernel's bytes end at `end`."""
+        """Create a view of one block's memory, which starts at address 0 and is used by the kernel up to `end`."""
         self._memory, self.end = memory, end
 
     def __repr__(self) -> str:
-        """Return a summary with the size and the addresses."""
+        """Return a summary with the size and the address range."""
         return f"<shared memory of {self.end - self.start} bytes, {self.start:#x} to {self.end:#x}>"
 
     @property
     def bytes(self) -> NDArray[np.uint8]:
-        """Return the kernel's bytes from `start` on, read-only."""
+        """The kernel's bytes from `start` on, read-only."""
         own = self._memory[self.start : self.end]
         own.flags.writeable = False
         return own
@@ -182,7 +180,7 @@ class SharedView:
 
         A `Memory` needs the shape and the number format of the matrix; its own `start` is relative to address 0, unless
         `start` is given. A `Descriptor` needs `operand`, the wgmma operand that it describes. `TensorMap.memory`
-        returns the `Memory` of a box.
+        returns the `Memory` of a tensor-map box.
         """
         if isinstance(memory, Descriptor):
             if operand is None:
@@ -202,7 +200,7 @@ class SharedView:
 
 
 def _format(name: object) -> Format:
-    """Return a number format by name."""
+    """Return the number format with this name; raise InvalidOperand if there is none."""
     if not isinstance(name, str) or name not in FORMATS:
         raise InvalidOperand(f"expected a number format, one of {', '.join(FORMATS)}; got {quote(name)}")
     return FORMATS[name]
@@ -213,17 +211,20 @@ FLOATS = {"f16": np.float16, "f32": np.float32, "f64": np.float64}
 
 @dataclass(frozen=True)
 class OperandValues:
-    """One operand: a matrix with its role and format, or the values of 32 lanes."""
+    """The values of one operand: a matrix with its role and format, or the values in 32 lanes."""
 
     name: str
     format: str
     values: NDArray[Any]
     is_result: bool
     in_shared_memory: bool = False  # True if a descriptor locates the operand
+    elements: tuple[str, ...] = ()  # the elements of an array argument at these addresses
 
     def __str__(self) -> str:
         """Return the name and the first and last values."""
         values = np.array2string(self.values, threshold=8, edgeitems=2, precision=6, separator=" ").replace("\n", "")
+        if self.elements:
+            values = " ... ".join(dict.fromkeys((self.elements[0], self.elements[-1])))
         return f"{self.name}{' (after)' if self.is_result else ''} = {values}"
 
     @property
@@ -242,7 +243,7 @@ class InstructionView:
     operands: tuple[OperandValues, ...]
 
     def __repr__(self) -> str:
-        """Return a summary with the stop and the operands; the values of long operands are shortened."""
+        """Return a summary with the stop and the operands, of which long ones are shortened."""
         return f"<{self.stop!r}; {', '.join(map(str, self.operands))}>"
 
     @property
@@ -251,8 +252,24 @@ class InstructionView:
         return any(operand.is_matrix for operand in self.operands)
 
 
+def named_elements(
+    values: list[OperandValues], name: str, array: NDArray[Any], offsets: list[int], dtype: str
+) -> list[OperandValues]:
+    """Return the operands of a load or store of an array's elements: their names, and words as values of its dtype."""
+    cells = np.transpose(np.unravel_index(np.array(offsets) // array.itemsize, array.shape)).tolist()
+    elements = tuple(f"{name}{cell}" for cell in cells)
+    format_of = {np.dtype(kind).name: code for code, kind in FLOATS.items()}
+    code = format_of.get(dtype.rpartition(".")[2], "")
+    return [
+        replace(value, elements=elements) if value.format == "address"
+        else replace(value, format=code, values=value.values.view(FLOATS[code])) if value.format == f"b{code[1:]}"
+        else value
+        for value in values
+    ]  # fmt: skip
+
+
 def sources_now(batch: SteppedBatch, inst: DecodedInstruction, row: int) -> list[OperandValues]:
-    """Return the operands that an instruction would read now."""
+    """Return the operands that an instruction would read if it ran now."""
     guard = [] if inst.guard is None else [_lanes(batch, row, inst.guard, TYPES["pred"], is_result=False)]
     return [*(view for view in guard if view is not None), *_values(batch, inst, row, is_result=False)]
 
@@ -289,14 +306,14 @@ def _matrix(batch: SteppedBatch, inst: DecodedInstruction, row: int, role: str, 
 
 
 def typed_operands(inst: DecodedInstruction, *, is_result: bool) -> list[tuple[PtxOperand, Type | None]]:
-    """Return the results or the sources of an instruction, with their types."""
+    """Return an instruction's results or sources, each with its type."""
     dtypes = _dtypes(inst, is_result=is_result)
     operands = enumerate(inst.results if is_result else inst.sources)
     return [(element, dtypes.get(number)) for number, operand in operands for element in items_of(operand)]
 
 
 def _dtypes(inst: DecodedInstruction, *, is_result: bool) -> dict[int, Type]:
-    """Return the types of an instruction's operands by operand number."""
+    """Return the types of an instruction's operands, by operand number."""
     action = inst.action
     if isinstance(action, LaneOp | WarpCollective):
         dtypes = action.results if is_result else action.sources
@@ -309,7 +326,7 @@ def _dtypes(inst: DecodedInstruction, *, is_result: bool) -> dict[int, Type]:
 def _lanes(
     batch: SteppedBatch, row: int, operand: PtxOperand, dtype: Type | None, *, is_result: bool
 ) -> OperandValues | None:
-    """Return an operand's values in the lanes of a warp, or None if the operand has no values."""
+    """Return an operand's values in a warp's lanes, or None if the operand has no values."""
     group = LaneGroup(batch, np.array([row]), np.ones((1, 32), np.bool_))
     if isinstance(operand, MemoryOperand):
         base = operand.name if operand.base is None else next(registers_of(operand.base)).name

@@ -1,7 +1,7 @@
 """The debugger of a launch: run to a breakpoint or a watchpoint, step a warp, inspect registers and memory.
 
-The vocabulary is that of cuda-gdb. Commands that name no block or warp apply to the warp in `focus`, which is the first
-one that stopped. Warps at the same instruction stop together. Debugging does not change the kernel's results: the
+The vocabulary is that of cuda-gdb. Commands without a block or warp apply to the warp in `focus`, initially the first
+warp that stopped. Warps at the same instruction stop together. Debugging does not change the kernel's results: the
 launch runs on the reference engine, with the same scheduler.
 """
 
@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
 from typing import Any, Self
 
 import numpy as np
@@ -21,7 +23,9 @@ from warpfrag.layout.coordinates import LANES
 from warpfrag.machine.debugger.debug_views import (
     FLOATS,
     InstructionView,
+    OperandValues,
     SharedView,
+    named_elements,
     operand_matrix,
     ptx_operands,
     results_now,
@@ -64,17 +68,16 @@ class Debugger:
         self.watchpoints: list[Watchpoint] = []
         self.stop: Stop | None = None
         self.is_finished = False
-        self.arguments: dict[str, tuple[object, object]] = {}  # the caller's arguments and their memory, by name
+        # the caller's arguments and their arrays in memory, by parameter name
+        self.arguments: dict[str, tuple[object, object]] = {}
         self._waves = waves
-        self._tally = LaunchTally(
-            np.zeros(len(program.instructions), np.int64), np.zeros(len(program.instructions), np.uint8)
-        )
+        self._tally = LaunchTally.of(program)
         self._batch: SteppedBatch | None = None
         self._row = 0  # the (block, warp) in focus
         self._is_at_stop = False  # True if the breakpoints at this position have already been reported
         self._visits: Counter[int] = Counter()
         self._names: dict[str, Register] = {}
-        self._floats: dict[str, Any] = {}  # the registers that hold floats
+        self._floats: dict[str, Any] = {}  # registers that hold floats, with their types
         for inst in program.instructions:
             for operand in (*inst.results, *inst.operands_read):
                 self._names |= {reg.name: reg for reg in registers_of(operand) if reg.name not in self._names}
@@ -87,7 +90,7 @@ class Debugger:
         return self
 
     def __exit__(self, *error: object) -> None:
-        """End the launch; arrays keep the values that were stored, and the remaining instructions do not run."""
+        """End the launch without running the remaining instructions; arrays keep the values that were stored."""
         self.is_finished = True
 
     def __repr__(self) -> str:
@@ -110,9 +113,9 @@ class Debugger:
         """Add a breakpoint on a line, on an opcode ("mma", "ld.global"), or on every instruction.
 
         `source` is a line of the kernel's own source, known from .loc: 12, or "softmax.py:12". Without an opcode, the
-        breakpoint is on its first instruction, and on the first of each copy of an unrolled or inlined line.
-        `condition(debugger)` is called with the focus on each warp at the instruction. `block` and `warp` restrict the
-        breakpoint.
+        breakpoint is on the first instruction of that line, and of each unrolled or inlined copy of it.
+        `condition(debugger)` is called with the focus on each warp that reaches the instruction. `block` and `warp`
+        restrict the breakpoint.
         """
         file, number_of_source = _source_line(source)
         for name, number in (("line", line), ("source", number_of_source), ("warp", warp)):
@@ -128,7 +131,8 @@ class Debugger:
             line, opcode, number_of_source, condition, None if block is None else _index(block), warp, file
         )
         named = [point.names(inst, self.sources.get(inst.line)) for inst in self.program.instructions]
-        if number_of_source is not None and opcode is None:  # stop once, not at each instruction of the source line
+        # stop once per visit, not at each instruction of the source line
+        if number_of_source is not None and opcode is None:
             starts = zip(self.program.instructions, named, [False, *named[:-1]], strict=True)
             point.starts = frozenset(inst.line for inst, is_named, is_after in starts if is_named and not is_after)
         if not any(named):
@@ -161,8 +165,8 @@ class Debugger:
     ) -> Watchpoint:
         """Add a watchpoint on an array argument, one of its elements, or bytes in shared memory.
 
-        `array` is the argument or the name of its parameter. `shared` is an address as the kernel uses it, in the
-        memory of `block`. `access` may be "read" or "any".
+        `array` is the argument or the name of its parameter. `shared` is a shared-memory address as the kernel uses it,
+        in the memory of `block`. `access` may also be "read" or "any".
         """
         if not (isinstance(access, str) and access in {"write", "read", "any"}):
             raise InvalidOperand(f"expected access to be write, read or any, got {quote(access)}")
@@ -226,7 +230,7 @@ class Debugger:
     def step(self, count: int = 1) -> Stop | None:
         """Run `count` instructions of the warp in focus; other warps run as the scheduler decides.
 
-        A breakpoint or watchpoint on the way also stops it. Returns None when the kernel has ended.
+        A breakpoint or watchpoint on the way ends the step early. Returns None when the kernel has ended.
         """
         if not is_whole(count) or count < 1:
             raise InvalidOperand(f"expected a positive number of instructions, got {quote(count)}")
@@ -238,7 +242,7 @@ class Debugger:
         return stop
 
     def _go(self, stepped: int | None) -> Stop | None:
-        """Run until the next stop; `stepped` is the warp that is being stepped."""
+        """Run until the next stop; `stepped` is the row of the warp that is being stepped, if any."""
         if self.is_finished:
             raise InvalidOperand("the kernel has ended: start another debugger")
         is_moved = not self._is_at_stop and stepped is not None and self.stop is None
@@ -261,7 +265,7 @@ class Debugger:
         return None
 
     def _position(self) -> Position | None:
-        """Return the next position in this wave of blocks or the next wave."""
+        """Return the next position in this wave of blocks, or in the next wave."""
         while True:
             if self._batch is not None:
                 position = self._batch.next_position()
@@ -274,7 +278,7 @@ class Debugger:
             self._batch = SteppedBatch(LaunchPart(self.program, self.config, self.memory, blocks, self._tally))
 
     def _hit(self, position: Position) -> Stop | None:
-        """Return the stop of the first breakpoint that applies at a position."""
+        """Return the stop for the first breakpoint that applies at a position, or None."""
         batch = self.batch
         inst = batch.inst_at(position)
         for point in self.breakpoints:
@@ -287,7 +291,7 @@ class Debugger:
         return None
 
     def _is_met(self, point: Breakpoint, row: int) -> bool:
-        """Return True if a breakpoint applies to a warp."""
+        """Return True if a breakpoint applies to the warp in row `row`."""
         block, warp = self._place(row)
         if (point.block is not None and block != point.block) or (point.warp is not None and warp != point.warp):
             return False
@@ -300,7 +304,7 @@ class Debugger:
             self._row = before
 
     def _rows(self, position: Position) -> list[int]:
-        """Return the warps at a position that have at least one lane whose guard is true."""
+        """Return the rows of the warps at a position that have a lane whose guard is true."""
         group = self.batch.active_part(self.batch.inst_at(position), position.group)
         return [int(row) for row in group.active_rows]
 
@@ -308,13 +312,13 @@ class Debugger:
         return row is not None and bool(position.group.mask[position.group.warp_rows == row].any())
 
     def _has_focus(self, position: Position, row: int) -> bool:
-        """Return True if a stepped warp is at its next instruction or has exited."""
+        """Return True if the stepped warp has reached its next instruction or has exited."""
         return self._has_row(position, row) or not bool(self.batch.alive[row].any())
 
     def _stopped(
         self, reason: StopReason, position: Position, rows: list[int], point: Breakpoint | None = None
     ) -> Stop:
-        """Stop before an instruction, with the focus on the first of these warps."""
+        """Stop before an instruction, with the focus on the first of the given warps."""
         inst = self.batch.inst_at(position)
         present = [row for row in rows if self._has_row(position, row)] or self._rows(position) or rows
         self._row, self._is_at_stop = present[0], True
@@ -326,7 +330,7 @@ class Debugger:
         return self.stop
 
     def _advance(self, position: Position) -> Stop | None:
-        """Run an instruction; return the stop if it triggered a watchpoint."""
+        """Run the instruction at a position; return a stop if it triggered a watchpoint."""
         self._is_at_stop = False
         batch, watched = self.batch, [point for point in self.watchpoints if point.enabled]
         before = [self._contents(point) for point in watched]
@@ -344,7 +348,7 @@ class Debugger:
         return None
 
     def _watched(self, position: Position, point: Watchpoint, old: bytes, numbers: list[int]) -> Stop:
-        """Stop after an instruction that accessed watched bytes, with the focus on the first accessing warp."""
+        """Stop after an instruction that accessed watched bytes; the first warp that accessed them gets the focus."""
         point.hits += 1
         inst = self.batch.inst_at(position)
         threads = [ThreadAt(*self._place(number // LANES), number % LANES) for number in sorted(numbers)]
@@ -373,7 +377,7 @@ class Debugger:
         return b"" if span is None else span[0][span[1] : span[1] + point.size].tobytes()
 
     def _accessors(self, point: Watchpoint, access: MemoryAccess) -> list[int]:
-        """Return the threads of an access that touch watched bytes."""
+        """Return the threads whose accesses touch watched bytes."""
         span = self._span(point)
         if span is None or access.buffer is not span[0] or point.access not in {"any", KINDS[access.writes]}:
             return []
@@ -392,7 +396,7 @@ class Debugger:
 
     @property
     def shared_end(self) -> int:
-        """The first address after shared memory."""
+        """The end address of shared memory."""
         return self.program.dynamic_start + self.config.shared
 
     @property
@@ -418,7 +422,7 @@ class Debugger:
         return self._place(self._row)
 
     def registers(self, *, block: int | Sequence[int] | None = None, warp: int | None = None) -> dict[str, Array]:
-        """Return all registers of a warp by name; each value is the one that `register` returns."""
+        """Return all registers of a warp by name, with the values that `register` returns."""
         return {name: self.register(name, block=block, warp=warp) for name in self._names}
 
     def register(
@@ -464,12 +468,28 @@ class Debugger:
         if stop is None:
             raise InvalidOperand("the kernel has ended: there is no next instruction")
         batch = self.batch
+        if stop.reason == "watchpoint":  # it stopped after its instruction
+            here = self.sources.get(inst.line)
+            stop = replace(stop, reason="step", line=inst.line, text=inst.text, source=here, old=b"", new=b"")
         sources = sources_now(batch, inst, row)
         self.step()
-        return InstructionView(stop, inst.name, self.config.arch, (*sources, *results_now(batch, inst, row)))
+        values = self._with_elements([*sources, *results_now(batch, inst, row)])
+        return InstructionView(stop, inst.name, self.config.arch, tuple(values))
+
+    def _with_elements(self, values: list[OperandValues]) -> list[OperandValues]:
+        """Name the elements of an array argument that a load or store accesses, and show its words as such elements."""
+        addresses = [int(word) for value in values if value.format == "address" for word in value.values.reshape(-1)]
+        for name, (given, memory) in self.arguments.items() if addresses else ():
+            array = getattr(memory, "array", memory)
+            with suppress(InvalidOperand):  # passed by value
+                start, size = self._element(name, None)
+                offsets = [address - start for address in addresses if start <= address < start + size]
+                if offsets and isinstance(array, np.ndarray) and array.ndim and array.flags.c_contiguous:
+                    return named_elements(values, name, array, offsets, str(getattr(given, "dtype", "")))
+        return values
 
     def operands(self, line: int | None = None) -> tuple[str, ...]:
-        """Return the operand names of the next matrix instruction, or of the one at a line."""
+        """Return the operand names of the next matrix instruction, or of the matrix instruction at a line."""
         return tuple(ptx_operands(self._matrix_inst(line)))
 
     def _matrix_inst(self, line: int | None) -> DecodedInstruction:
@@ -511,7 +531,7 @@ KINDS = {True: "write", False: "read"}
 
 
 def _source_line(source: int | str | None) -> tuple[str, int | None]:
-    """Parse a source line such as 12 or "softmax.py:12" into file and line."""
+    """Split a source line such as 12 or "softmax.py:12" into file name and line number."""
     if not isinstance(source, str):
         return "", source
     file, _, digits = source.rpartition(":")
@@ -521,7 +541,7 @@ def _source_line(source: int | str | None) -> tuple[str, int | None]:
 
 
 def _index(block: int | Sequence[int]) -> Block:
-    """Return the index of a block; missing axes are 0."""
+    """Return a block index with three axes; missing axes are 0."""
     axes = list(block) if isinstance(block, Sequence) else [block]
     if not 1 <= len(axes) <= 3 or not all(is_whole(axis) and axis >= 0 for axis in axes):
         raise InvalidOperand(f"expected block to be one to three indices, got {quote(block)}")

@@ -1,6 +1,4 @@
-"""Breakpoints, watchpoints and the stops of a debugger."""
-
-from __future__ import annotations
+"""The breakpoints and watchpoints of a debugger, and the batch that runs one instruction at a time."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -19,7 +17,7 @@ WatchAccess = Literal["write", "read", "any"]
 class Breakpoint:
     """A stop before an instruction, in every warp or in selected warps; `Debugger.break_at` creates it.
 
-    `hits` counts the visits of warps that satisfy the condition.
+    `hits` counts how often a warp that satisfies the condition has reached it.
     """
 
     line: int | None = None
@@ -31,10 +29,13 @@ class Breakpoint:
     file: str = ""
     enabled: bool = True
     hits: int = 0
-    starts: frozenset[int] | None = None  # the instructions that begin the source line
+    starts: frozenset[int] | None = None  # indices of the instructions that begin the source line
 
     def names(self, inst: DecodedInstruction, source: SourceLine | None) -> bool:
-        """Return True if the breakpoint applies to an instruction, whose opcode may have further qualifiers."""
+        """Return True if the breakpoint applies to an instruction.
+
+        Its opcode may have more qualifiers than the breakpoint.
+        """
         if self.line is not None and inst.line != self.line:
             return False
         if self.starts is not None and inst.line not in self.starts:
@@ -54,7 +55,7 @@ class Watchpoint:
     address: int
     size: int
     access: WatchAccess = "write"
-    block: tuple[int, int, int] | None = None  # the block, if the bytes are in shared memory
+    block: tuple[int, int, int] | None = None  # the block whose shared memory is watched, or None for global memory
     enabled: bool = True
     hits: int = 0
 
@@ -76,7 +77,7 @@ class Stop:
     """The position of a stopped kernel: before the instruction at `line`, or after it for a watchpoint.
 
     `warps` lists the (block, warp) pairs that stopped together; the first has the focus. For a watchpoint, `threads`
-    accessed the bytes, and `old` and `new` are the contents before and after.
+    are those that accessed the bytes, and `old` and `new` are the contents before and after.
     """
 
     reason: StopReason
@@ -102,14 +103,15 @@ class Stop:
         return self.warps[0][1]
 
     def __str__(self) -> str:
-        """Format the stop, and quote the source line, as debuggers do."""
+        """Format the stop as debuggers do, with the source line."""
         return f"{self!r}{excerpt(self.source)}"
 
     def __repr__(self) -> str:
-        """Format the stop on one line."""
+        """Return a one-line description of the stop."""
         where = f" ({self.source})" if self.source is not None else ""
         line = location_text(self.line).removeprefix("at ")
-        return f"{self.reason} at {line}{where}, block {self.block}, warp {self.warp}: {self.text}"
+        change = f", which changed 0x{self.old[::-1].hex()} to 0x{self.new[::-1].hex()}" if self.old != self.new else ""
+        return f"{self.reason} at {line}{where}, block {self.block}, warp {self.warp}: {self.text}{change}"
 
 
 class Position(NamedTuple):
@@ -139,7 +141,7 @@ class SteppedBatch(WarpBatch):
                 return self.position
 
     def _is_complete(self, position: Position) -> bool:
-        """Return True if all lanes that the instruction needs have arrived; otherwise the lanes present wait."""
+        """Return True if all lanes that the next instruction needs have arrived; otherwise make the others wait."""
         inst = self.inst_at(position)
         self.line = inst.line
         if not inst.action.is_collective:

@@ -8,8 +8,6 @@ has changed other memory in between: the launch can only repeat. Lanes at barrie
 Only a batch with all blocks of the grid is checked; otherwise a block that has not started might change the memory.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -24,7 +22,7 @@ from warpfrag.machine.ir.program import DecodedInstruction, polls
 from warpfrag.machine.ir.scalar_types import TYPES
 
 NOWHERE = -1
-MAX_NAMED = 4  # maximum number of blocks listed in a message
+MAX_NAMED = 4  # the most blocks that a message lists
 
 
 class LivelockDetector:
@@ -35,12 +33,12 @@ class LivelockDetector:
         self.state = state
         x, y, z = state.launch.grid
         self.is_judged = len(state.blocks) == x * y * z and bool(state.program.polling)
-        # the block of instructions in which a lane last read memory
+        # the first instruction of the block in which a lane last read memory
         self.polled = np.full(state.waiting.shape, NOWHERE, np.int64)
-        self.level = 0  # the number of time-slice quanta that all lanes had at the last check
-        self.progress, self.looks = 0, 0  # checks since memory last changed
-        self.seen = b""  # the state at the most recent check whose number is a power of two
-        self.slices = state.slices.copy()  # each lane's slices at that check
+        self.level = 0  # the number of scheduling quanta that every lane had completed at the last check
+        self.progress, self.looks = 0, 0  # `looks` counts the checks since memory last changed
+        self.seen = b""  # the state at the last check whose number was a power of two
+        self.slices = state.slices.copy()  # each lane's time-slice count at that check
 
     def note(self, start: int, group: LaneGroup) -> None:
         """Record that lanes run a block that reads memory other lanes may change."""
@@ -63,12 +61,12 @@ class LivelockDetector:
         if now == self.seen and (state.slices > self.slices)[runnable].all():
             return True
         self.looks += 1
-        if self.looks & (self.looks - 1) == 0:  # finds cycles of any length
+        if self.looks & (self.looks - 1) == 0:  # comparing at powers of two finds cycles of any length
             self.seen, self.slices = now, state.slices.copy()
         return False
 
     def deadlock(self) -> tuple[int, str] | None:
-        """Return the line and message of a deadlock, with polling lanes and exited blocks, or None if no lane polls."""
+        """Return the line and message of a livelock, with polling lanes and exited blocks, or None if no lane polls."""
         state = self.state
         reading = state.alive & ~state.waiting & (self.polled != NOWHERE)
         texts, lines = [], []
@@ -102,8 +100,8 @@ U32, PRED = TYPES["u32"], TYPES["pred"]
 class BarrierState:
     """One barrier of one block: the lanes that wait at it, and the number of bar.arrive arrivals.
 
-    `partial` has the missing lanes of an aligned instruction, by line and warp. Other lanes of the warp arrived
-    earlier; that matters only if these lanes never arrive.
+    `partial` maps the line and warp of an aligned instruction to a description and the lanes that have not reached it.
+    The other lanes of the warp have; this is only reported if the missing lanes never arrive.
     """
 
     here: NDArray[np.bool_]  # [warps of the block, lanes]
@@ -116,10 +114,10 @@ class BarrierState:
 
 
 class BlockBarriers:
-    """The barriers of a batch's blocks; `states` has the barriers in use, by block and number."""
+    """The barriers of a batch's blocks; `states` holds the barriers in use, keyed by block and barrier number."""
 
     def __init__(self, state: WarpState) -> None:
-        """Create the barriers of a batch; `divergent` collects barriers that only some lanes of a warp reach."""
+        """Create the barriers of a batch; `divergent` records barriers that only some lanes of a warp reached."""
         self.state = state
         self.per_block = state.launch.warps
         self.states: dict[tuple[int, int], BarrierState] = {}
@@ -180,9 +178,10 @@ class BlockBarriers:
                 self.divergent[line] = f"{name} is reached by only part of a warp: not by {who}"
 
     def check(self, block: int, number: int, *, is_stalled: bool = False) -> None:
-        """Release the lanes of a barrier when all expected threads have arrived.
+        """Release the lanes that wait at a barrier if all expected threads have arrived.
 
-        A warp counts when all of its lanes have arrived. If machine code stalls, some lanes are enough, as on an H200.
+        A warp normally counts once all of its lanes have arrived. When machine code can make no other progress
+        (`is_stalled`), some of its lanes are enough, as on an H200.
         """
         barrier = self.states.get((block, number))
         if barrier is None or not barrier.here.any():
@@ -220,12 +219,12 @@ class BlockBarriers:
                 group.write(inst.results[0], np.full((1, LANES), held, np.bool_))
 
     def check_all(self) -> None:
-        """Check every barrier again after threads have exited."""
+        """Check all barriers again after threads have exited."""
         for key in list(self.states):
             self.check(*key)
 
     def release_completed(self) -> bool:
-        """Check every barrier when no lane can run; return True if lanes were released."""
+        """Check every barrier when no lane can run, and return True if any lanes were released."""
         before = int(self.state.waiting.sum())
         self.check_all()
         if int(self.state.waiting.sum()) == before and not self.state.program.assigns_registers:
@@ -261,26 +260,27 @@ class BlockBarriers:
 
 
 class ClusterBarriers:
-    """The barrier of every cluster of a batch.
+    """The hardware barrier of each cluster in a batch.
 
-    `phases` counts the completions of each cluster's barrier; `awaited` is the phase that a lane waits for: the phase
-    of its last arrival. An exited thread counts as arrived.
+    `phases` counts how often each cluster's barrier has completed; `awaited` is the phase in which a lane last arrived
+    and for whose end it waits. An exited thread counts as arrived.
     """
 
     def __init__(self, state: WarpState) -> None:
-        """Create the barriers of a batch, without arrivals."""
+        """Create the cluster barriers of a batch; no lane has arrived yet."""
         self.state = state
         self.size = state.launch.warps * state.launch.cluster_blocks  # warps in a cluster
         self.phases = np.zeros(-(-state.warps // self.size), np.int64)
         self.awaited = np.zeros((state.warps, LANES), np.int64)
         self.has_arrived = np.zeros((state.warps, LANES), np.bool_)
         self.waiting = np.zeros((state.warps, LANES), np.bool_)
-        self.must_wait = np.zeros((state.warps, LANES), np.bool_)  # lanes that must wait before they arrive again
+        # lanes that have arrived and must wait before they arrive again
+        self.must_wait = np.zeros((state.warps, LANES), np.bool_)
         self.lines = np.zeros(state.warps, np.int64)
 
     @property
     def in_use(self) -> bool:
-        """True if lanes have arrived in a phase that is not complete."""
+        """True if some lanes have arrived at a barrier that is not complete."""
         return bool(self.has_arrived.any())
 
     def run(self, inst: DecodedInstruction, action: ClusterBarrier, group: LaneGroup) -> None:

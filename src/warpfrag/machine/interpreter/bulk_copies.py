@@ -1,12 +1,10 @@
-"""Asynchronous copies: bulk copies, boxes of tensor maps, st.async and red.async, and tensor-map instructions.
+"""Asynchronous copies: cp.async.bulk, tensor-map boxes, st.async, red.async, and the tensor-map instructions.
 
-Everything happens at issue, lane by lane: data is moved, then the mbarrier receives the byte count. Stores of a copy
-are tagged like stores of its thread (`store_tags`), so unordered stores are detected.
+Everything happens at issue, lane by lane: the data is moved, then the mbarrier is told the byte count. Stores by a copy
+are tagged like stores by the issuing thread (`store_tags`), so unordered stores are detected.
 
 Bad operands end the launch, as on an H200 (measured: docs/evidence/h200_tma.md).
 """
-
-from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -51,11 +49,11 @@ class LaneCopies:
         self.count = len(self.owners.blocks)
 
     def numbers(self, operand: PtxOperand) -> list[int]:
-        """Return the 32-bit value of an operand in each lane."""
+        """Return an operand's 32-bit values, one per lane."""
         return self.group.values(operand, U32).tolist()
 
     def owner(self, lane: int) -> Owners:
-        """Return the owner of a lane's memory, without a request, so that no wavefronts are counted."""
+        """Return the owner of a lane's memory; it has no request number, so wavefronts are not counted."""
         which = slice(lane, lane + 1)
         return Owners(self.owners.blocks[which], self.owners.threads[which], None)
 
@@ -64,7 +62,8 @@ class LaneCopies:
         if not size:
             return np.zeros(0, np.uint8), 0
         memory, owner = self.memory, self.owner(lane)
-        space = memory.window_space(1) if space == "shared" else space  # in machine code it may name the own block
+        # in machine code, the address may name the lane's own block
+        space = memory.window_space(1) if space == "shared" else space
         try:
             pieces = [
                 memory.reach_space(space, np.array([place], np.uint64), 1, owner, writes=writes)[0]
@@ -83,7 +82,7 @@ class LaneCopies:
         return buffer, int(first[0])
 
     def span_at(self, space: str, address: int, lane: int, *, writes: bool = True) -> tuple[Bytes, int]:
-        """Return the buffer and offset of a tensor map at an address in a state space, which may be generic."""
+        """Return the buffer and offset of the tensor map at an address; the state space may be generic."""
         if space == "generic":
             space, address = self.memory.space_of(address)
         return self.span(space, address, MAP_BYTES, lane, writes=writes)
@@ -91,24 +90,17 @@ class LaneCopies:
     def tell_read(
         self, buffer: Bytes, offsets: NDArray[np.int64], size: int, lane: int, cells: Sequence[int] = ()
     ) -> None:
-        """Report the bytes that a lane's copy reads to the checks, with the mbarriers that it signals."""
+        """Tell the checks which bytes a lane's copy reads, and which mbarriers it signals."""
         if self.memory.observer is not None:
             self.memory.observer.copy_read(buffer, offsets, size, int(self.owners.threads[lane]), list(cells))
 
     def tell_write(
-        self,
-        buffer: Bytes,
-        offsets: NDArray[np.int64],
-        size: int,
-        lane: int,
-        cell: int | None,
-        *,
-        reduces: bool = False,
+        self, buffer: Bytes, offsets: NDArray[np.int64], size: int, lane: int, cell: int | None, *, reduction: str = ""
     ) -> None:
-        """Report the bytes that a lane's copy writes to the checks, with the mbarrier that it signals."""
+        """Tell the checks which bytes a lane's copy writes, and which mbarrier it signals."""
         if self.memory.observer is not None:
             thread = int(self.owners.threads[lane])
-            self.memory.observer.copy_write(buffer, offsets, size, thread, cell, reduces=reduces)
+            self.memory.observer.copy_write(buffer, offsets, size, thread, cell, reduction=reduction)
 
     def store(
         self, buffer: Bytes, offsets: NDArray[np.int64], codes: NDArray[Any], lane: int, cell: int | None = None
@@ -130,7 +122,7 @@ class LaneCopies:
         return [own // size * size + rank for rank in range(size) if mask >> rank & 1]
 
     def barrier_cell(self, place: PtxOperand, lane: int) -> int:
-        """Return the mbarrier that a lane's copy signals, as an index among the 64-bit words of shared memory."""
+        """Return the mbarrier that a lane's copy signals, as a 64-bit word index into shared memory."""
         address = self.group.addresses(place)[lane : lane + 1]
         try:
             (cell,) = self.mbarriers.cells_at("cluster", address, self.owner(lane)).tolist()
@@ -139,7 +131,7 @@ class LaneCopies:
         return int(cell)
 
     def tell(self, cell: int, count: int, lane: int) -> None:
-        """Report completed bytes to an mbarrier."""
+        """Tell an mbarrier that `count` bytes have arrived."""
         address = 8 * cell % self.memory.shared_stride
         self.mbarriers.check_live(cell, address, lane)
         self.mbarriers.complete_bytes(cell, count, lane)
@@ -147,7 +139,7 @@ class LaneCopies:
     def deliver(
         self, buffer: Bytes, offsets: NDArray[np.int64], data: Bytes, lane: int, cell: int | None, mask: int | None
     ) -> None:
-        """Store 16-byte units in a lane's block or in the blocks of a mask, and report the bytes to their mbarriers."""
+        """Store 16-byte units in the own block or the blocks of a mask, and report the bytes to their mbarriers."""
         own = int(self.owners.blocks[lane])
         for block in self.blocks_of(lane, mask):
             shift = (block - own) * self.memory.shared_stride if mask is not None else 0
@@ -163,7 +155,7 @@ class LaneCopies:
         return [self.moved(cell, block) for block in self.blocks_of(lane, mask)]
 
     def moved(self, cell: int, block: int) -> int:
-        """Return the index of an mbarrier at the same shared-memory address in another block."""
+        """Return the word index of the mbarrier at the same shared-memory address in another block."""
         words = self.memory.shared_stride // 8
         return cell % words + block * words
 
@@ -204,7 +196,7 @@ def run_bulk_copy(
             offsets = at + GRANULE * np.arange(count // GRANULE)
             copies.deliver(home, offsets, data, lane, cell, masks[lane])
             continue
-        copies.tell_write(home, at + np.arange(0, count, 4), 4, lane, cell, reduces=True)
+        copies.tell_write(home, at + np.arange(0, count, 4), 4, lane, cell, reduction=inst.name)
         with copies.memory.lock:
             elements = home[at : at + count].view(action.type.dtype)
             elements[...] = action.function(elements.copy(), data.view(action.type.dtype))
@@ -271,7 +263,7 @@ def check_copy(
 
 
 def _map_problem(fields: TensorMapFields, action: actions.TensorCopy) -> str:
-    """Return the reason why a copy cannot use a tensor map, or an empty string."""
+    """Return the reason why a copy cannot use a tensor map, or an empty string if it can."""
     if fields.rank != action.rank:
         return f"expected a tensor map with {action.rank} axes, got one with {fields.rank}"
     if (fields.im2col is not None) != (action.mode != "tile"):
@@ -286,14 +278,14 @@ def _map_problem(fields: TensorMapFields, action: actions.TensorCopy) -> str:
 
 
 def _start_problem(fields: TensorMapFields, action: actions.TensorCopy, start: tuple[int, ...]) -> str:
-    """Return the reason why a copy cannot start at the given coordinates, or an empty string."""
+    """Return the reason why a copy cannot start at the given coordinates, or an empty string if it can."""
     if start[0] * fields.pitches[0] % GRANULE:
         text = f"expected an innermost coordinate at a multiple of {GRANULE} bytes, got {start[0]} elements of"
         return f"{text} {fields.element.bytes}"
     if action.direction == "store" and min(start) < 0:
         return f"expected coordinates of at least 0 for a store, got {start}"
     if fields.im2col is not None:
-        first = 0 if fields.interleave else 1  # the first pixel axis
+        first = 0 if fields.interleave else 1  # the first axis that counts pixels
         axes = zip(start[first:], fields.im2col.lower, fields.im2col.upper, fields.dims[first:], strict=False)
         if not all(low <= at <= extent - 1 + up for at, low, up, extent in axes):
             return f"expected a first pixel inside the bounding box, got {start}"
@@ -338,7 +330,7 @@ def box_data(
 
 
 def loaded(fields: TensorMapFields, codes: Codes) -> Codes:
-    """Return elements as a load delivers them: tf32 values are rounded, and NaNs become canonical (H200)."""
+    """Return elements as a load delivers them: tf32 values rounded and NaNs made canonical, as on an H200."""
     if fields.element.format != "tf32":
         return codes
     even = (codes >> np.uint32(13)) & np.uint32(1)
@@ -351,7 +343,7 @@ def put_box(
 ) -> None:
     """Store a box, or reduce it into the tensor; only 16-byte units inside the tensor are written.
 
-    A box that is entirely outside is not even read (measured on an H200).
+    A box that is entirely outside the tensor is not even read (measured on an H200).
     """
     places, inside = fields.elements(start)
     units_inside = inside[..., :: GRANULE // fields.element.bytes]
@@ -359,7 +351,7 @@ def put_box(
     if not inside.any():
         return
     home, at = copies.span("shared", box, fields.shared_bytes, lane, writes=False)
-    place = box & 0xFFFFFF  # without the rank of a block
+    place = box & 0xFFFFFF  # the address without the block's rank
     units = at + fields.shared_units(place) - place
     copies.tell_read(home, units.reshape(-1)[: units_inside.size][units_inside.reshape(-1)], GRANULE, lane)
     dtype = np.dtype(f"u{fields.element.bytes}")
@@ -368,7 +360,8 @@ def put_box(
     own = places[inside]
     buffer, base = _tensor_bytes(copies, fields, own, lane, writes=True)
     if action.reduction:
-        copies.tell_write(buffer, base + own.reshape(-1), dtype.itemsize, lane, None, reduces=True)
+        name = f"{action.reduction}.{fields.element.format}"
+        copies.tell_write(buffer, base + own.reshape(-1), dtype.itemsize, lane, None, reduction=name)
         cells, at_cells = copies.memory.elements(buffer, dtype), (base + own) // dtype.itemsize
         with copies.memory.lock:
             rounds = reduce_cells(tensor_reduction(fields, action.reduction), cells, at_cells, codes[inside])
@@ -383,9 +376,10 @@ def put_box(
 
 
 def reduce_cells(function: actions.CodeFunction, cells: Codes, places: NDArray[np.int64], codes: Codes) -> int:
-    """Reduce codes into cells, in several rounds if codes share a cell; return the number of rounds.
+    """Reduce codes into cells, and return the number of rounds that this takes.
 
-    Elements of a box share a cell if a stride of the map is shorter than the extent of the inner axes.
+    Each round contains at most one element per cell. Elements of a box share a cell if a stride of the map is shorter
+    than the extent of the inner axes.
     """
     left, rounds = np.arange(len(places)), 0
     while len(left):
@@ -397,9 +391,9 @@ def reduce_cells(function: actions.CodeFunction, cells: Codes, places: NDArray[n
 
 
 def tensor_reduction(fields: TensorMapFields, name: str) -> actions.CodeFunction:
-    """Return the function of an element-wise reduction.
+    """Return the function that an element-wise tensor reduction applies.
 
-    The function equals that of `red`, except that f32 sums flush subnormals only if the map says so (H200).
+    It is the function of `red`, except that f32 sums flush subnormals only if the map says so (H200).
     """
     element = fields.element
     if name == "add" and element.format in {"f32", "tf32"}:
@@ -426,7 +420,7 @@ def run_async_store(
             if action.function is None:
                 copies.store(buffer, np.array([offset]), codes[lane : lane + 1], lane, cell)
             else:
-                copies.tell_write(buffer, np.array([offset]), size, lane, cell, reduces=True)
+                copies.tell_write(buffer, np.array([offset]), size, lane, cell, reduction=inst.name)
                 cells = state.memory.elements(buffer, kind.dtype)[offset // kind.dtype.itemsize :][: action.count]
                 cells[...] = action.function(cells.copy(), codes[lane])
             copies.tell(cell, size, lane)
@@ -436,7 +430,7 @@ def run_async_store(
 def run_map_replace(
     state: WarpState, mbarriers: Mbarriers, inst: DecodedInstruction, action: actions.TensorMapReplace, group: LaneGroup
 ) -> None:
-    """Run tensormap.replace: change one field of the 128 bytes, lane by lane."""
+    """Run tensormap.replace, which changes one field of a 128-byte tensor map, lane by lane."""
     copies = LaneCopies(state, mbarriers, group)
     place, *numbers = inst.sources
     axes = copies.numbers(numbers[0]) if action.has_axis else [0] * copies.count
@@ -455,7 +449,7 @@ def run_map_replace(
 def run_map_copy(
     state: WarpState, mbarriers: Mbarriers, inst: DecodedInstruction, _action: actions.TensorMapCopy, group: LaneGroup
 ) -> None:
-    """Run tensormap.cp_fenceproxy: copy the map of each warp from shared to global memory."""
+    """Run tensormap.cp_fenceproxy, which copies each warp's tensor map from shared to global memory."""
     copies = LaneCopies(state, mbarriers, group)
     targets, sources = group.addresses(inst.sources[0]).tolist(), group.addresses(inst.sources[1]).tolist()
     warps = copies.owners.threads // group.mask.shape[1]

@@ -1,4 +1,4 @@
-"""Function calls: passing arguments and results, return addresses of lanes, and frames.
+"""Function calls: arguments and results, each lane's return addresses, and stack frames.
 
 A function has one set of registers. A call that may recurse saves the caller's registers in a frame and moves the start
 of its local memory; the return restores both.
@@ -103,7 +103,7 @@ class CallStacks:
 
 
 def bytes_of(group: LaneGroup, source: PtxOperand, size: int) -> NDArray[np.uint8]:
-    """Return an argument's bytes in the group's lanes, [lanes, size]."""
+    """Return the bytes of an argument in each lane of the group, as [lanes, size]."""
     if isinstance(source, MemoryOperand):
         memory = group.state.memory
         return memory.local[_local_bytes(group, source, size)]
@@ -115,7 +115,7 @@ def bytes_of(group: LaneGroup, source: PtxOperand, size: int) -> NDArray[np.uint
 
 
 def put_bytes(group: LaneGroup, target: PtxOperand, data: NDArray[np.uint8]) -> None:
-    """Write the bytes [lanes, size] of an argument or a result."""
+    """Write the bytes of an argument or a result, given as [lanes, size]."""
     if isinstance(target, MemoryOperand):
         group.state.memory.local[_local_bytes(group, target, data.shape[1])] = data
     elif isinstance(target, VectorOperand):
@@ -127,7 +127,7 @@ def put_bytes(group: LaneGroup, target: PtxOperand, data: NDArray[np.uint8]) -> 
 
 
 def _local_bytes(group: LaneGroup, place: MemoryOperand, size: int) -> NDArray[np.int64]:
-    """Return the offsets [lanes, size] of a parameter's bytes in the lanes' local memory."""
+    """Return the local-memory offsets of a parameter's bytes in each lane, as [lanes, size]."""
     stride = group.state.memory.local_stride
     offsets = group.addresses(place).astype(np.int64)
     wrong = (offsets < 0) | (offsets > stride - size)
@@ -137,10 +137,10 @@ def _local_bytes(group: LaneGroup, place: MemoryOperand, size: int) -> NDArray[n
     return starts[:, None] + np.arange(size)
 
 
-MAX_TEXT = 4096  # maximum length of a string
+MAX_TEXT = 4096  # longest string that is read, in characters
 MAX_WIDTH = 4096  # maximum width and precision of a field
 MAX_DIGITS = 11  # maximum digits of a width
-MAX_PRINTED = 1 << 26  # maximum output of a launch in characters
+MAX_PRINTED = 1 << 26  # most characters that a launch may print
 FIELD = re.compile(
     r"%(?P<flags>[-+ #0]*)(?P<width>\*|\d*)(?P<precision>\.(?:\*|\d*))?(?P<length>hh|h|ll|l|j|z|t|L)?(?P<kind>.)",
     re.ASCII | re.DOTALL,
@@ -148,7 +148,7 @@ FIELD = re.compile(
 
 
 def run_system(state: WarpState, inst: DecodedInstruction, group: LaneGroup, name: str) -> None:
-    """Call a driver function, lane by lane."""
+    """Run one of the driver's functions, such as malloc or vprintf, lane by lane."""
     function = SYSTEM_FUNCTIONS[name]
     words = [bytes_of(group, source, size) for source, size in zip(inst.sources, function.arguments, strict=True)]
     numbers = [[int.from_bytes(row.tobytes(), "little") for row in rows] for rows in words]
@@ -174,7 +174,7 @@ def run_system(state: WarpState, inst: DecodedInstruction, group: LaneGroup, nam
 
 
 def _print(state: WarpState, line: int, thread: ThreadReader, form: int, arguments: int) -> None:
-    """Append the output of a thread's printf; raise PtxError beyond the limit of a launch."""
+    """Append the output of a thread's printf; raise PtxError if the launch prints too much."""
     try:
         text = thread.formatted(form, arguments)
     except ValueError as error:
@@ -190,7 +190,7 @@ class ThreadReader:
     """Reads a thread's memory without counting the reads."""
 
     def __init__(self, state: WarpState, owners: Owners) -> None:
-        """Create a reader for the thread in `owners`, which determines the shared and local memory."""
+        """Create a reader for the thread in `owners`, which selects its shared and local memory."""
         self.state, self.owners = state, owners
 
     def read(self, address: int, size: int) -> bytes:
@@ -206,7 +206,7 @@ class ThreadReader:
         return data.partition(b"\0")[0].decode("utf-8", "replace")
 
     def formatted(self, form: int, arguments: int) -> str:
-        """Return the output of a printf whose arguments are stored consecutively, each aligned to its size."""
+        """Return the text that printf produces; the arguments are stored consecutively, each aligned to its size."""
         at = arguments
 
         def next_argument(size: int) -> bytes:

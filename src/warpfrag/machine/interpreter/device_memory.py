@@ -1,8 +1,8 @@
 """The memory of a launch, and its heap.
 
-malloc allocates pieces in sequence, and free marks a piece as freed. A piece is never reused, so a freed address stays
-invalid. A GPU does not report an access to a freed piece; with checks, it is a MemoryFault of kind "freed". So is a
-second free, or a free of an address that malloc did not return.
+malloc allocates pieces in sequence, and free marks a piece as freed. Pieces are never reused, so a freed address stays
+invalid. A GPU does not report accesses to freed pieces. When a launch is checked, such an access is a MemoryFault of
+kind "freed", and so is freeing a piece twice or freeing an address that malloc did not return.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ UNIT = 16
 
 
 class Heap:
-    """The heap: live pieces by address, and a map of freed units."""
+    """The device heap: live pieces by address, and a map of freed units."""
 
     def __init__(self) -> None:
         """Create an empty heap."""
         self.used = 0
         self.pieces: dict[int, int] = {}  # sizes of live pieces, by address
-        self.is_freed = np.zeros(0, np.bool_)  # one flag per unit; allocated at the first free
+        self.is_freed = np.zeros(0, np.bool_)  # one flag per unit; allocated by the first call of free
 
     def copy(self) -> Heap:
         """Return an independent copy."""
@@ -57,7 +57,7 @@ class Heap:
         return address
 
     def free(self, address: int, index: int) -> None:
-        """Free a piece, or ignore a null pointer; `index` is the lane to name in a MemoryFault."""
+        """Free a piece, or ignore a null pointer; a MemoryFault names lane `index`."""
         if not address:
             return
         if address not in self.pieces:
@@ -97,7 +97,7 @@ class Allocation:
     data: Bytes
     name: str
     writable: bool = True
-    is_unwritten: bool = False  # True if the caller declares the contents uninitialised
+    unwritten: Bytes | None = None  # marks of the bytes that were never written; None if all count as written
 
     @property
     def end(self) -> int:
@@ -119,14 +119,14 @@ class DeviceMemory:
     """The memory that a batch of blocks can access, and counts of its accesses."""
 
     def __init__(self, parameters: bytes, instructions: int) -> None:
-        """Create memory that contains only parameters; bytes and wavefronts are counted for each instruction."""
+        """Create memory with only the kernel parameters; bytes and wavefronts are counted per instruction."""
         self.allocations: list[Allocation] = []
         self.starts: list[int] = []
         self.parameters = np.frombuffer(parameters, np.uint8)
         self.shared: Bytes = np.zeros(0, np.uint8)
         self.shared_end = 0  # bytes per block
-        self.has_absolute_ranks = False  # distance between blocks in shared addresses
-        self.cluster_blocks = 1  # number of consecutive blocks that can access each other's shared memory
+        self.has_absolute_ranks = False  # True if a shared address contains the rank of its block
+        self.cluster_blocks = 1  # the number of consecutive blocks that can access each other's shared memory
         self.shared_stride = 1
         self.local: Bytes = np.zeros(0, np.uint8)
         self.local_stride = 0
@@ -144,8 +144,9 @@ class DeviceMemory:
         self.observer: Observer | None = None  # set if checks observe every access
         self.heap = Heap()
         self.accesses: list[MemoryAccess] | None = None  # accesses of the running instruction, for the debugger
-        self.resources: dict[int, Texture | Surface] = {}  # keyed by handle
-        self.are_linear: dict[int, bool] = {}  # 1D textures, by handle: False for a CUDA array
+        self.resources: dict[int, Texture | Surface] = {}  # by handle
+        # by handle: True if a 1D texture is in linear memory, False for a CUDA array
+        self.are_linear: dict[int, bool] = {}
 
     def add(self, allocation: Allocation) -> None:
         """Add an allocation; raise InvalidOperand if it overlaps another."""
@@ -170,11 +171,11 @@ class DeviceMemory:
 
     @property
     def has_heap(self) -> bool:
-        """True if device code may allocate and free memory."""
+        """True if device code may call malloc and free."""
         return state_spaces.HEAP in self.starts
 
     def writable_buffers(self) -> list[NDArray[Any]]:
-        """Return the memory that blocks can modify: writable allocations and surfaces."""
+        """Return the arrays that blocks can modify: writable allocations and surfaces."""
         surfaces = [resource.array for resource in self.resources.values() if isinstance(resource, Surface)]
         return [*(allocation.data for allocation in self.allocations if allocation.writable), *surfaces]
 
@@ -200,7 +201,7 @@ class DeviceMemory:
         self.local = np.zeros(threads * self.local_stride, np.uint8)
 
     def constant(self, offset: int, size: int) -> int:
-        """Return an integer from the constant buffer; bytes after the end of the buffer are zero."""
+        """Return an unsigned integer from the constant buffer; bytes after the buffer's end read as zero."""
         return int.from_bytes(self.parameters[offset : offset + size].tobytes(), "little")
 
     # --- address resolution
@@ -210,7 +211,7 @@ class DeviceMemory:
     ) -> list[tuple[NDArray[Any], Bytes, NDArray[np.int64]]]:
         """Return the buffers that an access touches, as (lanes, buffer, offsets), and count its bytes and wavefronts.
 
-        Raises MemoryFault if an access is misaligned or outside its space.
+        Raises MemoryFault if an address is misaligned or outside its state space.
         """
         if space != "generic":
             whole = self.reach_space(space, addresses, size, owners, writes=writes)
@@ -261,7 +262,7 @@ class DeviceMemory:
         return name, address - state_spaces.WINDOWS[name]
 
     def peek(self, address: int, size: int, owners: Owners) -> Bytes:
-        """Return the memory from a thread's generic address to the end of the buffer; `size` bytes must exist."""
+        """Return the bytes from a thread's generic address to the end of its buffer; at least `size` must exist."""
         name, place = self.space_of(address)
         inner = np.array([place], np.uint64)
         ((_, buffer, offsets),) = self.reach_space(name, inner, size, owners, writes=False)
@@ -283,14 +284,14 @@ class DeviceMemory:
     def reach_space(
         self, space: str, addresses: Addresses, size: int, owners: Owners, *, writes: bool
     ) -> list[tuple[NDArray[Any], Bytes, NDArray[np.int64]]]:
-        """Return the buffers that an access to one state space touches, without counting the access."""
+        """Return the buffers that an access to one state space touches, without counting it."""
         self.check_alignment(addresses, size)
         return self.find(space, addresses, size, owners, writes=writes)
 
     def find(
         self, space: str, addresses: Addresses, size: int, owners: Owners, *, writes: bool
     ) -> list[tuple[NDArray[Any], Bytes, NDArray[np.int64]]]:
-        """Return the buffers that an access to one state space touches, without an alignment check."""
+        """Find the buffers that an access to one state space touches, without checking alignment."""
         everyone = np.arange(len(addresses))
         if space in {"global", "const"}:
             return self._reach_global(addresses, size, writes=writes)
@@ -305,7 +306,7 @@ class DeviceMemory:
         if writes and space == "param":
             raise MemoryFault(0, "parameters cannot be written", kind="readonly")
         wrong = np.ones(len(addresses), np.bool_)
-        if start + size <= end:  # unsigned: adding to an address near 2**64 would wrap
+        if start + size <= end:  # computed unsigned, because adding to an address near 2**64 would wrap
             wrong = (addresses < np.uint64(start)) | (addresses > np.uint64(end - size))
         if wrong.any():
             index = int(wrong.argmax())
@@ -353,7 +354,7 @@ class DeviceMemory:
         return reached
 
     def _nearest(self, address: int, size: int) -> str:
-        """Describe an address outside every allocation, and the nearest allocation."""
+        """Describe an address outside every allocation by its distance from the nearest one."""
         text = f"{size} bytes at {address:#x} are outside every allocation"
         if not self.allocations:
             return f"{text}: there are no allocations"
@@ -397,9 +398,9 @@ class DeviceMemory:
         owners: Owners,
         cause: InexactCause = InexactCause.LANES_AT_SAME_ADDRESS,
     ) -> bool:
-        """Store codes [lanes, count]; record `cause` if lanes store different bytes to one address.
+        """Store codes [lanes, count]; record `cause` if lanes store different bytes to the same address.
 
-        Returns True if other lanes can see a store, that is, unless all stores are to local memory.
+        Returns True if other lanes can see the store, that is, unless it writes only local memory.
         """
         size = codes.dtype.itemsize * codes.shape[1]
         is_seen = False
@@ -418,17 +419,18 @@ def count_wavefronts(
 ) -> tuple[int, int]:
     """Return the wavefronts of requests (the largest number of distinct units in one slot), and bank conflicts.
 
-    Bank conflicts are the wavefronts that would not be needed if the units were spread evenly over the slots.
-    In shared memory, a unit is the data that a lane accesses at once (4 to 16 bytes), and the banks together hold
-    `slots` units; for aligned accesses this equals `smem.shared_memory.wavefronts`. In global memory, units are sectors
-    and there is one slot, so every touched sector counts.
+    Bank conflicts are the wavefronts that would not be needed if the units were spread evenly over the slots. In shared
+    memory, a unit is the data that a lane accesses at once (4 to 16 bytes), and the banks together hold `slots` units;
+    for aligned accesses the result equals `smem.shared_memory.wavefronts`. In global memory, the units are sectors and
+    there is one slot, so every touched sector counts.
     """
     first = addresses // np.uint64(unit)
     if unit % size and ((last := (addresses + np.uint64(size - 1)) // np.uint64(unit)) != first).any():
         spans = [first + np.uint64(more) for more in range(int((last - first).max()) + 1)]
         requests = np.concatenate([requests[span <= last] for span in spans])
         first = np.concatenate([span[span <= last] for span in spans])
-    pairs = np.sort(requests.astype(np.uint64) << np.uint64(UNIT_BITS) | first)  # one integer sorts faster
+    # sorting one combined integer is faster
+    pairs = np.sort(requests.astype(np.uint64) << np.uint64(UNIT_BITS) | first)
     pairs = np.concatenate([pairs[:1], pairs[1:][pairs[1:] != pairs[:-1]]])
     groups = (pairs >> np.uint64(UNIT_BITS)).astype(np.int64)
     if slots == 1 or (groups[1:] != groups[:-1]).all():
@@ -444,10 +446,10 @@ def count_wavefronts(
 
 @dataclass(frozen=True)
 class Owners:
-    """The block and the thread that own each lane's shared and local memory, and the lane's request.
+    """The block and thread that own each lane's shared and local memory, and the lane's request number.
 
-    The lanes of a request are served together: the lanes of a warp, or of one ldmatrix matrix. If `requests` is None,
-    no wavefronts are counted.
+    Lanes with the same request number are served together: the lanes of a warp, or of one ldmatrix matrix. If
+    `requests` is None, no wavefronts are counted.
     """
 
     blocks: NDArray[np.int64]

@@ -1,12 +1,10 @@
 """Kernel findings: one mistake at one location, with one or two accesses and an occurrence count.
 
-A location consists of the kind and the source lines of both accesses, so unrolled copies are one finding; without
-source lines, it has the PTX lines. A missing barrier or wait can have many locations; three or more that share source
-lines are one finding. The first occurrence is described, and the others are counted. A verdict summarises all findings
-of a launch.
+A location is the finding's kind and the source lines of both accesses, so unrolled copies give one finding; without
+source lines, the PTX lines are used. A missing barrier or wait can cause findings at many locations: three or more that
+share a source line are merged. Only the first occurrence is described; later ones are counted. A verdict summarises all
+findings of a launch.
 """
-
-from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, replace
@@ -17,15 +15,15 @@ from warpfrag.machine.ir.program import SourceLine, excerpt
 
 Verdict = Literal["clean", "findings", "incomplete"]
 Check = Literal["memory", "races", "uninitialised", "barriers", "async"]
-BATCH_THREADS = 2048  # the maximum number of concurrent threads whose order is tracked
+BATCH_THREADS = 2048  # the most concurrent threads whose order is tracked
 
 
 class KernelCheck(NamedTuple):
-    """A check: the kinds of findings that it reports, its observers, and the condition under which it is screened."""
+    """A check: the kinds of findings that it reports, its observers, and the condition for screening it."""
 
     kinds: tuple[str, ...]
-    observers: Callable[[Any], list[Any]]  # a function of a CheckedWarpBatch
-    can_screen: Callable[[Any], bool]  # a function of a ProgramScreen
+    observers: Callable[[Any], list[Any]]  # takes a CheckedWarpBatch
+    can_screen: Callable[[Any], bool]  # takes a ProgramScreen
     follows_order: bool = False  # True if accesses are compared with the events that order them
 
 
@@ -47,18 +45,18 @@ CHECK_TABLE: dict[Check, KernelCheck] = {
         follows_order=True,
     ),
 }
-"""All checks. `RaceCheck` tracks the accesses for all checks with `follows_order`."""
+"""All checks by name. `RaceCheck` tracks the accesses for every check with `follows_order`."""
 CHECKS: tuple[Check, ...] = tuple(CHECK_TABLE)
 ORDER_CHECKS = {name for name, check in CHECK_TABLE.items() if check.follows_order}
 UNORDERED = {"race", "lockstep", "async"}
-"""The kinds that a missing barrier or wait causes."""
-MAX_PAIRS = 2  # pairs of source lines that are reported separately although they share a line
+"""The kinds of findings that a missing barrier or wait causes."""
+MAX_PAIRS = 2  # the most pairs of source lines that are reported separately although they share a line
 KINDS = {kind: name for name, check in CHECK_TABLE.items() for kind in check.kinds}
 
 
 @dataclass(frozen=True)
 class KernelAccess:
-    """One side of a finding: the access, its line and its thread; `stack` has the lines of the enclosing calls."""
+    """One access of a finding: its operation, line and thread; `stack` lists the lines of the enclosing calls."""
 
     operation: str
     line: int
@@ -77,7 +75,7 @@ class KernelAccess:
 
 @dataclass(frozen=True)
 class KernelFinding:
-    """A mistake in a kernel: its kind, the access that shows it, and the conflicting access (`other`), if any.
+    """A mistake in a kernel: its kind, the access that reveals it, and the conflicting access (`other`), if any.
 
     `space` and `address` locate it in memory; `array` and `element` name the caller's array and the element.
     """
@@ -112,11 +110,11 @@ class KernelFinding:
 
     @property
     def excerpt(self) -> str:
-        """The text of the source lines of both accesses, each on a new line."""
+        """The source lines of both accesses, each on a new line."""
         return excerpt(self.source, self.other.source if self.other else None)
 
     def to_dict(self) -> dict[str, object]:
-        """Return all fields as JSON-compatible values; source lines are strings."""
+        """Return all fields as JSON-compatible values; each source line becomes a string."""
         result: dict[str, object] = asdict(self)
         result |= {"check": self.check, "source": str(self.source) if self.source else None}
         if self.other is not None:
@@ -125,7 +123,7 @@ class KernelFinding:
 
 
 class FindingCollector:
-    """The findings of a launch by location, and the reasons why checks are incomplete."""
+    """Collects a launch's findings by location, and the reasons why its checks are incomplete."""
 
     def __init__(self, sources: Mapping[int, SourceLine], checks: tuple[Check, ...]) -> None:
         """Create an empty collector for the given checks; other findings are ignored."""
@@ -135,7 +133,7 @@ class FindingCollector:
         self.notes: dict[str, None] = {}
 
     def add(self, finding: KernelFinding, count: int = 1) -> None:
-        """Add a finding, or count it if its location already has one."""
+        """Add a finding; if its location already has one, only increase that finding's count."""
         if finding.check not in self.checks:
             return
         source, other, other_source = self.sources.get(finding.line), finding.other, None
@@ -160,7 +158,7 @@ class FindingCollector:
         return has_dropped
 
     def leave_out(self, reason: str) -> None:
-        """Record a reason why the checks are incomplete."""
+        """Record something that the checks could not judge, which makes the verdict incomplete."""
         self.unjudged.setdefault(reason)
 
     def note(self, text: str) -> None:
@@ -169,7 +167,7 @@ class FindingCollector:
 
     @property
     def findings(self) -> list[KernelFinding]:
-        """All findings by line; three or more findings about missing ordering that share source lines are merged."""
+        """All findings in line order, with three or more missing-order findings on the same source lines merged."""
         groups: list[tuple[set[SourceLine], list[KernelFinding]]] = []
         for finding in sorted(self.places.values(), key=lambda finding: (finding.line, finding.kind)):
             ends = (finding.source, finding.other.source) if finding.other and finding.kind in UNORDERED else ()

@@ -59,11 +59,11 @@ class LaneGroup:
         return self.warp_rows[self.mask.any(axis=1)]
 
     def of(self, everyone: Codes) -> Codes:
-        """Return the rows of the group's warps in an array over all warps."""
+        """Return the rows of this group's warps from an array over all warps."""
         return everyone if self.rows is None else everyone[self.rows]
 
     def pick(self, everyone: Codes) -> Codes:
-        """Return the values of the group's lanes in an array over all warps, as a flat array."""
+        """Return the values of this group's lanes from an array over all warps, as a flat array."""
         if self.is_whole:
             return self.of(everyone).flatten()
         if self._places is None:
@@ -72,7 +72,7 @@ class LaneGroup:
         return everyone[self._places]
 
     def put(self, everyone: Codes, values: Codes | int) -> None:
-        """Assign values to the group's lanes in an array over all warps, in place."""
+        """Assign values to this group's lanes, in place, in an array over all warps."""
         if self.rows is None:
             everyone[self.mask] = values[self.mask] if isinstance(values, np.ndarray) else values
         else:
@@ -98,14 +98,14 @@ class LaneGroup:
             return self.state.constant(code, kind.dtype, self.warps)
         if type(operand) is SpecialRegister:
             return self.of(self.state.special(operand.name)).astype(kind.dtype)
-        if type(operand) is MemoryOperand:  # the address of a variable
+        if type(operand) is MemoryOperand:  # the operand is a variable's address
             address = self.state.constant(operand.offset & ((1 << kind.bits) - 1), kind.dtype, self.warps)
             return address if operand.base is None else self.read(operand.base, kind) + address
         msg = f"expected a register or a number, got {operand}"
         raise PtxError(self.state.line, msg)
 
     def _read_words(self, operand: VectorOperand, kind: Type) -> Codes:
-        """Return several 32-bit registers as one integer, low word first."""
+        """Return several 32-bit registers as one integer per lane, low word first."""
         words = [self.read(element, B32) for element in operand.items]
         codes = words[0].astype(kind.dtype)
         for index, word in enumerate(words[1 : kind.bits // 32], 1):
@@ -113,7 +113,7 @@ class LaneGroup:
         return codes
 
     def values(self, operand: PtxOperand, kind: Type) -> Codes:
-        """Return the operand's codes in the group's lanes, as a flat array."""
+        """Return an operand's codes in the group's lanes, as a flat array."""
         if type(operand) is Register and not operand.negated:
             return self.pick(self.state.registers[operand.index]).astype(kind.dtype, copy=False)
         return self.read(operand, kind)[self.mask]
@@ -142,7 +142,7 @@ class LaneGroup:
         registers[operand.index] = whole
 
     def addresses(self, place: PtxOperand) -> Codes:
-        """Return the operand's addresses in the group's lanes, as a flat array."""
+        """Return a memory operand's addresses in the group's lanes, as a flat array."""
         if not isinstance(place, MemoryOperand):
             raise PtxError(self.state.line, f"expected an address, got {place}")
         offset = np.uint64(place.offset & ((1 << 64) - 1))

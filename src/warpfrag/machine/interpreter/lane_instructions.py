@@ -47,7 +47,7 @@ def write_results(
     values: Codes | tuple[Codes, ...],
     action: actions.LaneOp | actions.WarpCollective,
 ) -> None:
-    """Write results to the destination operands that exist."""
+    """Write results to the destination operands that are present."""
     extends = isinstance(action, actions.LaneOp) and action.extends
     results = values if isinstance(values, tuple) else (values,)
     for operand, codes, kind in zip(inst.results, results, action.results, strict=False):
@@ -85,7 +85,7 @@ def run_warp_collective(
     members = args[-1]
     named = ((members >> LANE_INDEX) & np.uint32(1)) != 0
     left = group.mask
-    while left.any():  # lanes with the same member mask take part together; a warp may have several such sets
+    while left.any():  # lanes with the same member mask take part together; a warp may contain several such sets
         first = np.take_along_axis(members, left.argmax(axis=1)[:, None], axis=1)
         chosen = left & (members == first)
         write_results(inst, group.part(chosen), action.function(chosen & named, *args), action)
@@ -133,7 +133,7 @@ def run_store(state: WarpState, inst: DecodedInstruction, action: actions.Memory
 
 
 def run_atomic(state: WarpState, inst: DecodedInstruction, action: actions.Atomic, group: LaneGroup) -> None:
-    """Run atom or red lane by lane, in the order of warps and lanes."""
+    """Run atom or red lane by lane, in order of warp and lane."""
     kind = action.type
     addresses, owners = group.addresses(inst.sources[0]), group.owners
     operands = [
@@ -150,7 +150,7 @@ def run_atomic(state: WarpState, inst: DecodedInstruction, action: actions.Atomi
 
 
 def run_allocate(state: WarpState, inst: DecodedInstruction, _action: actions.Allocate, group: LaneGroup) -> None:
-    """Run alloca: extend the stack, and write the address of the new bytes and the stack size."""
+    """Run alloca: extend the stack, and return the address of the new bytes or the stack size."""
     size, align, used, start = (group.read(source, B64) for source in inst.sources)
     offset = (used + align - np.uint64(1)) // align * align
     capacity = np.uint64(state.program.local_bytes) - start
@@ -185,23 +185,25 @@ def exchange(
             at = index[:, None] + np.arange(action.count)
             old[which] = cells[at]
             cells[at] = update(old[which], *(operand[which] for operand in operands))
-            continue
-        for lane, first in zip(which, index, strict=True):
-            own = slice(first, first + action.count)
-            old[lane] = cells[own]
-            cells[own] = update(old[lane], *(operand[lane] for operand in operands))
+        else:
+            for lane, first in zip(which, index, strict=True):
+                own = slice(first, first + action.count)
+                old[lane] = cells[own]
+                cells[own] = update(old[lane], *(operand[lane] for operand in operands))
+        if state.memory.observer is not None:
+            state.memory.observer.updated(buffer, offsets, old[which], owners.threads[which])
     return old
 
 
 def note_nan_sums(state: WarpState, cells: Codes, index: Codes, operands: Codes) -> None:
-    """Record f64 sums in a cas loop that combine different NaNs, because the hardware's operand order is unknown."""
+    """Record f64 sums in a compare-and-swap loop that combine different NaNs: the GPU's operand order is unknown."""
     nan = is_nan(operands, "f64")
     if nan.any() and (nan & is_nan(cells[index], "f64") & ((operands | QUIET) != (cells[index] | QUIET))).any():
         state.tally.causes[state.memory.inst] |= InexactCause.NAN_OPERANDS
 
 
 def run_async_copy(state: WarpState, inst: DecodedInstruction, _action: actions.AsyncCopy, group: LaneGroup) -> None:
-    """Run cp.async: copy at issue, with zeros after the source bytes."""
+    """Run cp.async, which copies at issue and fills the rest with zeros."""
     target, source, size_operand, *rest = inst.sources
     size = size_operand.code(None) if isinstance(size_operand, Immediate) else 0
     if size not in {4, 8, 16}:

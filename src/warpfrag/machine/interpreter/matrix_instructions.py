@@ -1,9 +1,7 @@
-"""Matrix instructions of whole warps: pass registers and addresses to `tensorcore`, which computes the results.
+"""Matrix instructions of whole warps; `tensorcore` computes the results from register contents and addresses.
 
-`RUNNERS` has a function for each operation of the ISA.
+`RUNNERS` maps each operation of the ISA to the function that runs it.
 """
-
-from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
@@ -44,7 +42,7 @@ def matrix_name(inst: DecodedInstruction) -> str:
 
 @lru_cache(256)
 def architecture_of(form: Form, arch: str) -> str:
-    """Return the architecture that runs a form; raise IllegalInstruction if it lacks the form."""
+    """Return the architecture that runs a form; raise IllegalInstruction if the target does not support it."""
     if form.operation.does == "multiply":
         return arithmetic_arch(form, arch)
     target = read_target(arch, spell(form))
@@ -69,13 +67,13 @@ def run_matrix(state: WarpState, inst: DecodedInstruction, action: MatrixOp, gro
 
 
 def words_of(group: LaneGroup, operand: PtxOperand) -> NDArray[np.uint32]:
-    """Return an operand as 32-bit registers, [warps, 32, words]."""
+    """Return an operand's 32-bit registers, as [warps, 32, words]."""
     kinds = ((part, B64 if isinstance(part, Register) and part.bits == 64 else B32) for part in items_of(operand))
     return join_words(group.read(part, kind) for part, kind in kinds)
 
 
 def join_words(columns: Iterable[Codes]) -> NDArray[np.uint32]:
-    """Return register codes as 32-bit words, two for each 64-bit register."""
+    """Return register codes as 32-bit words; a 64-bit register becomes two words."""
     words: list[NDArray[Any]] = []
     for codes in columns:
         words.append(codes.astype(np.uint32, copy=False))
@@ -91,7 +89,7 @@ def put_words(group: LaneGroup, operand: PtxOperand, words: NDArray[Any]) -> Non
 
 
 def split_words(operand: PtxOperand, words: NDArray[Any]) -> Iterator[tuple[PtxOperand, Codes]]:
-    """Split words into codes for each register of an operand; a 64-bit register takes two words."""
+    """Split words into the codes of each register of an operand; a 64-bit register takes two words."""
     columns = iter(np.moveaxis(words, -1, 0))
     for element, low in zip(items_of(operand), columns, strict=False):
         is_wide = isinstance(element, Register) and element.bits == 64
@@ -120,7 +118,7 @@ def _multiply(state: WarpState, inst: DecodedInstruction, action: MatrixOp, grou
 
 
 def _multiply_fragments(state: WarpState, form: Form, words: list[NDArray[np.uint32]]) -> NDArray[np.uint32]:
-    """Run wmma.mma on unpacked matrices, with a substitute layout for fragments of unknown layout."""
+    """Run wmma.mma on unpacked matrices; fragments whose layout is undocumented use a substitute layout."""
     specs = _fragment_operands(state, form)
     matrices = [fragment.unpack(specs[role], own) for role, own in zip("abc", words, strict=True)]
     return fragment.pack(specs["d"], multiply_matrices(form, *matrices, arch=state.launch.arch, raw=True))
@@ -129,14 +127,14 @@ def _multiply_fragments(state: WarpState, form: Form, words: list[NDArray[np.uin
 def _sparsity_options(
     inst: DecodedInstruction, group: LaneGroup, form: Form, operands: list[PtxOperand]
 ) -> dict[str, Any]:
-    """Return the options of `execute` for a sparse A, which are the first operands after A, B and C."""
+    """Return the sparsity options of `execute`; their operands follow A, B and C."""
     if not form.operation.sparsity:
         return {}
     return {"metadata": group.read(operands.pop(0), U32), "immediates": Immediates(_immediate(inst, operands.pop(0)))}
 
 
 def multiply_many(state: WarpState, instructions: list[DecodedInstruction], group: LaneGroup) -> None:
-    """Run several independent whole-warp mma as one mma over more warps."""
+    """Run several independent whole-warp mma instructions as one mma over more warps."""
     action = instructions[0].action
     if not isinstance(action, MatrixOp):
         return
@@ -149,7 +147,7 @@ def multiply_many(state: WarpState, instructions: list[DecodedInstruction], grou
 
 
 def _multiply_warpgroups(state: WarpState, inst: DecodedInstruction, action: MatrixOp, group: LaneGroup) -> None:
-    """Run wgmma one warpgroup at a time; the instruction completes at issue, and D is also C."""
+    """Run wgmma one warpgroup at a time; it completes at issue, and D also supplies C."""
     a, b, *rest = inst.sources
     form = action.form
     options = _sparsity_options(inst, group, form, rest)
@@ -157,7 +155,7 @@ def _multiply_warpgroups(state: WarpState, inst: DecodedInstruction, action: Mat
     scale_d = group.read(rest.pop(0), PRED)
     numbers = [_immediate(inst, operand) for operand in rest]
     immediates = options.get("immediates", DEFAULT_IMMEDIATES)
-    if len(numbers) >= 2:  # 1 or -1
+    if len(numbers) >= 2:  # each is 1 or -1
         immediates = replace(immediates, negate=(numbers[0] != 1, numbers[1] != 1))
     if len(numbers) > 2:
         *turned_a, turned_b = (bool(number) for number in numbers[2:])  # only B has a descriptor if A is in registers
@@ -165,7 +163,7 @@ def _multiply_warpgroups(state: WarpState, inst: DecodedInstruction, action: Mat
     c_words = words_of(group, inst.results[0])
     result = np.empty_like(c_words)
     in_registers = isinstance(a, VectorOperand)
-    a_values = words_of(group, a) if in_registers else group.read(a, B64)[:, 0]  # words, or one descriptor per warp
+    a_values = words_of(group, a) if in_registers else group.read(a, B64)[:, 0]  # registers, or one descriptor per warp
     b_descriptors = group.read(b, B64)[:, 0]
     if state.memory.observer is not None:
         if not in_registers:
@@ -209,7 +207,7 @@ def _multiply_warpgroups(state: WarpState, inst: DecodedInstruction, action: Mat
 def tell_reads(
     state: WarpState, group: LaneGroup, form: Form, role: str, descriptors: Codes, *, is_transposed: bool
 ) -> None:
-    """Report the shared-memory elements that wgmma descriptors address to the checks."""
+    """Tell the checks which shared-memory elements a wgmma reads through its descriptors."""
     memory = state.memory
     for first in range(0, group.warps, 4):
         if memory.observer is None:
@@ -226,14 +224,14 @@ def tell_reads(
 
 
 def _immediate(inst: DecodedInstruction, operand: PtxOperand) -> int:
-    """Return the value of an operand that must be an immediate."""
+    """Return the value of an immediate operand; raise an error for any other operand."""
     if not isinstance(operand, Immediate):
         raise PtxError(inst.line, f"expected an immediate operand in {inst.text}")
     return operand.code(None)
 
 
 def _places(state: WarpState, inst: DecodedInstruction, group: LaneGroup, form: Form, *, writes: bool) -> Codes:
-    """Return the offsets of ldmatrix and stmatrix rows in the shared memory of all blocks, [warps, 32]."""
+    """Return the shared-memory offsets of ldmatrix and stmatrix rows, over all blocks, as [warps, 32]."""
     rows = addresses_of(form)
     lanes = rows.lanes if rows is not None else LANES
     addresses = group.addresses(inst.sources[0]).reshape(group.warps, LANES)
@@ -245,7 +243,8 @@ def _places(state: WarpState, inst: DecodedInstruction, group: LaneGroup, form: 
     places = np.zeros(len(flat), np.int64)
     try:
         owners = needed.owners
-        matrix = Owners(owners.blocks, owners.threads, owners.threads // 8)  # one row from each of eight lanes
+        # eight lanes, with one row each, form a request
+        matrix = Owners(owners.blocks, owners.threads, owners.threads // 8)
         reached = state.memory.reach(space, flat, 16, matrix, writes=writes)
     except MemoryFault as fault:
         raise fault.of(np.nonzero(mask.reshape(-1))[0][fault.index]) from None
@@ -265,7 +264,7 @@ def _load_matrices(state: WarpState, inst: DecodedInstruction, action: MatrixOp,
 
 
 def _store_matrices(state: WarpState, inst: DecodedInstruction, action: MatrixOp, group: LaneGroup) -> None:
-    """Run stmatrix: every lane that supplies an address stores 16 bytes, eight lanes at a time."""
+    """Run stmatrix: each lane that supplies an address stores 16 bytes, eight lanes at a time."""
     form = action.form
     places = _places(state, inst, group, form, writes=True)
     lines = matrix_moves.lines_by_lane(form, words_of(group, inst.sources[1]))
@@ -295,7 +294,7 @@ def _fragment_operand(state: WarpState, form: Form) -> OperandSpec:
 def _elements(
     inst: DecodedInstruction, group: LaneGroup, form: Form, operand: OperandSpec, stride: PtxOperand | None
 ) -> tuple[Codes, Codes]:
-    """Return each element's address and its first bit at that address, both [warps, rows, cols]."""
+    """Return each element's byte address and its first bit in that byte, both [warps, rows, cols]."""
     height, width = operand.layout.shape
     order = form.layouts[0]
     line = (width if order == "row" else height) if stride is None else 0
@@ -309,7 +308,7 @@ def _elements(
 
 
 def _owners(group: LaneGroup, count: int) -> Owners:
-    """Return the owners of a fragment's elements, without requests, which PTX does not specify."""
+    """Return the owners of a fragment's elements; PTX does not specify requests, so there are no request numbers."""
     owners = group.owners
     firsts = [np.repeat(owner.reshape(group.warps, LANES)[:, 0], count) for owner in (owners.blocks, owners.threads)]
     return Owners(firsts[0], firsts[1], None)
@@ -360,4 +359,4 @@ RUNNERS: dict[str, MatrixRunner] = {
     "wgmma.mma_async.sp": _multiply_warpgroups, "ldmatrix": _load_matrices, "stmatrix": _store_matrices,
     "movmatrix": _transpose,
 }  # fmt: skip
-"""The function that runs each operation of `isa.ops.OPS`, for whole warps."""
+"""The function that runs each operation of `isa.ops.OPS` for whole warps."""

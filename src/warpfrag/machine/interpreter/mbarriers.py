@@ -1,14 +1,14 @@
 """Barriers in shared memory (mbarrier): arrivals, pending bytes, and lanes that sleep until a phase ends.
 
 An mbarrier is an opaque 64-bit object. This implementation stores, from the lowest bit: pending arrivals of this phase
-(20 bits), expected arrivals of every phase (20), the transaction count in bytes (23, signed), and the parity of the
-phase. A phase ends when no arrival and no byte is pending; the next phase starts at once. `try_wait` may suspend a
-thread: here it sleeps until the barrier's phase ends. The first `test_wait` fails at once; a lane that tests again,
-without a store in between, is polling and sleeps too. So no lane busy-waits.
+(20 bits), expected arrivals per phase (20), the transaction count in bytes (23, signed), and the parity of the phase. A
+phase ends when no arrivals and no bytes are pending; the next phase starts at once. `try_wait` may suspend a thread:
+here it sleeps until the phase ends. The first `test_wait` fails at once; a lane that tests again with no store in
+between is polling, and sleeps too. So no lane busy-waits.
 
-When no lane can run, every wait times out, as it may on a GPU, and lanes continue as after a failed wait. It is a
-deadlock if the machine returns to an earlier state (program counters, registers and local memory) and no other memory
-has changed: the machine can only repeat.
+When no lane can run, every wait times out, as it may on a GPU, and lanes continue as after a failed wait. The launch is
+deadlocked if the machine then returns to an earlier state (program counters, registers and local memory) and no other
+memory has changed, because it can only repeat itself.
 """
 
 from __future__ import annotations
@@ -30,7 +30,8 @@ COUNT = (1 << 20) - 1
 TX_BITS, TX_SHIFT = 23, 40
 MAX_TX = (1 << 20) - 1  # maximum pending bytes (PTX ISA, "Tracking asynchronous operations")
 COUNT_SHIFT, PARITY_SHIFT = np.uint64(20), np.uint64(63)
-MAX_EXPIRIES = 10_000  # expiries without a change of memory; lanes may be counting their waits
+# timeouts without a change of memory before a deadlock is reported; lanes may be counting their waits
+MAX_EXPIRIES = 10_000
 NOT_ASLEEP = -1
 U32, B64, PRED = TYPES["u32"], TYPES["b64"], TYPES["pred"]
 
@@ -74,24 +75,26 @@ class MbarrierState:
 
 
 class Mbarriers:
-    """The mbarriers of a batch, by 64-bit word index in shared memory, and the lanes that wait for them."""
+    """The mbarriers of a batch, keyed by 64-bit word index in shared memory, and the lanes that wait for them."""
 
     def __init__(self, state: WarpState) -> None:
-        """Create the state of a batch without mbarriers."""
+        """Create the state for a batch that has no mbarriers yet."""
         self.state = state
         self.live: dict[int, int] = {}  # the line that initialised each mbarrier
-        self.written = np.zeros(len(state.memory.shared) // 8, np.uint64)  # the word last written to each
-        self.ended = np.zeros(len(self.written) + 1, np.bool_)  # marks phases that end now, never NOT_ASLEEP
+        # the word that an instruction last wrote to each mbarrier
+        self.written = np.zeros(len(state.memory.shared) // 8, np.uint64)
+        # True for mbarriers whose phase ends in this update; the entry NOT_ASLEEP stays False
+        self.ended = np.zeros(len(self.written) + 1, np.bool_)
         self.awaited = np.full(state.waiting.shape, NOT_ASLEEP, np.int64)  # the mbarrier that each lane sleeps for
         self.expired = np.zeros_like(state.waiting)
-        self.polled = np.full(state.waiting.shape, -1, np.int64)  # the progress at each lane's last failed test
+        self.polled = np.full(state.waiting.shape, -1, np.int64)  # `state.progress` at each lane's last failed test
         self.polled_at = np.full(state.waiting.shape, -1, np.int64)  # the instruction of that test
-        self.expiries = 0  # expiries since the last progress
+        self.expiries = 0  # timeouts since the last progress
         self.last_progress = 0
-        self.seen = b""  # the state at the most recent expiry whose number is a power of two
+        self.seen = b""  # the state at the last timeout whose number was a power of two
 
     def run(self, inst: DecodedInstruction, action: MemoryBarrier, group: LaneGroup) -> None:
-        """Run an mbarrier instruction that does not wait, lane by lane."""
+        """Run an mbarrier instruction other than a wait, lane by lane."""
         state = self.state
         if action.name == "pending_count":
             tokens = group.read(inst.sources[0], B64)
@@ -114,12 +117,12 @@ class Mbarriers:
     def change_all(
         self, cells: NDArray[np.int64], action: MemoryBarrier, numbers: Codes, line: int
     ) -> NDArray[np.uint64]:
-        """Update mbarriers lane by lane; return the previous state that each lane sees."""
+        """Apply an instruction to the mbarriers lane by lane; return the state that each lane found."""
         pairs = enumerate(zip(cells.tolist(), numbers.tolist(), strict=True))
         return np.array([self.change(cell, action, number, lane, line) for lane, (cell, number) in pairs], np.uint64)
 
     def reach(self, inst: DecodedInstruction, action: MemoryBarrier, group: LaneGroup) -> NDArray[np.int64]:
-        """Return the indices of the lanes' mbarriers; raise MemoryFault if one is not initialised."""
+        """Return the word indices of the lanes' mbarriers; raise MemoryFault if one is not initialised."""
         addresses = group.addresses(inst.sources[0])
         cells = self.cells_at(action.space, addresses, group.owners)
         if action.name not in {"init", "inval"} and not self.live.keys() >= set(cells.tolist()):
@@ -149,12 +152,12 @@ class Mbarriers:
         return self.state.memory.shared.view(np.uint64)
 
     def is_over(self, cells: NDArray[np.int64], action: MemoryBarrier, numbers: Codes) -> NDArray[np.bool_]:
-        """Return a mask of the lanes whose phase has ended, that is, whose parity has changed."""
+        """Return a mask of the lanes whose phase has ended, that is, whose mbarrier has the other parity."""
         waited = numbers & np.uint64(1) if action.parity else numbers >> PARITY_SHIFT
         return (self.words[cells] >> PARITY_SHIFT) != waited
 
     def change(self, cell: int, action: MemoryBarrier, number: int, lane: int, line: int) -> int:
-        """Apply an instruction to an mbarrier; return its previous state."""
+        """Apply an instruction to one mbarrier; return its previous state."""
         word = int(self.words[cell])
         barrier = MbarrierState.of(word)
         use = self.use_of(cell) if action.name == "init" else ""
@@ -173,15 +176,15 @@ class Mbarriers:
         return before
 
     def add(self, cell: int, line: int) -> None:
-        """Record an initialised mbarrier."""
+        """Register an mbarrier that has been initialised at a line."""
         self.live[cell] = line
 
     def remove(self, cell: int) -> None:
-        """Forget an mbarrier."""
+        """Stop tracking an mbarrier."""
         self.live.pop(cell, None)
 
     def use_of(self, cell: int) -> str:
-        """Describe the use of an mbarrier; return "" if it is invalid or its phase has just begun."""
+        """Describe why an mbarrier is in use, or return "" if it is invalid or its phase has just begun."""
         word = int(self.words[cell])
         if cell not in self.live or self.written[cell] != word:
             return ""  # not an mbarrier, or its memory has been reused
@@ -203,7 +206,7 @@ class Mbarriers:
             self._wake(self.awaited == cell)
 
     def complete_bytes(self, cell: int, count: int, lane: int) -> None:
-        """Report `count` completed bytes to an mbarrier."""
+        """Subtract `count` bytes that have arrived from an mbarrier's pending bytes."""
         barrier = MbarrierState.of(int(self.words[cell]))
         try:
             barrier.owe(-count)
@@ -216,7 +219,7 @@ class Mbarriers:
     # --- waiting
 
     def wait(self, at: int, inst: DecodedInstruction, action: MemoryBarrier, group: LaneGroup) -> bool:
-        """Wait for phases to end; return False if some lanes sleep and the others have moved on."""
+        """Wait for phases to end; return False if some lanes now sleep and the others have moved on."""
         state = self.state
         cells, done = self.ended_phases(inst, action, group)
         answered = done | group.pick(self.expired)
@@ -242,24 +245,24 @@ class Mbarriers:
     def ended_phases(
         self, inst: DecodedInstruction, action: MemoryBarrier, group: LaneGroup
     ) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-        """Return the mbarriers that lanes wait for, and a mask of phases that have ended."""
+        """Return the mbarriers that the lanes wait for, and a mask of those whose phase has ended."""
         cells = self.reach(inst, action, group)
         return cells, self.is_over(cells, action, number_of(group, inst.sources[1:], action))
 
     def _polls(self, at: int, group: LaneGroup) -> NDArray[np.bool_]:
-        """Record failed tests; return True for lanes that poll, that is, tested here before with no store since."""
+        """Record failed tests; return a mask of lanes that poll: they failed here before, with no store since."""
         polls = (group.of(self.polled) == self.state.progress) & (group.of(self.polled_at) == at)
         group.put(self.polled, self.state.progress)
         group.put(self.polled_at, at)
         return polls[group.mask]
 
     def _tell_waited(self, cells: NDArray[np.int64], done: NDArray[np.bool_], group: LaneGroup) -> None:
-        """Report lanes that have seen the end of a phase to the checks."""
+        """Tell the checks which lanes have seen the end of a phase."""
         if self.state.memory.observer is not None and done.any():
             self.state.memory.observer.mbarrier_waited(cells[done], group.owners.threads[done])
 
     def _wake(self, lanes: NDArray[np.bool_]) -> None:
-        """Let lanes check their barriers again."""
+        """Wake lanes so that they test their mbarriers again."""
         rows = np.nonzero(lanes.any(axis=1))[0]
         if len(rows):
             self.awaited[lanes] = NOT_ASLEEP
@@ -281,14 +284,14 @@ class Mbarriers:
         self.expiries += 1
         if not now or now == self.seen or self.expiries > MAX_EXPIRIES:
             return False
-        if self.expiries & (self.expiries - 1) == 0:  # finds cycles of any length
+        if self.expiries & (self.expiries - 1) == 0:  # comparing at powers of two finds cycles of any length
             self.seen = now
         self.expired |= asleep
         self._wake(asleep)
         return True
 
     def place_name(self, cell: int) -> str:
-        """Return an mbarrier's address and block for messages."""
+        """Return an mbarrier's address and block, as text for messages."""
         block, offset = divmod(8 * cell, self.state.memory.shared_stride)
         name = ", ".join(map(str, self.state.blocks[block]))
         return f"{offset:#x} of block ({name})"
@@ -313,7 +316,7 @@ class Mbarriers:
 
 
 def number_of(group: LaneGroup, operands: tuple[PtxOperand, ...], action: MemoryBarrier) -> Codes:
-    """Return the operand after the address: an arrival count, a byte count, a state or a parity."""
+    """Return the operand after the address, which is an arrival count, a byte count, a state or a parity."""
     if not operands:
         return np.ones(int(group.mask.sum()), np.uint64)
     wide = action.name in {"test_wait", "try_wait"} and not action.parity
@@ -335,7 +338,7 @@ def _advance(barrier: MbarrierState, action: MemoryBarrier, number: int) -> int:
     elif action.name in {"expect_tx", "complete_tx"}:
         barrier.owe(number if action.name == "expect_tx" else -number)
         barrier.complete()
-    elif action.name != "copies" or action.counts:  # with .noinc, init has counted the copies' arrival
+    elif action.name != "copies" or action.counts:  # with .noinc, the initial count already includes the arrival
         if action.transaction:
             barrier.owe(number)
             number = 1

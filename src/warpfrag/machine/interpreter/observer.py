@@ -1,8 +1,8 @@
 """Events that a running batch reports: memory accesses and the events that order them.
 
-The interpreter calls the methods of an `Observer` while it runs an instruction. The methods here do nothing;
+The interpreter calls the methods of an `Observer` as it runs each instruction. The methods here do nothing;
 `machine.sanitizer` overrides them. Buffers and offsets are those of `device_memory.DeviceMemory.reach`, threads are
-numbers in the batch, and a cell is the index of an mbarrier among the 64-bit words of shared memory.
+numbered within the batch, and a cell is the 64-bit word index of an mbarrier in shared memory.
 """
 
 from __future__ import annotations
@@ -20,20 +20,20 @@ Numbers = NDArray[np.int64]
 
 
 class TensorAccess(NamedTuple):
-    """An access to tensor memory: the thread that issued the access, and the columns of a block that it touches."""
+    """An access to tensor memory: the issuing thread, the operand, and the columns of a block that it touches."""
 
     inst: DecodedInstruction
-    thread: int  # the thread's number in the batch; the first lane if a warp issued the access
-    operand: str  # d, a, metadata, scale_a, scale_b; registers (ld, st); cells (cp, shift)
+    thread: int  # the thread's number in the batch, or that of the first lane if a warp issued the access
+    operand: str  # d, a, metadata, scale_a or scale_b; registers (ld, st); cells (cp, shift)
     block: int
     column: int
     columns: int
     writes: bool
     reads: bool = False
-    quarters: tuple[int, ...] = (0, 1, 2, 3)  # groups of 32 lanes
+    quarters: tuple[int, ...] = (0, 1, 2, 3)  # the accessed groups of 32 lanes
 
     def overlaps(self, other: TensorAccess) -> bool:
-        """Return True if two accesses share a block, a quarter of the lanes and a column."""
+        """Return True if two accesses have a block, a quarter of the lanes and a column in common."""
         if self.block != other.block or not set(self.quarters) & set(other.quarters):
             return False
         return self.column < other.column + other.columns and other.column < self.column + self.columns
@@ -53,21 +53,27 @@ class Observer:
     def update(self, buffer: Bytes, offsets: Numbers, size: int, threads: Numbers) -> None:
         """Handle atomics on `size` bytes by each thread."""
 
+    def updated(self, buffer: Bytes, offsets: Numbers, old: NDArray[Any], threads: Numbers) -> None:
+        """Handle the old values [threads, count] of atomics that have run."""
+
     # --- accesses of asynchronous copies
 
     def copy_read(self, buffer: Bytes, offsets: Numbers, size: int, thread: int, cells: list[int]) -> None:
         """Handle a copy that reads `size` bytes at each offset and signals mbarriers or its bulk group."""
 
     def copy_write(
-        self, buffer: Bytes, offsets: Numbers, size: int, thread: int, cell: int | None, *, reduces: bool = False
+        self, buffer: Bytes, offsets: Numbers, size: int, thread: int, cell: int | None, *, reduction: str = ""
     ) -> None:
-        """Handle a copy that writes `size` bytes at each offset and signals an mbarrier or its bulk group."""
+        """Handle a copy that writes `size` bytes at each offset and signals an mbarrier or its bulk group.
+
+        `reduction` has the operation and type of a copy that reduces: it contains add and ends with f32.
+        """
 
     def product_read(self, offsets: Numbers, size: int, warp: int) -> None:
-        """Handle the shared-memory reads of a wgmma; `warp` is the first of its warpgroup."""
+        """Handle the shared-memory reads of a wgmma; `warp` is the first warp of its warpgroup."""
 
     def product_descriptor(self, form: Form, role: str, word: int, warp: int, *, is_transposed: bool) -> None:
-        """Handle the A or B descriptor of a wgmma; `warp` is the first of its warpgroup."""
+        """Handle the A or B descriptor of a wgmma; `warp` is the first warp of its warpgroup."""
 
     # --- tensor memory
 
@@ -81,7 +87,7 @@ class Observer:
         """Handle a block's release of columns."""
 
     def tensor_committed(self, cells: list[int], thread: int) -> None:
-        """Handle a commit: mbarriers will track the work that a thread has issued."""
+        """Handle a commit: from now on, the mbarriers track the work that the thread has issued."""
 
     # --- events that order accesses
 
@@ -89,7 +95,7 @@ class Observer:
         """Handle lanes that arrive at a block barrier."""
 
     def barrier_released(self, block: int, number: int, here: NDArray[np.bool_]) -> None:
-        """Handle a completed barrier; `here` has the lanes of the block that waited."""
+        """Handle a completed barrier; `here` is a mask of the block's lanes that waited."""
 
     def cluster_completed(self, cluster: int) -> None:
         """Handle a completed cluster barrier."""
@@ -104,10 +110,10 @@ class Observer:
         """Handle a thread that arrives at an mbarrier."""
 
     def mbarrier_completed(self, cell: int) -> None:
-        """Handle the end of an mbarrier's phase."""
+        """Handle the end of an mbarrier phase."""
 
     def mbarrier_tested(self, cells: Numbers, threads: Numbers) -> None:
-        """Handle threads that receive the result of a test, before they act on it."""
+        """Handle the threads that receive the result of a test, before they act on it."""
 
     def mbarrier_waited(self, cells: Numbers, threads: Numbers) -> None:
-        """Handle threads that have seen the end of the phases that they wait for."""
+        """Handle the threads that have seen the end of the phases they waited for."""

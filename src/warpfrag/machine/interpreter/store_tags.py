@@ -1,19 +1,20 @@
 """Track overlapping plain stores: the last writer of each word, and whether a barrier separates the stores.
 
 The result of two stores to one address is known if something orders them: the order of instructions in a warp, a
-barrier of their block, or the end of a wait, because a waiting thread reads memory that another thread changes (an
-atomic whose old value is used, a volatile, relaxed or acquire load, an mbarrier). Such a wait is assumed to order all
-later accesses of its block after all earlier accesses of any thread: an overlap is reported only if there is no such
-event in between. Otherwise the result depends on timing, unless the bytes are equal.
+barrier of their block, or the end of a wait, when a thread reads memory that another thread has changed (by an atomic
+whose old value is used, a volatile, relaxed or acquire load, or an mbarrier). Such a wait is assumed to order all later
+accesses of its block after all earlier accesses of any thread, so an overlap is reported only if no such event lies in
+between. Otherwise the result depends on timing, unless the bytes are equal.
 
-Every four bytes of global and shared memory have a tag. From the lowest bit, it has the stored bytes (4 bits), the warp
-in its block (5), the interval between two barriers of the block (27), the block plus one (27), and whether the block
-has waited for others (1). If a store finds an unordered tag of another warp, it compares the bytes; if they are equal,
-the tag stays. `jit.store_overlaps` does the same for one warp at a time.
+Every four bytes of global and shared memory have a tag. From the lowest bit, it contains a mask of the stored bytes (4
+bits), the warp's number in its block (5), the number of the interval between two barriers of the block (27), the block
+number plus one (27), and a flag that is set once the block has waited for others (1). If a store finds an unordered tag
+of another warp, it compares the bytes; if they are equal, the tag stays. `jit.store_overlaps` does the same for one
+warp at a time.
 
-Lanes of one instruction that store to one address are served as on an H200, 128 bytes at once: all lanes of a warp, 16
-lanes if each stores 8 bytes, or 8 lanes if each stores 16. Within such a group, the first lane's value remains; of
-several groups, the last one's.
+Lanes of one instruction that store to the same address are served as on an H200, 128 bytes at once: all lanes of a
+warp, 16 lanes if each stores 8 bytes, or 8 lanes if each stores 16. Within such a group, the first lane's value
+remains; if there are several groups, the value of the last one remains.
 """
 
 from __future__ import annotations
@@ -29,18 +30,18 @@ from warpfrag.machine.ir.program import InexactCause
 Bytes = NDArray[np.uint8]
 Tags = NDArray[np.uint64]
 
-SERVED_BYTES = 128  # bytes of lanes that are served together
+SERVED_BYTES = 128  # bytes that are stored together
 WORD = 4  # bytes covered by a tag
-WORD_BYTES = 15  # the tag bits for the bytes that were stored
+WORD_BYTES = 15  # the bits of a tag that mark the stored bytes
 WARP_SHIFT, INTERVAL_SHIFT, BLOCK_SHIFT, HAS_WAITED_SHIFT = 4, 9, 36, 63
 WARP_FIELD = (1 << INTERVAL_SHIFT) - (1 << WARP_SHIFT)
 BLOCK_FIELD = (1 << HAS_WAITED_SHIFT) - (1 << BLOCK_SHIFT)
 SPREAD = np.array([sum(0xFF << 8 * byte for byte in range(4) if bits >> byte & 1) for bits in range(16)], np.uint32)
-"""The bit mask of a word for each mask of its bytes."""
+"""The 32-bit mask of a word's bits, indexed by a 4-bit mask of its bytes."""
 
 
 def first_tags(block_numbers: NDArray[np.int64], warps: NDArray[np.int64]) -> Tags:
-    """Return the initial tags of warps."""
+    """Return the tags that warps write before their first barrier."""
     blocks = (block_numbers.astype(np.uint64) + np.uint64(1)) << np.uint64(BLOCK_SHIFT) & np.uint64(BLOCK_FIELD)
     return blocks | warps.astype(np.uint64) << np.uint64(WARP_SHIFT)
 
@@ -53,11 +54,11 @@ def next_interval(writers: Tags, rows: NDArray[np.bool_], *, across_blocks: bool
 
 
 class StoreTags:
-    """The tags of a launch's memory, and of the warps that are running.
+    """The tags of a launch's memory and of its running warps.
 
-    `writers` has the tag of every warp of the batch, `causes` a byte for each instruction. All parts of a launch share
-    the tags of global memory. The tags of shared memory are kept between batches, because a tag of another block has no
-    effect.
+    `writers` holds the current tag of each warp in the batch, and `causes` one byte per instruction. All parts of a
+    launch share the tags of global memory. Tags of shared memory are kept between batches, because tags that another
+    block wrote have no effect.
     """
 
     def __init__(self) -> None:
@@ -98,9 +99,9 @@ class StoreTags:
         threads: NDArray[np.int64],
         cause: InexactCause,
     ) -> None:
-        """Store codes [lanes, count] at offsets in a buffer, and tag them.
+        """Store codes [lanes, count] at byte offsets in a buffer, and tag the words.
 
-        `cause` is recorded if lanes of one instruction store different bytes to one address.
+        `cause` is recorded if lanes of one instruction store different bytes to the same address.
         """
         rows = threads // LANES
         is_shared = buffer is self.shared
@@ -113,7 +114,7 @@ class StoreTags:
         if access.claim():
             self.causes[inst] |= cause if access.put() else 0
             return
-        # one warp at a time; in shared memory, warps of different blocks do not overlap
+        # one warp at a time; in shared memory, warps of different blocks cannot overlap
         turns = self.writers[rows] & np.uint64(WARP_FIELD) if is_shared else rows
         for turn in np.unique(turns):
             part = access.part(turns == turn)
@@ -135,7 +136,7 @@ class TaggedStore:
         *,
         is_shared: bool,
     ) -> None:
-        """Find the words that each lane stores to, and the stored bytes of each word."""
+        """Compute the words that each lane stores to, and the mask of stored bytes in each word."""
         self.tags, self.buffer, self.offsets, self.codes = tags, buffer, offsets, codes
         self.threads, self.mine, self.is_shared = threads, mine, is_shared
         self.cells, self.at = elements(buffer, codes.dtype), places_of(offsets, codes)
@@ -152,7 +153,7 @@ class TaggedStore:
         return TaggedStore(self.tags, self.buffer, self.offsets[which], codes, threads, mine, is_shared=self.is_shared)
 
     def foreign(self, before: Tags) -> NDArray[np.bool_]:
-        """Return a mask of the words that another warp has stored to, with no barrier or wait since."""
+        """Return a mask of the words that another warp stored to, with no barrier or wait since."""
         differences = before ^ self.mine
         foreign = (differences < (1 << INTERVAL_SHIFT)) & ((differences & np.uint64(WARP_FIELD)) != 0)
         if not self.is_shared:
@@ -161,7 +162,7 @@ class TaggedStore:
         return foreign & ((before & self.masks) != 0)
 
     def claim(self) -> bool:
-        """Tag all words and return True; tag none and return False if another warp owns a word or two warps overlap."""
+        """Tag all words and return True; or return False if another warp owns a word, or two warps overlap."""
         before = self.tags[self.words]
         if self.foreign(before).any():
             return False
@@ -172,7 +173,7 @@ class TaggedStore:
         return True
 
     def tag(self, before: Tags, which: slice | NDArray[np.bool_]) -> None:
-        """Tag the selected words, keeping the tags of bytes that the same warp stored since the last barrier."""
+        """Tag the selected words, merging the bytes that the same warp has stored since the last barrier."""
         mine, masks = (np.broadcast_to(array, before.shape)[which] for array in (self.mine, self.masks))
         words, before = self.words[which], before[which]
         if self.is_narrow:
@@ -183,12 +184,13 @@ class TaggedStore:
             self.tags[words] = mine | masks
 
     def put(self) -> bool:
-        """Store the codes; return True if lanes stored different bytes to one address."""
+        """Store the codes; return True if lanes stored different bytes to the same address."""
         self.cells[self.at] = self.codes
         if not (self.cells[self.at] != self.codes).any():
             return False
         together = min(LANES, SERVED_BYTES // self.size)
-        order = np.argsort(self.threads ^ (together - 1), kind="stable")  # the first lane of each group stores last
+        # store the first lane of each group last, so that its value remains
+        order = np.argsort(self.threads ^ (together - 1), kind="stable")
         self.cells[self.at[order]] = self.codes[order]
         return True
 
@@ -204,7 +206,7 @@ class TaggedStore:
             changed = changed.view(np.uint32)
         replaced = foreign & ((changed & SPREAD[overlap]) != 0)
         equal = foreign & ~replaced & (overlap == self.masks)
-        if self.is_narrow and equal.any() and not equal.all():  # lanes may share a word, so tag lane by lane
+        if self.is_narrow and equal.any() and not equal.all():  # lanes may share a word: tag them one by one
             by_lane = [self.part(slice(lane, lane + 1)).replace_tags() for lane in range(len(self.codes))]
             return any(by_lane)
         self.tag(before, ~equal)
@@ -212,13 +214,13 @@ class TaggedStore:
 
 
 def elements(buffer: Bytes, dtype: np.dtype[Any]) -> NDArray[Any]:
-    """View a buffer as elements of another size, without the remainder at the end."""
+    """Return a view of a buffer as elements of another size, dropping the bytes that do not fill an element."""
     if dtype.itemsize == 1:
         return buffer
     return buffer[: len(buffer) // dtype.itemsize * dtype.itemsize].view(dtype)
 
 
 def places_of(offsets: NDArray[np.int64], codes: NDArray[Any]) -> NDArray[np.int64]:
-    """Return the element indices in a buffer of codes [lanes, count] at byte offsets."""
+    """Return the element indices of codes [lanes, count] at the given byte offsets."""
     places: NDArray[np.int64] = offsets[:, None] // codes.dtype.itemsize + np.arange(codes.shape[1])
     return places

@@ -1,7 +1,5 @@
 """Texture and surface instructions."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 
@@ -26,7 +24,7 @@ MAX_COORDINATES = 4
 def _resources(
     state: WarpState, inst: DecodedInstruction, group: LaneGroup, kind: type[Texture | Surface]
 ) -> Iterator[tuple[NDArray[np.int64], Any]]:
-    """Yield each texture or surface with the lanes that use it."""
+    """Yield each texture or surface, with the lanes that use it."""
     handles = group.addresses(inst.sources[0])
     for handle in np.unique(handles):
         which = np.nonzero(handles == handle)[0]
@@ -39,7 +37,7 @@ def _resources(
 
 
 def _coordinates(inst: DecodedInstruction, group: LaneGroup, geometry: Geometry) -> tuple[Codes, list[Codes]]:
-    """Return the lanes' layers and coordinates (x, y, z) as codes, without the vector's padding."""
+    """Return the lanes' layers and coordinates (x, y, z) as codes, dropping the vector's padding."""
     items = list(items_of(inst.sources[1])) if len(inst.sources) > 1 else []
     count = AXES[geometry] + geometry.startswith("a")
     if not count <= len(items) <= MAX_COORDINATES:
@@ -55,7 +53,7 @@ def _check_geometry(resource: Texture | Surface, geometry: Geometry, lane: int) 
 
 
 def _check_memory(state: WarpState, inst: DecodedInstruction, action: TextureFetch, handle: int) -> None:
-    """Raise an error for a 1D texture read at both integer (linear memory) and float (CUDA array) coordinates."""
+    """Raise an error if a 1D texture is read with both integer (linear memory) and float (CUDA array) coordinates."""
     is_linear = not action.coordinates.is_float
     if action.geometry == "1d" and state.memory.are_linear.setdefault(handle, is_linear) != is_linear:
         msg = f"{inst.name}: expected either integer or float coordinates for a 1D texture, got both"
@@ -84,7 +82,7 @@ def run_fetch(state: WarpState, inst: DecodedInstruction, action: TextureFetch, 
 
 
 def _items(inst: DecodedInstruction, operands: tuple[PtxOperand, ...], count: int) -> tuple[PtxOperand, ...]:
-    """Return the `count` registers of the only operand; raise PtxError if their number differs."""
+    """Return the `count` registers of a vector operand; raise PtxError if it has another number of registers."""
     items = items_of(operands[0]) if len(operands) == 1 else ()
     if len(items) != count:
         raise PtxError(inst.line, f"expected {count} registers in {inst.text}")
@@ -101,7 +99,7 @@ def _places(
     action: SurfaceLoad | SurfaceStore | SurfaceReduction,
     size: int,
 ) -> Iterator[tuple[NDArray[np.int64], Surface, NDArray[np.int64], NDArray[np.bool_]]]:
-    """Yield each surface with its lanes, their byte offsets, and a mask of the lanes inside the surface."""
+    """Yield each surface with its lanes, their byte offsets, and a mask of the offsets inside the surface."""
     layers, axes = _coordinates(inst, group, action.geometry)
     for which, surface in _resources(state, inst, group, Surface):
         _check_geometry(surface, action.geometry, int(which[0]))
@@ -121,7 +119,7 @@ def _places(
 def _byte_offsets(
     surface: Surface, layers: NDArray[np.int64], axes: list[NDArray[np.int64]], size: int
 ) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-    """Return byte offsets, clamped to the surface, and a mask of coordinates inside the surface; x counts bytes."""
+    """Return byte offsets, clamped to the surface, and a mask of the coordinates inside it; x is in bytes."""
     count, depth, height, width, _ = surface.texels.shape
     row = width * surface.channels * surface.texels.dtype.itemsize
     extents = [(row, 1, size), (height, row, 1), (depth, row * height, 1)][: len(axes)]
@@ -135,13 +133,13 @@ def _byte_offsets(
 
 
 def _elements(surface: Surface, dtype: np.dtype[Any]) -> NDArray[Any]:
-    """View a surface's memory as elements of another size."""
+    """Return a view of a surface's memory as elements of another size."""
     flat = surface.array.reshape(-1).view(np.uint8)
     return flat[: len(flat) // dtype.itemsize * dtype.itemsize].view(dtype)
 
 
 def run_surface_load(state: WarpState, inst: DecodedInstruction, action: SurfaceLoad, group: LaneGroup) -> None:
-    """Run suld. A load outside the surface returns zeros or the nearest element, or faults."""
+    """Run suld; a load outside the surface returns zeros or the nearest element, or faults."""
     dtype, size = action.type.dtype, action.type.dtype.itemsize
     results = np.zeros((int(group.mask.sum()), action.count), dtype)
     for which, surface, places, inside in _places(state, inst, group, action, size * action.count):
@@ -154,7 +152,7 @@ def run_surface_load(state: WarpState, inst: DecodedInstruction, action: Surface
 
 
 def run_surface_store(state: WarpState, inst: DecodedInstruction, action: SurfaceStore, group: LaneGroup) -> None:
-    """Run sust. A store outside the surface is dropped, goes to the nearest element, or faults."""
+    """Run sust; a store outside the surface is dropped, goes to the nearest element, or faults."""
     dtype, size = action.type.dtype, action.type.dtype.itemsize
     items = _items(inst, inst.sources[2:], action.count)
     codes = np.stack([group.values(element, action.type) for element in items], axis=1)
@@ -168,7 +166,7 @@ def run_surface_store(state: WarpState, inst: DecodedInstruction, action: Surfac
 
 
 def _overlap(places: NDArray[np.int64], codes: Codes) -> bool:
-    """Return True if two threads store different values to one element."""
+    """Return True if two threads store different values to the same element."""
     order = np.argsort(places, kind="stable")
     is_same = places[order][1:] == places[order][:-1]
     return bool((codes[order][1:][is_same] != codes[order][:-1][is_same]).any())

@@ -1,15 +1,13 @@
 """The tensor memory of a batch of blocks, and the tcgen05 instructions that use it.
 
 Everything happens at issue, one thread or warp at a time. The ISA lets mma, cp, shift, ld and st complete later, in an
-order that commits, waits and fences determine: a correct kernel gets the same results in any order. This module does
-not detect missing commits, waits or fences: the memory observer receives every access with its thread, and
+order that commits, waits and fences determine; a correct kernel gets the same results in any allowed order. This module
+does not detect missing commits, waits or fences: it reports every access with its thread to the memory observer, and
 `machine.sanitizer.tensor_checks` tracks unfinished work.
 
 If the arithmetic of an mma is not published, `tensorcore` rejects it and the nearest published rule is used; the launch
 then lists the line and the reason, and is not exact.
 """
-
-from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from functools import lru_cache
@@ -40,7 +38,7 @@ from warpfrag.tensorcore.rules import Rule
 
 U32, B32, B64, PRED = TYPES["u32"], TYPES["b32"], TYPES["b64"], TYPES["pred"]
 QUARTER = 32  # lanes of tensor memory that a warp can access
-SCALE_ID_BITS = 0xC0000000  # kernels also encode the byte id in the address of scale factors
+SCALE_ID_BITS = 0xC0000000  # kernels also put the byte id into the address of scale factors
 MAX_ISSUES = 4096
 ARRIVE = MemoryBarrier("arrive")
 
@@ -54,29 +52,29 @@ class TensorAllocation(NamedTuple):
 
 
 class TensorMemories:
-    """The tensor memories of a batch: cells, allocations and allocation permits."""
+    """The tensor memories of a batch: their cells, allocations and permits to allocate."""
 
     def __init__(self, state: WarpState, mbarriers: Mbarriers) -> None:
-        """Create the memories of a batch; cells are created when a block first uses them."""
+        """Create the tensor memories of a batch; cells are allocated when a block first uses them."""
         self.state, self.mbarriers = state, mbarriers
         self.live: dict[int, list[TensorAllocation]] = {}
         self._pairs: dict[int, Words] = {}
         self._smallest: dict[int, int] = {}
-        self._relinquished: dict[int, int] = {}
+        self.relinquished: dict[int, int] = {}
 
     def pair(self, block: int) -> Words:
-        """Return the cells of the pair that a block belongs to, uint32[2, 128, 512]."""
+        """Return the cells of the block pair that contains a block, as uint32[2, 128, 512]."""
         number = block // 2
         if number not in self._pairs:
             self._pairs[number] = np.zeros((2, TENSOR_LANES, TENSOR_COLUMNS), np.uint32)
         return self._pairs[number]
 
     def cells(self, block: int, blocks: int = 1) -> Words:
-        """Return the cells that an instruction accesses: its block's, or those of the block's pair if `blocks` is 2."""
+        """Return the cells that an instruction accesses: those of its block, or of the block pair if `blocks` is 2."""
         return self.pair(block) if blocks == 2 else cast("Words", self.pair(block)[block % 2])
 
     def members(self, block: int, blocks: int) -> tuple[int, ...]:
-        """Return the blocks that a block's instruction affects, the even rank first."""
+        """Return the blocks that an instruction affects, with the even rank first."""
         if blocks == 1:
             return (block,)
         size = self.state.launch.cluster_blocks
@@ -91,8 +89,8 @@ class TensorMemories:
         """Allocate columns for a block, and return the first column."""
         check_columns(columns, is_exclusive=is_exclusive)
         live = self.live.setdefault(block, [])
-        if block in self._relinquished:
-            text = f"it relinquished its permit at line {self._relinquished[block]}"
+        if block in self.relinquished:
+            text = f"it relinquished its permit at line {self.relinquished[block]}"
             raise MemoryFault(0, f"the block cannot allocate more columns, because {text}")
         if is_exclusive and live:
             raise MemoryFault(0, f"the block already has {live[0].columns} columns")
@@ -121,12 +119,8 @@ class TensorMemories:
         text = f"expected an allocation of the block ({held}), got {columns} columns at {address:#x}"
         raise MemoryFault(0, text)
 
-    def relinquish(self, block: int, line: int) -> None:
-        """Record that a block has given up its permit to allocate."""
-        self._relinquished[block] = line
-
     def check_freed(self) -> None:
-        """Raise PtxError for the first allocation that is not freed when all threads have exited."""
+        """Raise PtxError if an allocation has not been freed when all threads have exited."""
         for block, live in sorted(self.live.items()):
             for part in live:
                 name = ", ".join(map(str, self.state.blocks[block]))
@@ -152,7 +146,7 @@ class TensorMemories:
 
 
 def _joined(live: list[TensorAllocation]) -> list[TensorAllocation]:
-    """Merge adjacent allocations, which kernels may use together."""
+    """Merge adjacent allocations, because kernels may access them as one."""
     result: list[TensorAllocation] = []
     for part in sorted(live):
         if result and result[-1].column + result[-1].columns == part.column:
@@ -163,7 +157,7 @@ def _joined(live: list[TensorAllocation]) -> list[TensorAllocation]:
 
 
 def run_tensor(memories: TensorMemories, inst: DecodedInstruction, action: TensorThreadOp, group: LaneGroup) -> None:
-    """Run a tcgen05 instruction for the threads or warps of a group."""
+    """Run a tcgen05 instruction for each thread or warp of a group."""
     spelling = action.spelling
     refusal = _refusal(spelling, memories.state.program.target)
     if refusal:
@@ -184,7 +178,7 @@ def run_tensor(memories: TensorMemories, inst: DecodedInstruction, action: Tenso
 
 @lru_cache(MAX_ISSUES)
 def _refusal(spelling: TensorSpelling, target: str) -> str:
-    """Return the reason why a target does not support an instruction, or an empty string."""
+    """Return the reason why a target does not support an instruction, or an empty string if it does."""
     return spelling.refusal(target)
 
 
@@ -209,7 +203,7 @@ def _block(group: LaneGroup) -> int:
 
 
 def _number(group: LaneGroup, operand: PtxOperand, kind: Type = U32) -> int:
-    """Return the operand's value in the first thread."""
+    """Return an operand's value in the group's first thread."""
     if isinstance(operand, MemoryOperand):
         return int(group.addresses(operand)[0])
     return int(group.values(operand, kind)[0])
@@ -252,11 +246,11 @@ def _free(memories: TensorMemories, inst: DecodedInstruction, _spelling: TensorS
 def _relinquish(
     memories: TensorMemories, inst: DecodedInstruction, _spelling: TensorSpelling, group: LaneGroup
 ) -> None:
-    memories.relinquish(_block(group), inst.line)
+    memories.relinquished[_block(group)] = inst.line
 
 
 def _order(_memories: TensorMemories, _inst: DecodedInstruction, _spelling: TensorSpelling, _group: LaneGroup) -> None:
-    """Run a wait or a fence, which do nothing because all work completes at issue."""
+    """Run a wait or a fence; it does nothing, because all work completes at issue."""
 
 
 def _commit(memories: TensorMemories, inst: DecodedInstruction, spelling: TensorSpelling, group: LaneGroup) -> None:
@@ -301,7 +295,8 @@ def _reach(
     lanes, columns = lanes[quarter], columns[0] + column
     block = _block(group)
     thread = int(group.owners.threads[0])
-    parts = (slice(0, 16), slice(16, 32)) if split is not None else (slice(None),)  # 16x32bx2 has two halves
+    # the shape 16x32bx2 accesses two halves
+    parts = (slice(0, 16), slice(16, 32)) if split is not None else (slice(None),)
     for part in parts:
         low, high = int(columns[part].min()), int(columns[part].max())
         reached = TensorAccess(
@@ -325,7 +320,7 @@ def _store(memories: TensorMemories, inst: DecodedInstruction, spelling: TensorS
 
 
 def _shared(memories: TensorMemories, members: tuple[int, ...]) -> NDArray[np.uint8]:
-    """Return a block's shared memory, or a pair's as [2, bytes]."""
+    """Return a block's shared memory, or that of a block pair as [2, bytes]."""
     memory = memories.state.memory
     blocks = memory.shared.reshape(-1, memory.shared_stride)
     return blocks[members[0]] if len(members) == 1 else blocks[members[0] : members[1] + 1]
@@ -385,7 +380,7 @@ def _form_of(spelling: TensorSpelling, word: int, target: str) -> tuple[TensorFo
 def _issue(
     spelling: TensorSpelling, word: int, target: str, arch: str, address: int, at: tuple[tuple[str, int], ...]
 ) -> tcgen05.TensorProduct:
-    """Return an mma with resolved operands; the result is cached because kernels repeat a few distinct mma."""
+    """Return an mma with resolved operands; cached, because kernels repeat the same few mma instructions."""
     form, descriptor = _form_of(spelling, word, target)
     product = tcgen05.TensorProduct(form, arch, address, dict(at), descriptor)
     lane, _ = product.base
@@ -473,7 +468,7 @@ def _multiply(memories: TensorMemories, inst: DecodedInstruction, spelling: Tens
 
 
 def _expanded(taken: dict[str, Array]) -> dict[str, Array]:
-    """Return the operands with a sparse A expanded to a dense A."""
+    """Return the operands with a sparse A expanded to dense form."""
     if "columns" not in taken:
         return taken
     stored = taken["a"]
@@ -503,7 +498,7 @@ def _check_places(
 
 
 def _by_parts(product: tcgen05.TensorProduct, rule: Rule, taken: list[dict[str, Array]]) -> Array:
-    """Return D if the copies of A differ; each range of D's columns uses the copy of A in its lanes."""
+    """Return D if the copies of A in the lanes differ; each copy of A computes one range of D's columns."""
     width = taken[0]["b"].shape[-1] // len(taken)
     parts = []
     for number, part in enumerate(taken):
@@ -516,7 +511,7 @@ def _by_parts(product: tcgen05.TensorProduct, rule: Rule, taken: list[dict[str, 
 def _halved(
     taken: list[dict[str, Array]], product: tcgen05.TensorProduct, power: int
 ) -> tuple[list[dict[str, Array]], str]:
-    """Return operands with the input D scaled by 2^-power, and the reason for uncertainty if that rounds."""
+    """Return operands with the input D scaled by 2^-power, and the reason for uncertainty if this rounds D."""
     dtype = np.dtype(np.float32 if product.form.d == "f32" else np.float16)
     old = taken[0]["c"].view(dtype)
     new = np.ldexp(old, -power).astype(dtype)
@@ -528,7 +523,7 @@ def _halved(
 def _without_columns(
     taken: list[dict[str, Array]], product: tcgen05.TensorProduct, word: int, b: int, shared: NDArray[np.uint8]
 ) -> list[dict[str, Array]]:
-    """Return operands with a zero-column mask applied to the columns of B."""
+    """Return operands in which a zero-column mask has been applied to B."""
     mask = ZeroColumnMask.decode(word)
     if not mask.active:
         return taken
@@ -558,4 +553,4 @@ RUNNERS: dict[str, Callable[[TensorMemories, DecodedInstruction, TensorSpelling,
     "fence::after_thread_sync": _order, "wait::ld": _order, "wait::st": _order, "commit": _commit, "ld": _load,
     "ld.red": _load, "st": _store, "cp": _copy, "shift": _shift, "mma": _multiply, "mma.ws": _multiply,
 }  # fmt: skip
-"""Functions by tcgen05 operation, called for a thread or a warp."""
+"""The function that runs each tcgen05 operation; called for one thread or one warp."""

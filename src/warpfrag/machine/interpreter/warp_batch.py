@@ -2,11 +2,9 @@
 
 Each lane has its own program counter. The scheduler selects the lanes with the lowest program counter, in all warps,
 and runs them to the end of their basic block. So diverged lanes reconverge at the next block, and warps at the same
-instruction are computed together. Lanes that poll for a long time lose priority, so the lanes they wait for can run.
-Nothing is written in place: a result is a new array, so copies are free.
+instruction are computed together. Lanes that poll for a long time lose priority, so that the lanes they wait for can
+run. Registers are never modified in place: a result is a new array, so copies are free.
 """
-
-from __future__ import annotations
 
 from collections.abc import Callable
 from typing import NoReturn
@@ -30,11 +28,11 @@ from warpfrag.machine.ir.program import DecodedInstruction
 from warpfrag.machine.ir.scalar_types import TYPES, container
 from warpfrag.machine.ops.cooperating import ballot
 
-NOT_RUNNABLE = np.int64(1) << np.int64(62)  # a priority below that of any runnable lane
+NOT_RUNNABLE = np.int64(1) << np.int64(62)  # sorts after every runnable lane
 PRIORITY_UNIT = np.int64(1) << np.int64(32)  # larger than any program counter
-QUANTUM = np.int64(4096)  # number of time slices after which lanes in a loop let others run
-MAX_RANDOM_INSTRUCTIONS = 12  # number of instructions that a warp runs before another warp is chosen at random
-POLLING_SLICES = 64  # the weight of a block that reads memory other lanes may change
+QUANTUM = np.int64(4096)  # the number of time slices after which lanes in a loop let others run
+MAX_RANDOM_INSTRUCTIONS = 12  # the most instructions that a warp runs before another warp is chosen at random
+POLLING_SLICES = 64  # the cost, in time slices, of a block that reads memory other lanes may change
 U32, B32, B64, PRED = TYPES["u32"], TYPES["b32"], TYPES["b64"], TYPES["pred"]
 LANE_INDEX = np.arange(LANES, dtype=np.uint32)
 LANE_BY_LANE = (
@@ -46,14 +44,14 @@ LANE_BY_LANE = (
     | actions.SurfaceStore
     | actions.SurfaceReduction
 )
-"""Actions that can continue without a lane whose access fails."""
+"""Actions that can continue without a lane whose access faults."""
 
 
 class WarpBatch(WarpState):
     """A batch of blocks that run together, and the scheduler of their warps."""
 
     def __init__(self, part: LaunchPart) -> None:
-        """Create a batch with every lane at the entry."""
+        """Create a batch in which every lane is at the kernel's entry."""
         super().__init__(part)
         self.barriers = BlockBarriers(self)
         self.cluster_barriers = ClusterBarriers(self)
@@ -61,7 +59,7 @@ class WarpBatch(WarpState):
         self.tensor_memories: TensorMemories | None = None  # created at the first tcgen05 instruction
         self.calls = CallStacks(self)
         self.livelock = LivelockDetector(self)
-        self.random: np.random.Generator | None = None  # chooses the next warp if a seed is given
+        self.random: np.random.Generator | None = None  # set if a seed is given; chooses the next warp
         if part.launch.interleaving is not None:
             self.random = np.random.default_rng([part.launch.interleaving, *part.blocks[0]])
 
@@ -152,7 +150,7 @@ class WarpBatch(WarpState):
         group.put(self.pc, end)
 
     def begin_slice(self, start: int, group: LaneGroup) -> None:
-        """Count a time slice for lanes that start a block of instructions."""
+        """Count a time slice for lanes that start a basic block."""
         self.check_interrupt()
         weight = 1
         if start in self.program.polling:
@@ -180,14 +178,14 @@ class WarpBatch(WarpState):
         return True
 
     def active_part(self, inst: DecodedInstruction, group: LaneGroup) -> LaneGroup:
-        """Return the lanes of a group whose guard is true."""
+        """Return the lanes of a group whose guard predicate is true."""
         if inst.guard is None:
             return group
         guard = group.of(self.registers[inst.guard.index])
         return group.part(group.mask & (~guard if inst.guard.negated else guard))
 
     def count(self, start: int, end: int, warps: int) -> None:
-        """Count the instructions that `warps` warps have run; raise PtxError beyond the limit of the launch."""
+        """Count instructions `start` to `end` for `warps` warps; raise PtxError if the launch exceeds its limit."""
         self.tally.instructions[start:end] += warps
         self.tally.total += (end - start) * warps
         if self.tally.total > self.launch.limit:
@@ -221,11 +219,11 @@ class WarpBatch(WarpState):
             return
 
     def note(self, inst: DecodedInstruction, group: LaneGroup, fault: MemoryFault) -> None:
-        """Handle a failed access that is skipped; a checked batch collects it."""
+        """Handle a failed access that the launch skips; a checked batch collects it."""
 
     @staticmethod
     def without_faulty(inst: DecodedInstruction, group: LaneGroup, index: int) -> LaneGroup:
-        """Set the results of the lane whose access failed to 0, and return the group without it."""
+        """Set the results of the lane at `index`, whose access failed, to 0; return the group without that lane."""
         warps, lanes = np.nonzero(group.mask)
         faulty = np.zeros_like(group.mask)
         faulty[warps[index], lanes[index]] = True
@@ -234,7 +232,7 @@ class WarpBatch(WarpState):
         return group.part(group.mask & ~faulty)
 
     def first_fault(self, inst: DecodedInstruction, group: LaneGroup, fault: MemoryFault) -> PtxError:
-        """Return the fault that ends a launch: the first warp's, because compiled code runs one warp at a time."""
+        """Return the fault that ends a launch: the first warp's, as in compiled code, which runs one warp at a time."""
         if group.warps > 1 and not self.memory.is_checked:
             for row, lanes in zip(group.warp_rows, group.mask, strict=True):
                 warp = LaneGroup(self, np.array([row]), lanes[None, :])
@@ -254,7 +252,7 @@ class WarpBatch(WarpState):
     # --- convergence
 
     def all_arrived(self, at: int, inst: DecodedInstruction, group: LaneGroup, active: LaneGroup) -> bool:
-        """Return True if all lanes that a collective needs have arrived; otherwise make the lanes present wait."""
+        """Return True if all lanes that a collective needs have arrived; otherwise make the arrived lanes wait."""
         if active is not group and not active.mask.any():
             return True
         alive = group.of(self.alive)
@@ -280,7 +278,7 @@ class WarpBatch(WarpState):
         group.put(self.pc, at)
         late = group.warp_rows[missing]
         here = group.mask[missing]
-        # lanes that arrived earlier may complete the set
+        # lanes that arrived earlier may complete the set of members
         together = (self.pc[late] == at) & self.alive[late] & (self.waiting_in_warp[late] | here)
         complete = ~(needed[missing] & ~together).any(axis=1)
         self.waiting[late] |= here
@@ -292,7 +290,7 @@ class WarpBatch(WarpState):
         return False
 
     def warpgroups_arrived(self, at: int, group: LaneGroup) -> bool:
-        """Return True if all four warps of every warpgroup have arrived; otherwise make the warps present wait."""
+        """Return True if all four warps of each warpgroup have arrived; otherwise make the arrived warps wait."""
         rows = group.warp_rows
         warpgroups = self.warp_block * self.launch.warps + self.warp_index // 4
         here = warpgroups[rows]
@@ -313,7 +311,7 @@ class WarpBatch(WarpState):
         return False
 
     def no_op(self, inst: DecodedInstruction, action: actions.NoOp | actions.WarpWait, group: LaneGroup) -> None:
-        """Do nothing."""
+        """Do nothing: the instruction has no effect in this engine."""
 
     def copy_in_bulk(self, inst: DecodedInstruction, action: actions.Action, group: LaneGroup) -> None:
         """Run bulk copies, tensor-map box copies and tensor-map changes."""
@@ -401,7 +399,7 @@ class WarpBatch(WarpState):
             raise self.fault(inst, active, wrong)
 
     def return_(self, _at: int, _inst: DecodedInstruction, action: actions.Return, active: LaneGroup) -> None:
-        """Run ret or exit: return to the caller, or end the thread."""
+        """Run ret or exit: active lanes return to their caller, or their threads end."""
         depth = active.of(self.calls.depth)
         exits = active.mask & ((depth == 0) | action.whole_thread)
         returns = active.mask & ~exits
@@ -438,8 +436,8 @@ class WarpBatch(WarpState):
     def leave_convergence_barriers(self) -> bool:
         """Release lanes from a BSYNC whose missing lanes wait elsewhere; return True if lanes were released.
 
-        The missing lanes wait at a WARPSYNC, as in code that leaves a region without BREAK, or at another BSYNC
-        of the same barrier. An H200 completes both.
+        The missing lanes wait at a WARPSYNC, in code that leaves a region without BREAK, or at another BSYNC of the
+        same barrier. An H200 completes both.
         """
         instructions, released = self.program.instructions, False
         for row in np.nonzero((self.alive & self.waiting_in_warp).any(axis=1))[0]:
@@ -467,7 +465,7 @@ class WarpBatch(WarpState):
         return released
 
     def leave_barrier(self, inst: DecodedInstruction, _action: actions.LeaveBarrier, group: LaneGroup) -> None:
-        """Run BREAK: remove the active lanes from the barrier, in all lanes of the warp."""
+        """Run BREAK: remove the active lanes from the convergence barrier, in all lanes of the warp."""
         everyone = group.part(np.ones_like(group.mask))
         everyone.write(inst.results[0], everyone.read(inst.sources[0], B32) & ~ballot(group.mask))
         self.release_waiting_in_warp(group.warp_rows)
@@ -509,11 +507,11 @@ HANDLERS: dict[type[actions.Action], Callable[..., None]] = {
     actions.Trap: lane_instructions.run_trap,
     actions.LeaveBarrier: WarpBatch.leave_barrier,
 }
-"""Handlers of actions that fall through, called with the instruction, the action and the lanes."""
+"""The handler of each action that falls through, called with the instruction, the action and the lanes."""
 CONTROL_HANDLERS: dict[type[actions.Action], Callable[..., None]] = {
     actions.Branch: WarpBatch.branch, actions.DirectCall: WarpBatch.call,
     actions.IndirectCall: WarpBatch.indirect_call, actions.Return: WarpBatch.return_,
     actions.Barrier: WarpBatch.barrier, actions.ClusterBarrier: WarpBatch.cluster_barrier,
     actions.Reconverge: WarpBatch.reconverge, actions.Jump: WarpBatch.jump, actions.Refused: WarpBatch.refuse,
 }  # fmt: skip
-"""Handlers of actions that end a block, called also with the instruction index."""
+"""The handler of each action that ends a block, called with the instruction index as well."""

@@ -26,7 +26,7 @@ from warpfrag.machine.ir.program import Program
 from warpfrag.machine.ir.scalar_types import Codes, container
 from warpfrag.machine.ir.state_spaces import GRID_WORKSPACE, SHARED_START
 
-INTERRUPT = Event()  # set from another thread to stop the launches of this process, as their time limit does
+INTERRUPT = Event()  # set by another thread to stop all launches of this process, as if their time limit had passed
 Index3 = tuple[int, int, int]
 
 ZEROS = ("%gridid", "%smid", "%current_graph_exec")
@@ -41,15 +41,15 @@ RESERVED = {
     "%reserved_smem_offset_1": 0,
 }
 GRID_REGISTERS = {"%envreg1": GRID_WORKSPACE >> 32, "%envreg2": GRID_WORKSPACE & 0xFFFFFFFF}
-"""The registers with the address of the grid workspace for cooperative groups; 0 in other launches."""
+"""Special registers that hold the address of the grid workspace for cooperative groups; 0 in other launches."""
 DRIVER_REGISTERS = {f"%envreg{number}" for number in range(32)} - set(GRID_REGISTERS)
 """Registers that the driver fills with unspecified values; on an H200, envreg 0, 6 and 10 are not zero."""
 INEXACT = frozenset((*TIMERS, *RESERVED, *DRIVER_REGISTERS, "%smid", "%nsmid", "%warpid", "%nwarpid", "%gridid"))
-"""Registers that have other values on a GPU; a result that depends on them is not exact."""
+"""Special registers whose values differ on a GPU; a result that depends on them is not exact."""
 
 
 class RegisterFile(Protocol):
-    """The registers of a batch by index, each as codes [warps, lanes]."""
+    """The registers of a batch by index; each is an array of codes [warps, lanes]."""
 
     def __len__(self) -> int:
         """Return the number of registers."""
@@ -71,11 +71,12 @@ class LaunchConfig:
     arch: str
     limit: int
     is_cooperative: bool = False  # True if all blocks run at the same time and may wait for each other
-    cluster: tuple[int, int, int] = (1, 1, 1)  # blocks that can access each other's shared memory
+    # the extents of a cluster, whose blocks can access each other's shared memory
+    cluster: tuple[int, int, int] = (1, 1, 1)
     is_explicit_cluster: bool = False
-    interleaving: int | None = None  # the seed of the interpreter's warp order
-    deadline: float = math.inf  # the value of time.monotonic() at which a launch is stopped
-    seconds: float = math.inf  # the time limit
+    interleaving: int | None = None  # the seed for choosing warps at random, or None
+    deadline: float = math.inf  # the time.monotonic() value at which the launch is stopped
+    seconds: float = math.inf  # the time limit in seconds
 
     @property
     def is_late(self) -> bool:
@@ -100,7 +101,7 @@ class LaunchConfig:
 
 @dataclass
 class LaunchTally:
-    """Counts of a launch: executions of each instruction, and the causes of inexact results."""
+    """Counts for a launch: executions of each instruction, and causes of inexact results."""
 
     instructions: NDArray[np.int64]
     causes: NDArray[np.uint8]  # bits of InexactCause, by instruction
@@ -109,7 +110,12 @@ class LaunchTally:
     is_stopped: bool = False  # set from another thread to interrupt the launch
     printed: list[str] = field(default_factory=list)
     printed_characters: int = 0
-    uncertain: dict[int, dict[str, None]] = field(default_factory=dict)  # value-dependent reasons, by instruction
+    uncertain: dict[int, dict[str, None]] = field(default_factory=dict)  # reasons that depend on values, by instruction
+
+    @classmethod
+    def of(cls, program: Program) -> LaunchTally:
+        """Return the tally of a launch that has not started."""
+        return cls(np.zeros(len(program.instructions), np.int64), np.zeros(len(program.instructions), np.uint8))
 
     def note_uncertain(self, inst: int, reason: str) -> None:
         """Record a reason why an instruction's result may differ from a GPU's."""
@@ -128,7 +134,7 @@ class LaunchTally:
 
 
 class LaunchPart(NamedTuple):
-    """A batch of a launch's blocks, with their program, configuration, memory and counts."""
+    """A batch of a launch's blocks, with the program, configuration, memory and counts that it uses."""
 
     program: Program
     launch: LaunchConfig
@@ -141,12 +147,12 @@ class WarpState:
     """The warps of a batch; arrays are [warps] or [warps, lanes].
 
     `alive` lanes have not exited. `waiting` lanes cannot run: they wait at a barrier, or, if `waiting_in_warp`, for
-    other lanes of their warp or warpgroup. `pc` is a lane's next instruction, `slices` its number of time slices so
-    far.
+    other lanes of their warp or warpgroup. `pc` is the index of a lane's next instruction, and `slices` the number of
+    time slices that it has had.
     """
 
     def __init__(self, part: LaunchPart) -> None:
-        """Create the state with every lane at the entry."""
+        """Create the state of a batch with every lane at the kernel's entry."""
         program, launch, memory, blocks, tally = part
         self.program, self.launch, self.memory, self.tally = program, launch, memory, tally
         self.blocks = blocks
@@ -167,7 +173,9 @@ class WarpState:
         x, y, _ = launch.block
         self.thread_index = [v.astype(np.uint32) for v in (number % x, number // x % y, number // (x * y))]
         self.block_index = [np.array([b[axis] for b in blocks], np.uint32)[self.warp_block] for axis in range(3)]
-        self.writers = first_tags(self._block_numbers(), self.warp_index)
+        x, y, _ = launch.grid
+        block_numbers = np.array([b[0] + x * (b[1] + y * b[2]) for b in blocks], np.int64)  # in the grid
+        self.writers = first_tags(block_numbers[self.warp_block], self.warp_index)
         memory.tags.begin(memory.shared, self.writers, tally.causes)
         self.alive = number < launch.threads
         self.waiting = np.zeros((self.warps, LANES), np.bool_)
@@ -177,23 +185,18 @@ class WarpState:
         zeros = {bits: np.zeros((self.warps, LANES), container(bits)) for bits in set(program.registers)}
         self.registers: RegisterFile = [zeros[bits] for bits in program.registers]
         self.line = 0
-        self.progress = 0  # incremented by every change that lanes may wait for; changes of local memory do not count
+        self.progress = 0  # incremented by every change that lanes may wait for, but not by changes of local memory
         self._constants: dict[tuple[int, str, int], Codes] = {}
         self._special: dict[str, Codes] = {}
 
-    def _block_numbers(self) -> NDArray[np.int64]:
-        """Return the grid-wide number of every warp's block."""
-        x, y, _ = self.launch.grid
-        return np.array([b[0] + x * (b[1] + y * b[2]) for b in self.blocks], np.int64)[self.warp_block]
-
     def order_stores(self, blocks: Iterable[int], *, across_blocks: bool = False) -> None:
-        """Order later stores of the blocks after their earlier stores, or after the earlier stores of all blocks."""
+        """Order later stores of the given blocks after their own earlier stores, or after those of all blocks."""
         is_ordered = np.zeros(len(self.blocks), np.bool_)
         is_ordered[list(blocks)] = True
         next_interval(self.writers, is_ordered[self.warp_block], across_blocks=across_blocks)
 
     def end_wait(self, rows: NDArray[np.int64], *, across_blocks: bool) -> None:
-        """Order the later stores of these warps' blocks, because the warps have seen changes by other threads."""
+        """Order later stores of these warps' blocks, because the warps have seen other threads' changes."""
         self.order_stores(self.warp_block[rows].tolist(), across_blocks=across_blocks)
 
     @property
@@ -203,7 +206,7 @@ class WarpState:
 
     @property
     def executed_instructions(self) -> int:
-        """The number of executed instructions, which the clock registers return."""
+        """The number of instructions executed so far, which the clock registers return."""
         return self.tally.total
 
     def full(self, value: int) -> Codes:
@@ -228,7 +231,7 @@ class WarpState:
         return self._special[name]
 
     def digest(self) -> bytes:
-        """Return a digest of the program counters, registers and local memory of all lanes."""
+        """Return a hash of the program counters, registers and local memory of all lanes."""
         digest = hashlib.blake2b(np.ascontiguousarray(self.pc).tobytes())
         for index in range(len(self.registers)):
             digest.update(np.ascontiguousarray(self.registers[index]).tobytes())
@@ -236,13 +239,13 @@ class WarpState:
         return digest.digest()
 
     def indices(self, warp: int, lane: int) -> tuple[Index3, Index3]:
-        """Return the index of a thread's block, and of the thread in its block."""
+        """Return a thread's block index and its index in the block."""
         x, y, z = (int(axis[warp]) for axis in self.block_index)
         i, j, k = (int(axis[warp, lane]) for axis in self.thread_index)
         return (x, y, z), (i, j, k)
 
     def thread_name(self, warp: int, lane: int) -> str:
-        """Name a thread for messages."""
+        """Return a thread's name for messages, with its block and thread indices."""
         block, thread = self.indices(warp, lane)
         return f"thread {thread} of block {block}"
 
@@ -250,7 +253,7 @@ class WarpState:
         """Record that lanes of these warps no longer wait."""
 
     def release_waiting_in_warp(self, rows: NDArray[np.int64]) -> None:
-        """Release lanes that wait for other lanes of their warp, so that they check again."""
+        """Let lanes that wait for other lanes of their warp check their conditions again."""
         self.waiting[rows] &= ~self.waiting_in_warp[rows]
         self.waiting_in_warp[rows] = False
 

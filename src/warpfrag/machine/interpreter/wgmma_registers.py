@@ -1,9 +1,9 @@
-"""The registers and descriptors of wgmma: their readers and writers, and a proof that no access is too early.
+"""The registers and descriptors of wgmma: the instructions that access them, and a proof that no access is too early.
 
 A wgmma.mma_async reads A and writes D while its warps continue. Until a wgmma.wait_group after a commit, no thread may
 read or write D, or write A; another wgmma may use the same accumulators. Registers that were written since the last
 wgmma.fence may not be ready when it starts. `mov` does not count as an access, because ptxas removes or moves the
-copies and constants that compilers emit; a copy counts as the register that it copies.
+copies and constants that compilers emit; instead, a copy inherits the state of the register that it copies.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def is_wgmma(inst: DecodedInstruction) -> bool:
 
 
 def is_proxy_fence(inst: DecodedInstruction) -> bool:
-    """Return True for fence.proxy.async, which orders the generic and the async proxy."""
+    """Return True for fence.proxy.async, which orders the generic proxy and the async proxy."""
     words = inst.name.split(".")
     return words[0] in {"fence", "membar"} and "proxy" in words and any(word.startswith("async") for word in words)
 
@@ -41,7 +41,7 @@ def product_registers(inst: DecodedInstruction) -> tuple[list[int], list[int]]:
 
 
 def tracked_registers(program: Program) -> set[int]:
-    """Return the registers of all wgmma in a program, and the registers that are copied to or from them."""
+    """Return the registers of all wgmma instructions in a program, and registers that are copied to or from them."""
     tracked: set[int] = set()
     for inst in program.instructions:
         if is_wgmma(inst):
@@ -58,7 +58,7 @@ def tracked_registers(program: Program) -> set[int]:
 
 
 def groups_left(inst: DecodedInstruction) -> int:
-    """Return the number of groups that wgmma.wait_group leaves in flight."""
+    """Return the number of wgmma groups that wgmma.wait_group may leave in flight."""
     operand = inst.sources[0] if inst.sources else None
     return operand.code(None) if isinstance(operand, Immediate) else 0
 
@@ -72,7 +72,7 @@ def descriptor_problem(form: Form, arch: str, role: str, word: int, *, is_transp
 
 
 class RegisterProblem(NamedTuple):
-    """A wgmma register access that is too early: its kind, its description, and the line of the earlier access."""
+    """A wgmma register access that is too early: its kind, its description and the conflicting instruction's line."""
 
     kind: str
     text: str
@@ -91,10 +91,10 @@ class WarpProducts:
     written: RegisterTable = field(default_factory=dict)  # 0 and the line of the last write
     group: int = 1
     has_fence: bool = False
-    follows_moves: bool = True  # False for machine code: a copy is an access
+    follows_moves: bool = True  # False for machine code, in which a copy counts as an access
 
     def run(self, inst: DecodedInstruction) -> list[RegisterProblem]:
-        """Update the state with an instruction and return the instruction's mistakes."""
+        """Update the state with an instruction, and return the mistakes that it makes."""
         operation = inst.name.split(".")[1] if inst.name.startswith("wgmma.") else ""
         if is_wgmma(inst):
             return list(self.issue(inst))
@@ -112,7 +112,7 @@ class WarpProducts:
         return []
 
     def issue(self, inst: DecodedInstruction) -> Iterator[RegisterProblem]:
-        """Yield a problem for each wgmma register that is not ready, and mark all its registers as in flight."""
+        """Yield a problem for each wgmma register that is not ready, then mark all its registers as in flight."""
         targets, sources = product_registers(inst)
         late = [index for index in (*targets, *sources) if index in self.written]
         if not self.has_fence:
@@ -130,7 +130,7 @@ class WarpProducts:
         self.sources |= dict.fromkeys(sources, (self.group, inst.line))
 
     def move(self, inst: DecodedInstruction) -> bool:
-        """Update the state with a copy or a constant; return False if a constant overwrites a register in flight."""
+        """Propagate a register's state through mov; return False if a constant overwrites a register in flight."""
         sources, targets = indices_of(inst.sources[:1]), indices_of(inst.results[:1])
         if not sources and any(index in table for index in targets for table in (self.targets, self.sources)):
             return False
@@ -157,7 +157,7 @@ class WarpProducts:
         return []
 
     def joined(self, other: WarpProducts) -> WarpProducts:
-        """Return the state after either of two paths; closed groups become 0, and the open group becomes 1."""
+        """Return the state that covers either of two paths; closed groups are renumbered 0, and the open group 1."""
         tables: tuple[RegisterTable, RegisterTable, RegisterTable] = {}, {}, {}
         for state in (self, other):
             for table, own in zip(tables, (state.targets, state.sources, state.written), strict=True):
@@ -168,13 +168,13 @@ class WarpProducts:
 
 
 def name_of(inst: DecodedInstruction, index: int) -> str:
-    """Return the name of a register of an instruction."""
+    """Return the name of an instruction's register, given its index."""
     registers = [register for operand in (*inst.results, *inst.sources) for register in registers_of(operand)]
     return next((register.name for register in registers if register.index == index), "a register")
 
 
 def touching(program: Program) -> set[int]:
-    """Return the indices of the instructions that are wgmma instructions, or read or write a tracked register."""
+    """Return the indices of the wgmma instructions and of instructions that access a tracked register."""
     tracked = tracked_registers(program)
     return {
         at
@@ -184,7 +184,7 @@ def touching(program: Program) -> set[int]:
 
 
 def are_registers_ready(program: Program) -> bool:
-    """Return True if no path uses a register of a wgmma too early; calls are not followed."""
+    """Return True if no path through the program uses a wgmma register too early; calls are not followed."""
     instructions, touched = program.instructions, touching(program)
     if not any(map(is_wgmma, instructions)):
         return True

@@ -1,6 +1,6 @@
-"""The actions of decoded instructions, which both engines run.
+"""The actions of decoded instructions, which both engines execute.
 
-An opcode row converts the qualifiers of an instruction to one of these. `results` and `sources` are the types of its
+An opcode row converts an instruction's qualifiers to one of these actions. `results` and `sources` are the types of its
 register operands in order; a `LaneOp` computes a function of arrays of codes, lane by lane.
 """
 
@@ -17,9 +17,9 @@ from warpfrag.machine.ir.scalar_types import Codes, Type
 from warpfrag.machine.ir.state_spaces import StateSpace
 
 CodeFunction: TypeAlias = "Callable[..., Codes]"
-"""Maps arrays of codes, one element for each lane, to the array of the result."""
+"""A function from arrays of codes, with one element per lane, to an array of result codes."""
 LaneFunction: TypeAlias = "Callable[..., Codes | tuple[Codes, ...]]"
-"""A function like CodeFunction, with one or several results."""
+"""A function like CodeFunction that may return several results."""
 
 
 @dataclass(frozen=True)
@@ -27,11 +27,11 @@ class Action:
     """The base class of all actions."""
 
     ends_block: ClassVar[bool] = False
-    is_collective: ClassVar[bool] = False  # True if all lanes of a mask take part together
+    is_collective: ClassVar[bool] = False  # True if all lanes of a member mask take part together
 
 
 class FusedProduct(NamedTuple):
-    """The multiply that contraction fused into an add: its opcode, and flags that negate the product or the addend."""
+    """A multiply that contraction fused into an add: its opcode, and flags that negate the product and the addend."""
 
     opcode: str
     negates_product: bool
@@ -42,16 +42,16 @@ class FusedProduct(NamedTuple):
 class LaneOp(Action):
     """A per-lane operation on registers. A source of None is an immediate, passed as an int.
 
-    `nan_order` lists the operand numbers of an f64 operation: the result is the first NaN in this order.
+    `nan_order` lists operand numbers of an f64 operation: the result is the first of these operands that is a NaN.
     """
 
     results: tuple[Type, ...]
     sources: tuple[Type | None, ...]
     function: LaneFunction
-    extends: bool = False  # True if a result is extended to the width of its register
+    extends: bool = False  # True if the result is extended to the width of its register
     fused: FusedProduct | None = None
     nan_order: tuple[int, ...] = ()
-    is_nan_order_certain: bool = False  # if False, results that depend on it are recorded as uncertain
+    is_nan_order_certain: bool = False  # if False, results that depend on the order are recorded as uncertain
 
 
 @dataclass(frozen=True)
@@ -63,9 +63,9 @@ class Move(Action):
 
 @dataclass(frozen=True)
 class NoOp(Action):
-    """An instruction without a visible effect: hints, fences, pauses."""
+    """An instruction without a visible effect, such as a hint, a fence or a pause."""
 
-    pauses: bool = False  # True for nanosleep: the warp yields to others
+    pauses: bool = False  # True for nanosleep, at which the warp yields to other warps
 
 
 @dataclass(frozen=True)
@@ -89,14 +89,14 @@ class MemoryStore(Action):
 
 @dataclass(frozen=True)
 class Allocate(Action):
-    """alloca: allocate stack space; the sources are the size, the alignment, the bytes in use and the stack's start."""
+    """alloca: allocate stack space; sources are the size, the alignment, the bytes in use and the stack start."""
 
 
 @dataclass(frozen=True)
 class Atomic(Action):
     """atom and red: replace a value with `function(old, b, c)`; `returns` is True if the old value is used.
 
-    If a generic address is in the window of shared or local memory, `in_window` replaces `function` unless it is None.
+    For generic addresses in the window of shared or local memory, `in_window` replaces `function` unless it is None.
     """
 
     space: StateSpace
@@ -121,7 +121,7 @@ class TextureFetch(Action):
 
 @dataclass(frozen=True)
 class SurfaceLoad(Action):
-    """suld.b: load elements of a surface; the x coordinate is in bytes."""
+    """suld.b: load elements from a surface; the x coordinate is in bytes."""
 
     geometry: Geometry
     type: Type
@@ -151,7 +151,7 @@ class SurfaceReduction(Action):
 
 @dataclass(frozen=True)
 class AsyncCopy(Action):
-    """cp.async: copy global to shared memory, padded with zeros."""
+    """cp.async: copy from global to shared memory, padding with zeros."""
 
     size: int
     operands: int
@@ -161,7 +161,7 @@ class AsyncCopy(Action):
 class BulkCopy(Action):
     """cp.async.bulk and cp.reduce.async.bulk: copy or reduce consecutive bytes, lane by lane.
 
-    The copy reports to an mbarrier or to the thread's bulk group; `function(old, b)` reduces elements of `type`.
+    The copy signals an mbarrier or the thread's bulk group; `function(old, b)` reduces elements of type `type`.
     """
 
     target: StateSpace
@@ -176,7 +176,7 @@ class BulkCopy(Action):
 class TensorCopy(Action):
     """cp.async.bulk.tensor and cp.reduce.async.bulk.tensor: copy or reduce a tensor-map box, lane by lane.
 
-    `reduction` names the operation; the type is the map's.
+    `reduction` names the operation; the tensor map determines the element type.
     """
 
     rank: int
@@ -193,7 +193,7 @@ class TensorCopy(Action):
 
 @dataclass(frozen=True)
 class AsyncStore(Action):
-    """st.async and red.async: store registers to a cluster block's shared memory and signal an mbarrier."""
+    """st.async and red.async: store registers to the shared memory of a cluster block, and signal an mbarrier."""
 
     type: Type
     count: int
@@ -203,7 +203,7 @@ class AsyncStore(Action):
 
 @dataclass(frozen=True)
 class TensorMapReplace(Action):
-    """tensormap.replace: change a field of a tensor map in memory."""
+    """tensormap.replace: change one field of a tensor map in memory."""
 
     space: StateSpace
     field: str
@@ -212,7 +212,7 @@ class TensorMapReplace(Action):
 
 @dataclass(frozen=True)
 class TensorMapCopy(Action):
-    """tensormap.cp_fenceproxy: copy a tensor map from shared to global memory; a whole warp runs it."""
+    """tensormap.cp_fenceproxy: copy a tensor map from shared to global memory; executed by a whole warp."""
 
     is_collective: ClassVar[bool] = True
 
@@ -242,14 +242,17 @@ class DirectCall(Action):
 
 @dataclass(frozen=True)
 class IndirectCall(Action):
-    """A call by address; `addresses` lists the possible functions, and the instruction's targets call each directly."""
+    """A call by address.
+
+    `addresses` lists the possible functions, and `targets` the instruction that calls each of them.
+    """
 
     ends_block: ClassVar[bool] = True
     addresses: tuple[int, ...]
 
 
 class SystemFunction(NamedTuple):
-    """The signature of a function that the driver provides: argument and result sizes in bytes."""
+    """The signature of a function that the driver provides: sizes of arguments and results in bytes."""
 
     arguments: tuple[int, ...]
     results: tuple[int, ...] = ()
@@ -295,14 +298,14 @@ class Barrier(Action):
 
 @dataclass(frozen=True)
 class WarpWait(Action):
-    """bar.warp.sync: wait for lanes of the warp."""
+    """bar.warp.sync: wait for other lanes of the warp."""
 
     is_collective: ClassVar[bool] = True
 
 
 @dataclass(frozen=True)
 class Reconverge(Action):
-    """BSYNC: wait for the live lanes in a convergence barrier."""
+    """BSYNC: wait for the live lanes that belong to a convergence barrier."""
 
     ends_block: ClassVar[bool] = True
 
@@ -324,8 +327,8 @@ class Jump(Action):
 class WarpCollective(Action):
     """A shuffle, vote, match or reduction: `function(mask, *codes)` takes the codes of all 32 lanes of every warp.
 
-    `mask` is bool[warps, 32]: the lanes that take part. With `synced`, the last source is the mask of lanes to wait
-    for; lanes with the same mask take part together if that affects the result (`by_members`).
+    `mask` is bool[warps, 32] and selects the participating lanes. With `synced`, the last source is the mask of lanes
+    to wait for; with `by_members`, lanes that pass the same mask take part together.
     """
 
     is_collective: ClassVar[bool] = True
@@ -338,7 +341,7 @@ class WarpCollective(Action):
 
 @dataclass(frozen=True)
 class MemoryBarrier(Action):
-    """mbarrier: an operation on a 64-bit object in shared memory."""
+    """mbarrier: an operation on a 64-bit barrier object in shared memory."""
 
     name: str
     space: StateSpace = "shared"
@@ -352,7 +355,7 @@ class MemoryBarrier(Action):
 
 @dataclass(frozen=True)
 class MatrixOp(Action):
-    """A matrix instruction: mma, wmma, ldmatrix, stmatrix or movmatrix, with its warpfrag name."""
+    """A matrix instruction (mma, wmma, ldmatrix, stmatrix or movmatrix), with its name in `isa`."""
 
     is_collective: ClassVar[bool] = True
     name: str
@@ -363,7 +366,7 @@ class MatrixOp(Action):
 
 @dataclass(frozen=True)
 class TensorThreadOp(Action):
-    """A tcgen05 instruction that one thread issues: mma, cp, shift, commit, fences."""
+    """A tcgen05 instruction that a single thread issues: mma, cp, shift, commit, fences."""
 
     spelling: TensorSpelling
 
@@ -382,7 +385,7 @@ class Unbound(Action):
 
 @dataclass(frozen=True)
 class Refused(Action):
-    """An unsupported instruction, and the reason; running it is an error."""
+    """An unsupported instruction and the reason; executing it raises an error."""
 
     ends_block: ClassVar[bool] = True
     reason: str

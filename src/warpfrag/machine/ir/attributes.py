@@ -1,11 +1,9 @@
-"""The typed attributes of an instruction, from the qualifiers of its opcode.
+"""The typed attributes of an instruction, parsed from the qualifiers of its opcode.
 
 `mad.hi.cc.u32` is the opcode `mad` with half="hi", carry_out=True and the type u32. The qualifiers are parsed once,
 when an instruction is decoded (`ops.opcode_rows.match`); all passes and both engines use these fields, never the text.
-A field that the instruction omits has its default: None, False, or the generic state space.
+A field that the instruction omits has its default value: None, False, or the generic state space.
 """
-
-from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Literal
@@ -30,7 +28,7 @@ MemoryOrder = Literal["weak", "relaxed", "acquire", "release", "acq_rel", "volat
 
 @dataclass(frozen=True, slots=True)
 class Attributes:
-    """The attributes of one instruction; `name` is its whole opcode as written, for messages and counts."""
+    """The attributes of one instruction; `name` is the whole opcode as written, for messages and counts."""
 
     name: str
     opcode: str
@@ -40,8 +38,8 @@ class Attributes:
     # rounding and clamping
     rounding: Rounding | None = None
     integral: IntegralRounding | None = None  # rounding to an integer
-    accuracy: Literal["approx", "full"] | None = None  # None: exact to the last bit
-    ftz: bool = False  # subnormals are flushed to zero
+    accuracy: Literal["approx", "full"] | None = None  # None means correctly rounded
+    ftz: bool = False  # flush subnormals to zero
     sat: bool = False  # clamp to the range of integers, or to 0..1
     satfinite: bool = False  # clamp overflow to the largest finite number
     relu: bool = False
@@ -56,17 +54,17 @@ class Attributes:
     carry_out: bool = False
     direction: Literal["l", "r"] | None = None  # the direction of a funnel shift
     wraps: bool = False  # shift amounts are taken modulo the width, not clamped
-    shift_amount: bool = False  # bfind: return the left-shift amount instead of the position
+    shift_amount: bool = False  # bfind: return the shift amount instead of the bit position
     permute: PermuteMode | None = None
-    accumulate: bool = False  # video instructions: add the sum of the parts to c
-    increment: bool = False  # vmad.po: add 1
-    shift_right: Literal["shr7", "shr15"] | None = None  # vmad: applied before the result is clamped
+    accumulate: bool = False  # video instructions: add the sum of the results to c
+    increment: bool = False  # vmad.po: add 1 to the sum
+    shift_right: Literal["shr7", "shr15"] | None = None  # vmad: shift the sum right by 7 or 15 before clamping it
 
     # comparisons and conversions
     comparison: Comparison | None = None
     combine: BooleanOp | None = None  # how setp combines the comparison with a predicate
-    float_class: FloatClass | None = None  # testp
-    packs: bool = False  # cvt.pack
+    float_class: FloatClass | None = None  # the class that testp tests for
+    packs: bool = False  # True for cvt.pack
     narrow: tuple[Literal["u", "s"], int] | None = None  # the target of cvt.pack: signedness and bits
     to_space: bool = False  # cvta.to: convert from a generic address
 
@@ -74,22 +72,22 @@ class Attributes:
     space: StateSpace = "generic"
     vector: int = 1
     ordering: MemoryOrder | None = None
-    parity: bool = False  # mbarrier: the phase is given by its parity, not by a state
+    parity: bool = False  # mbarrier: the operand is a phase parity, not a state
     arrival: Literal["expect_tx", "noComplete"] | None = None
     noinc: bool = False
 
     # bulk copies and tensor maps
     destination: StateSpace | None = None
     origin: StateSpace | None = None
-    axes: int = 0  # the rank of a tensor map
+    axes: int = 0  # the rank of the tensor map
     load_mode: Literal["tile", "im2col", "im2col_no_offs"] | None = None
     multicast: bool = False  # copy to several blocks of a cluster
     map_field: str | None = None  # the field that tensormap.replace changes
 
     # textures and surfaces
     geometry: Geometry = "1d"  # a1d and a2d are arrays of layers
-    boundary: Boundary = "trap"  # handling of coordinates outside a surface
-    lod: Lod | None = None  # selection of the mipmap level
+    boundary: Boundary = "trap"  # the handling of coordinates outside a surface
+    lod: Lod | None = None  # the way to select a mipmap level
     channel: Literal["r", "g", "b", "a"] | None = None  # the channel that tld4 gathers
 
     # operations across lanes

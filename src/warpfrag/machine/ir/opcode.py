@@ -1,11 +1,9 @@
 """A decoded opcode: its row of the opcode table, its attributes, and the action that they are bound to.
 
-The columns of a row: the opcode; the types it takes, by position; the modifiers, each a set of alternatives; `bind`,
-which creates an action from the attributes; the source of the fact. A modifier is named after the field of `Attributes`
-that it sets; modifiers in `HINTS` are accepted and have no effect.
+A row consists of the opcode; its types, by position; its modifiers, each a set of alternatives; `bind`, which creates
+an action from the attributes; and the source of the semantics. A modifier has the name of the `Attributes` field that
+it sets; modifiers in `HINTS` are accepted and have no effect.
 """
-
-from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
@@ -17,7 +15,7 @@ from warpfrag.machine.ir.attributes import Attributes
 from warpfrag.machine.ir.scalar_types import Type
 
 Level = Literal["specified", "measured", "approximate"]
-"""The authority for an opcode's results: the ISA, a table measured on one architecture, or none."""
+"""The basis of an opcode's results: the ISA, a table measured on one architecture, or an approximation."""
 Binder: TypeAlias = "Callable[[Attributes], Action]"
 Types: TypeAlias = tuple[Type, ...]
 
@@ -38,22 +36,22 @@ class Modifier(NamedTuple):
 
 @dataclass(frozen=True)
 class OpcodeRow:
-    """A row of the opcode table: one opcode, or one of its type families."""
+    """A row of the opcode table, for an opcode or one of its type families."""
 
     opcode: str
-    types: tuple[Types, ...]  # the types allowed at each position
+    types: tuple[Types, ...]  # the allowed types at each position
     modifiers: Mapping[str, Modifier]
     bind: Binder
     source: str
     level: Level = "specified"
     has_result: bool = True  # True if the first operand is written
-    may_contract: bool = False  # True if ptxas may contract it when it has no rounding mode
-    any_words: bool = False  # True if other qualifiers are accepted: hints, fences, matrix instructions
+    may_contract: bool = False  # True if ptxas may contract an instruction that has no rounding mode
+    any_words: bool = False  # True if arbitrary qualifiers are accepted: hints, fences, matrix instructions
     cases: int = 0  # the number of inputs that were compared with a GPU
-    implies: Mapping[str, object] = field(default_factory=dict)  # attributes that the opcode implies
+    implies: Mapping[str, object] = field(default_factory=dict)  # attributes that the opcode itself implies
 
     def __post_init__(self) -> None:
-        """Reject a modifier that sets no attribute."""
+        """Raise an error for a modifier that sets no attribute."""
         known = {attribute.name for attribute in fields(Attributes)} | HINTS
         unknown = sorted((self.modifiers.keys() | self.implies.keys()) - known)
         if unknown:
@@ -72,5 +70,5 @@ class DecodedOpcode:
 
     @cached_property
     def action(self) -> Action:
-        """Return the action for the opcode's attributes."""
+        """The action for the opcode's attributes."""
         return Refused(self.refusal) if self.row is None else self.row.bind(self.attributes)

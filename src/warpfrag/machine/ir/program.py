@@ -2,7 +2,7 @@
 
 Names are resolved to numbers: a register to an index, a variable to an address, a label to an index in one list of
 instructions, which contains the entry and every function that it calls. Each instruction has an opcode with typed
-attributes, an action and operands. A basic block has one entry, at its start, and one exit, at its end; lanes
+attributes, an action and operands. Basic blocks are entered only at their start and left only at their end; lanes
 reconverge at the start of blocks.
 """
 
@@ -27,12 +27,13 @@ from warpfrag.machine.ir.attributes import Attributes
 from warpfrag.machine.ir.opcode import DecodedOpcode, OpcodeRow
 from warpfrag.machine.ir.scalar_types import Type
 
-LIBRARY_FILE = re.compile(r"[/\\](include|triton[/\\]language)[/\\]")  # CUDA headers and Triton's library functions
-MAX_TEXT = 160  # maximum number of characters of a source line
+# matches files of CUDA headers and Triton's library functions
+LIBRARY_FILE = re.compile(r"[/\\](include|triton[/\\]language)[/\\]")
+MAX_TEXT = 160  # the most characters of a source line that are shown
 
 
 class SourceLine(NamedTuple):
-    """A line of a kernel's source file, and the line that it was inlined at, if any.
+    """A line of a kernel's source file, and the line at which it was inlined, if any.
 
     >>> str(SourceLine("softmax.py", 7, SourceLine("model.py", 30)))
     'softmax.py:7, inlined at model.py:30'
@@ -45,7 +46,7 @@ class SourceLine(NamedTuple):
     inlined_at: SourceLine | None = None
 
     def __str__(self) -> str:
-        """Format the line as compilers do, without the folder; a user's line precedes library lines."""
+        """Format the line as compilers do, without its folder; a user's line comes before library lines."""
         line = f"{file_name(self.file)}:{self.line}"
         if self.inlined_at is None:
             return line
@@ -55,17 +56,17 @@ class SourceLine(NamedTuple):
 
     @property
     def calls(self) -> list[SourceLine]:
-        """The line and the lines of the inlined calls, innermost first."""
+        """The line itself, then the lines of the calls through which it was inlined, innermost first."""
         return [self, *(self.inlined_at.calls if self.inlined_at else ())]
 
     @property
     def outermost(self) -> SourceLine:
-        """The line in the entry function: the line of the outermost inlined call."""
+        """The line in the entry function itself, which is the call site of the outermost inlined function."""
         return self.calls[-1]
 
     @property
     def text(self) -> str:
-        """The text of the line; empty for a library's line and for a file that is not found."""
+        """The text of the line, or an empty string for a library file or a file that does not exist."""
         file = "" if LIBRARY_FILE.search(self.file) else current_path(self.file)
         linecache.checkcache(file)  # the file may have changed since an earlier launch
         return linecache.getline(file, self.line).strip()[:MAX_TEXT] if Path(file).is_file() else ""
@@ -77,9 +78,9 @@ def file_name(path: str) -> str:
 
 
 def current_path(file: str) -> str:
-    """Return the path of a source file, in this checkout if it is that of an imported module.
+    """Return the path of a source file; if it belongs to an imported module, the path in this checkout.
 
-    Triton's cache ignores folders: a cached kernel may have been compiled in another checkout.
+    Triton's cache ignores folders, so a cached kernel may have been compiled in another checkout.
     """
     tail = Path(file).parts[-2:]
     imported = {path for module in list(sys.modules.values()) if (path := getattr(module, "__file__", None))}
@@ -88,13 +89,13 @@ def current_path(file: str) -> str:
 
 
 def excerpt(*sources: SourceLine | None) -> str:
-    """Return the text of each source line and of its call sites, one per line; lines without a text are omitted."""
+    """Return the text of each source line and of its call sites, one per line; lines without text are omitted."""
     lines = dict.fromkeys(line._replace(inlined_at=None) for source in sources if source for line in source.calls)
     return "".join(f"\n    {line}: {line.text}" for line in lines if line.text)
 
 
 def located(error: WarpfragError, sources: Mapping[int, SourceLine]) -> WarpfragError:
-    """Return an error with the source line that its PTX line was compiled from."""
+    """Return an error that also names the source line from which its PTX line was compiled."""
     if isinstance(error, PtxError) and error.line in sources:
         source = sources[error.line]
         return PtxError(error.line, error.reason + excerpt(source), str(source), error.kind)
@@ -103,7 +104,7 @@ def located(error: WarpfragError, sources: Mapping[int, SourceLine]) -> Warpfrag
 
 @dataclass(frozen=True, slots=True)
 class FloatLiteral:
-    """A float constant: its bits as f64, or as f32 if it is spelled 0f..."""
+    """A float constant, stored as f64 bits, or as f32 bits if it is spelled 0f..."""
 
     code: int
     bits: int
@@ -131,7 +132,7 @@ class Register:
 
 @dataclass(frozen=True, slots=True)
 class BankOperand:
-    """An operand in the launch's constant banks, which form one buffer; its width is that of the type it is read as."""
+    """An operand in the launch's constant banks, which form one buffer; it is as wide as the type it is read as."""
 
     offset: int
 
@@ -153,7 +154,7 @@ class Immediate:
         bits = self.value.bits
         if ptx_type is None or ptx_type.bits == bits:
             return self.value.code
-        number = struct.unpack("<f" if bits == 32 else "<d", self.value.code.to_bytes(bits // 8, "little"))[0]
+        number = self.value.number
         if ptx_type.bits == 32:
             with np.errstate(over="ignore"):
                 return int(np.float32(number).view(np.uint32))
@@ -178,7 +179,7 @@ class VectorOperand:
 
 @dataclass(frozen=True, slots=True)
 class MemoryOperand:
-    """An address: an optional register or register pair plus a constant; `space` is set if it is a variable's."""
+    """A memory address: an optional register or register pair plus a constant; `space` is set for a variable."""
 
     base: Register | VectorOperand | None
     offset: int
@@ -192,12 +193,12 @@ class Discard:
 
 
 SELECTORS = ("", "b0", "b1", "b2", "b3", "h0", "h1")
-"""Selectors of register parts in scalar video instructions; their index here is their number."""
+"""Register-part selectors of scalar video instructions; operands contain the index in this tuple."""
 PtxOperand = Register | Immediate | BankOperand | SpecialRegister | VectorOperand | MemoryOperand | Discard
 
 
 class Copy(NamedTuple):
-    """The copy of an argument into a function, or of a result to the caller."""
+    """A copy of an argument to a called function, or of a result to the caller."""
 
     source: PtxOperand
     target: PtxOperand
@@ -207,7 +208,7 @@ class Copy(NamedTuple):
 UNBOUND = Unbound()
 
 
-@dataclass(slots=True, eq=False)  # compared by identity: equal instructions on two lines are distinct
+@dataclass(slots=True, eq=False)  # compared by identity, because equal instructions on two lines are distinct
 class DecodedInstruction:
     """One instruction: its opcode with typed attributes, its action and its operands."""
 
@@ -217,11 +218,11 @@ class DecodedInstruction:
     guard: Register | None = None
     results: tuple[PtxOperand, ...] = ()
     sources: tuple[PtxOperand, ...] = ()
-    targets: tuple[int, ...] = ()  # instruction indices of branch targets, or of the called function
+    targets: tuple[int, ...] = ()  # instruction indices of the branch targets or of the called function
     arguments: tuple[Copy, ...] = ()  # arguments of a call
     returns: tuple[Copy, ...] = ()
     saved_registers: tuple[Register, ...] = ()  # registers that are restored when a call returns
-    pushes_frame: bool = False  # True for a call that may recurse, which gets its own local memory
+    pushes_frame: bool = False  # True for a call that may recurse, which needs its own local memory
     text: str = ""
 
     @property
@@ -260,7 +261,7 @@ class MarkedRegisters(NamedTuple):
 
 @dataclass(frozen=True)
 class Parameter:
-    """An entry parameter: its offset and size in the parameter bytes. Machine code has no parameter types."""
+    """An entry parameter: its offset and size in the parameter bytes; machine code does not record its type."""
 
     name: str
     type: str
@@ -279,8 +280,8 @@ class ModuleVariable:
     size: int
     space: str
     type: str
-    shape: tuple[int, ...]  # () for a scalar; the last axis of a vector type is the vector
-    initial: bytes = b""  # the rest is zero
+    shape: tuple[int, ...]  # () for a scalar; the last axis counts the elements of a vector type
+    initial: bytes = b""  # the initial bytes; the rest is zero
 
 
 @dataclass(eq=False)  # compared and hashed by identity, so that results can be cached
@@ -297,15 +298,18 @@ class Program:
     dynamic_start: int
     has_dynamic: bool
     local_bytes: int
-    frame: Register  # the start of a recursive function's local memory
+    frame: Register  # the register with the start of a recursive function's local memory
     frame_bytes: int
     directives: dict[str, tuple[int, ...]]
     variables: dict[str, ModuleVariable] = field(default_factory=dict)
     leaders: set[int] = field(default_factory=set)
     assigns_registers: bool = True  # False for machine code, which may read unassigned registers without using them
-    find_unassigned: Callable[[Program], MarkedRegisters | None] | None = None  # set if compiled code is to mark them
-    has_absolute_ranks: bool = False  # True if shared addresses contain the block's rank instead of a distance
-    spellings: dict[int, str] = field(default_factory=dict)  # spellings of machine code by address, for evidence
+    # set if compiled code should mark registers that may be unassigned
+    find_unassigned: Callable[[Program], MarkedRegisters | None] | None = None
+    # True if shared addresses contain the block's rank itself, not the rank xor the own rank
+    has_absolute_ranks: bool = False
+    # machine-code spellings by address, used to look up evidence
+    spellings: dict[int, str] = field(default_factory=dict)
 
     @property
     def is_machine_code(self) -> bool:
@@ -314,12 +318,12 @@ class Program:
 
     @cached_property
     def ends(self) -> list[int]:
-        """For each instruction, the index after its basic block."""
+        """The index after the end of each instruction's basic block."""
         return block_ends(self.instructions, self.leaders)
 
     @cached_property
     def polling(self) -> frozenset[int]:
-        """The starts of basic blocks that poll: they read memory that other threads may change, or pause."""
+        """The first instructions of basic blocks that read memory which other threads may change, or that pause."""
         return frozenset(
             start
             for start in self.leaders
@@ -329,7 +333,7 @@ class Program:
 
 
 def block_ends(instructions: Sequence[DecodedInstruction], leaders: set[int]) -> list[int]:
-    """Return, for each instruction, the index after its basic block."""
+    """Return, for each instruction, the index after the end of its basic block."""
     ends, end = [0] * len(instructions), len(instructions)
     for at in range(len(instructions) - 1, -1, -1):
         if at + 1 in leaders or instructions[at].action.ends_block:
@@ -339,7 +343,7 @@ def block_ends(instructions: Sequence[DecodedInstruction], leaders: set[int]) ->
 
 
 def polls(action: Action) -> bool:
-    """Return True if an instruction reads memory that other threads may change, or pauses."""
+    """Return True if an action reads memory that other threads may change, or pauses."""
     if isinstance(action, NoOp):
         return action.pauses
     if isinstance(action, MemoryLoad):
@@ -359,7 +363,7 @@ def registers_of(operand: PtxOperand) -> Iterator[Register]:
 
 
 def indices_of(operands: Iterable[PtxOperand]) -> set[int]:
-    """Return the indices of all registers in the operands, including address registers."""
+    """Return the indices of all registers in the operands, including their address registers."""
     registers: set[int] = set()
     for operand in operands:
         if isinstance(operand, Register):  # the usual case
@@ -372,7 +376,7 @@ def indices_of(operands: Iterable[PtxOperand]) -> set[int]:
 
 
 class InexactCause(IntFlag):
-    """Value-dependent causes of inexact results, as bits of one byte per instruction."""
+    """Causes of inexact results that depend on values; a byte per instruction holds them as bits."""
 
     NAN_OPERANDS = 1
     OVERLAPPING_STORES = 2
@@ -390,6 +394,6 @@ REASONS = {
     InexactCause.LANES_AT_SAME_ADDRESS: "several lanes of a warp store different bytes to one address at once: computed"
     " as on an H200",
 }
-"""The reason that `Run.inexact_lines` gives for each cause."""
+"""The text that `Run.inexact_lines` gives as the reason for each cause."""
 MEASURED_ON = {InexactCause.LANES_AT_SAME_ADDRESS: "sm_90"}
-"""Architectures on which a cause was measured, so that its result is certain (docs/evidence/h200_stores.md)."""
+"""The architecture on which a cause was measured, so that its result is certain (docs/evidence/h200_stores.md)."""

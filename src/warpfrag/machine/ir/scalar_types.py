@@ -1,7 +1,5 @@
 """PTX scalar types: their widths, their formats, and the NumPy dtypes of their codes."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal, TypeAlias
@@ -11,7 +9,7 @@ from numpy.typing import NDArray
 
 Kind = Literal["u", "s", "b", "f", "pred"]
 Codes: TypeAlias = "NDArray[Any]"
-"""An array of codes: unsigned integers as wide as their type, bools for predicates."""
+"""An array of codes: unsigned integers as wide as the type, or bools for predicates."""
 
 
 @dataclass(frozen=True)
@@ -26,7 +24,7 @@ class Type:
 
     @cached_property
     def dtype(self) -> np.dtype[Any]:
-        """The NumPy dtype of the type's codes; 128 bits are two uint64, low half first."""
+        """The NumPy dtype of the type's codes; a 128-bit code is two uint64, low half first."""
         return container(self.bits)
 
     @property
@@ -41,7 +39,7 @@ class Type:
 
 
 def container(bits: int) -> np.dtype[Any]:
-    """Return the dtype of a register with `bits` bits; a predicate has one bit."""
+    """Return the dtype that stores a register of `bits` bits; predicates have one bit."""
     if bits == 1:
         return np.dtype(np.bool_)
     return np.dtype(f"u{min(8, max(1, -(-bits // 8)))}")
@@ -71,7 +69,7 @@ TYPES = _rows()
 
 
 def types_of(names: str) -> tuple[Type, ...]:
-    """Return the types with the given names, which are separated by spaces.
+    """Return the types with the given names, separated by spaces.
 
     >>> [each.bits for each in types_of("u16 f32x2")]
     [16, 64]
@@ -87,7 +85,7 @@ U16X2, S16X2, F16X2, BF16X2, F32X2 = (TYPES[name] for name in ("u16x2", "s16x2",
 
 
 def split(codes: NDArray[Any], parts: int, bits: int) -> list[NDArray[Any]]:
-    """Split packed codes into parts, low bits first."""
+    """Split packed codes into their parts, low bits first."""
     mask = codes.dtype.type((1 << bits) - 1)
     return [((codes >> codes.dtype.type(bits * part)) & mask).astype(container(bits)) for part in range(parts)]
 
@@ -102,7 +100,7 @@ def join(parts: list[NDArray[Any]], bits: int) -> NDArray[Any]:
 
 
 def signed(codes: NDArray[Any]) -> NDArray[Any]:
-    """Return codes as two's complement integers."""
+    """Return codes reinterpreted as two's complement integers."""
     return codes.view(codes.dtype.str.replace("u", "i"))
 
 

@@ -1,9 +1,7 @@
 """State spaces and generic addresses: each space except global has a window in the 64-bit address space.
 
-The window addresses are chosen here: a real GPU chooses its own, and no program may depend on them.
+The window addresses are arbitrary choices: a real GPU chooses its own, and no program may depend on them.
 """
-
-from __future__ import annotations
 
 import re
 from typing import Literal, NamedTuple
@@ -13,19 +11,18 @@ SPACES: tuple[StateSpace, ...] = ("global", "shared", "local", "param", "const")
 WINDOW_SIZE = 1 << 32
 WINDOWS = {
     "global": 0,
-    "const": 0,  # constants have global addresses in a separate range
+    "const": 0,  # constants are at global addresses, in a separate range
     "shared": 0x0001_0000_0000_0000,
     "cluster": 0x0001_0000_0000_0000,
     "local": 0x0002_0000_0000_0000,
     "param": 0x0003_0000_0000_0000,
 }
 RANK_SHIFT = 24
-"""The position of the block rank in a shared::cluster address, stored xor the own rank.
+"""The bit position of the block rank in a shared::cluster address; the rank is stored xor the own rank.
 
-Code that flips a bit to reach a neighbour, as Triton's does, treats these bits as the rank itself. It gets the same
-block here, and addresses of the own block are the same in every block. `lowering.operand_checks` handles code that
-clears a bit.
-"""
+So addresses of the own block are the same in every block. Code that flips a bit to reach a neighbour, as Triton's does,
+treats these bits as the rank itself, and reaches the same block here. `lowering.operand_checks` handles code that
+clears a bit."""
 RANK_BITS = 0xFF << RANK_SHIFT
 WINDOW_SHIFT = 48  # address >> WINDOW_SHIFT is the window number
 CODE = 0x0004_0000_0000_0000
@@ -35,12 +32,12 @@ HEAP = 0x7D00_0000_0000
 HEAP_BYTES = 8 << 20
 """The size of the malloc heap in bytes: CUDA's default."""
 GRID_WORKSPACE = 0x7C00_0000_0000
-"""The address of the grid.sync() barrier, which cooperative launches put in %envreg1 (high half) and %envreg2."""
+"""The address of the grid.sync() barrier; cooperative launches provide it in %envreg1 (high half) and %envreg2."""
 GRID_WORKSPACE_BYTES = 256
 DEVICE_ARRAYS = 0x1000_0000_0000
-"""The first address of device arrays, which keep their address between launches."""
+"""The first address of device arrays, which keep their addresses between launches."""
 CONSTANTS = 0x7B00_0000_0000
-CONSTANTS_BYTES = 1 << 28  # address alignment that keeps variables far apart
+CONSTANTS_BYTES = 1 << 28  # an alignment of 64-bit addresses that keeps variables far apart
 VARIABLES = 0x7E00_0000_0000
 ARRAYS = 0x7F00_0000_0000
 
@@ -63,9 +60,9 @@ GLOBAL_MEMORY_MAPS = {
     32: GlobalMemoryMap(0x1000_0000, 0x5000_0000, 0x6000_0000, 0x8000_0000, 0x8000_0000),
     64: GlobalMemoryMap(ARRAYS, CONSTANTS, VARIABLES, ARRAYS, CODE),
 }
-"""Global memory by the `.address_size` of a module. In 32 bits there are no windows: generic addresses are global."""
+"""The global-memory map for each `.address_size`. With 32 bits there are no windows: generic addresses are global."""
 SHARED_START = 1024
-"""The first address of shared memory: the system reserves the bytes below, as on real GPUs."""
+"""The first usable address of shared memory; the system reserves the bytes below it, as on real GPUs."""
 ALIGNMENT = 256
 
 
@@ -83,5 +80,5 @@ NAMES = re.compile(
 
 
 def is_special(name: str) -> bool:
-    """Return True if a name is a special register."""
+    """Return True if a name denotes a special register."""
     return NAMES.fullmatch(name) is not None

@@ -40,16 +40,16 @@ from warpfrag.machine.jit import loops
 from warpfrag.smem.tensor_map import GRANULE, MAP_ALIGN, MAP_BYTES, SHARED_ALIGN, TensorMapFields
 
 OBJECT_BYTES = 8  # the size of an mbarrier
-WORD_BITS = 32  # the width of a register with an address or a number that the scheduler reads
+WORD_BITS = 32  # the width of a register that holds an address or a number for the scheduler
 
 
 class BatchedMbarriers(Mbarriers):
-    """The mbarriers of a batch, updated by one loop over its lanes."""
+    """The mbarriers of a batch, updated by one C loop over the lanes."""
 
     def change_all(
         self, cells: NDArray[np.int64], action: MemoryBarrier, numbers: Codes, line: int
     ) -> NDArray[np.uint64]:
-        """Initialise, invalidate or update mbarriers; errors are left to the interpreter."""
+        """Initialise, invalidate or update mbarriers; the interpreter raises any error."""
         before = self.words[cells]
         if action.name == "init" and self.can_initialise(cells, numbers):
             self.words[cells] = self.written[cells] = numbers | numbers << COUNT_SHIFT
@@ -72,11 +72,11 @@ class BatchedMbarriers(Mbarriers):
             arrivals, owed = nothing, amounts if action.name == "expect_tx" else -amounts
         before, done = self.advance(cells, arrivals, owed, drops=action.drops)
         if done < len(cells):
-            self.change(int(cells[done]), action, int(numbers[done]), done, line)  # raises a MemoryFault
+            self.change(int(cells[done]), action, int(numbers[done]), done, line)  # raises MemoryFault
         return before
 
     def can_initialise(self, cells: NDArray[np.int64], numbers: Codes) -> bool:
-        """Return True if all these mbarriers are new, and initialising them does not appear to end a phase."""
+        """Return True if all these mbarriers are new, and their memory's contents cannot make a phase seem to end."""
         own = set(cells.tolist())
         is_new = len(own) == len(cells) and own.isdisjoint(self.live)
         return bool(
@@ -99,13 +99,13 @@ class BatchedMbarriers(Mbarriers):
     def ended_phases(
         self, inst: DecodedInstruction, action: MemoryBarrier, group: LaneGroup
     ) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-        """Return the mbarriers that lanes wait for, and whether their phases ended; uniform warps are tested once."""
+        """Return the awaited mbarriers, and whether their phases have ended; uniform warps are tested once."""
         if action.space == "shared" and self.state.memory.accesses is None and self.agree(inst, group):
             first = np.zeros_like(group.mask)
             first[:, 0] = True
             try:
                 cells, done = super().ended_phases(inst, action, group.part(first))
-            except MemoryFault:  # the error must number the lane among all lanes
+            except MemoryFault:  # the error must use the lane's number among all lanes
                 return super().ended_phases(inst, action, group)
             others = (LANES - 1) * len(cells) * OBJECT_BYTES
             self.state.memory.count_bytes("shared", others, writes=True)
@@ -114,7 +114,7 @@ class BatchedMbarriers(Mbarriers):
 
     @staticmethod
     def agree(inst: DecodedInstruction, group: LaneGroup) -> bool:
-        """Return True if the group has whole warps, each with a uniform address and phase."""
+        """Return True if the group consists of whole warps, each with one address and one phase."""
         return group.is_whole and all(is_uniform(operand, group) for operand in inst.sources[:2])
 
 
@@ -133,21 +133,21 @@ def is_uniform(operand: PtxOperand, group: LaneGroup) -> bool:
 Index = NDArray[np.int64]
 Bytes = NDArray[np.uint8]
 
-SWIZZLE_PERIOD = 1024  # bytes after which every swizzle pattern repeats
-GRANULE_WORDS = GRANULE // 8  # in 64-bit words, the unit of plans
+SWIZZLE_PERIOD = 1024  # the number of bytes after which every swizzle pattern repeats
+GRANULE_WORDS = GRANULE // 8  # the size of a 16-byte unit in 64-bit words, which plans use
 S32 = TYPES["s32"]
-FIRST = np.zeros(1, np.int64)  # the index of the first lane
+FIRST = np.zeros(1, np.int64)  # the index of a single lane
 
 
 class UnitPlan(NamedTuple):
-    """The 16-byte units of a box, and the runs of words that the units fill, as offsets in 64-bit words."""
+    """The 16-byte units of a box, and the contiguous runs that they form, as offsets in 64-bit words."""
 
     units: Index
     runs: Index  # [runs, 2]: the first word of each run and its word count
 
     @staticmethod
     def of(units: Index) -> UnitPlan:
-        """Return a plan for unit offsets, which are in units of 16 bytes."""
+        """Return the plan for unit offsets, which are in multiples of 16 bytes."""
         ordered = np.sort(units)
         first = np.flatnonzero(np.diff(ordered, prepend=ordered[0] - 2) != 1)
         counts = np.diff(first, append=len(ordered))
@@ -156,15 +156,15 @@ class UnitPlan(NamedTuple):
 
 @dataclass
 class BoxPlan:
-    """A tensor map, and the units of its box in global memory and, by swizzle position, in shared memory."""
+    """A tensor map, with its box's units in global memory and, for each swizzle position, in shared memory."""
 
     fields: TensorMapFields
     in_global: UnitPlan
-    overlaps: bool  # True if two units of a box are at the same address in global memory
+    overlaps: bool  # True if two units of a box have the same global-memory address
     by_place: dict[int, UnitPlan] = field(default_factory=dict)
 
     @staticmethod
-    @lru_cache(256)  # kernels are often launched again with the same maps
+    @lru_cache(256)  # kernels often reuse the same maps in later launches
     def of(data: bytes) -> BoxPlan | None:
         """Return the plan of a 128-byte tensor map, or None if the interpreter must handle the map."""
         fields = TensorMapFields.decode(data)
@@ -176,17 +176,17 @@ class BoxPlan:
 
     @cached_property
     def global_bytes(self) -> int:
-        """The number of bytes that a box spans in global memory, including gaps."""
+        """The number of bytes from the first to the last byte of a box in global memory, including gaps."""
         return int(self.in_global.units[-1]) * 8 + GRANULE
 
     @cached_property
     def shared_bytes(self) -> int:
-        """The number of bytes that a box spans in shared memory."""
+        """The number of bytes that a box occupies in shared memory."""
         return self.fields.shared_bytes
 
     @cached_property
     def box_bytes(self) -> int:
-        """The number of bytes that an mbarrier counts for a box."""
+        """The number of bytes that a copy reports to its mbarrier."""
         return self.fields.box_bytes
 
     @cached_property
@@ -197,7 +197,7 @@ class BoxPlan:
         return np.array(fields.dims, np.int64) - 1 - extents
 
     def in_shared(self, place: int) -> UnitPlan:
-        """Return the shared-memory units of a box that starts at a position in the swizzle pattern."""
+        """Return the shared-memory units of a box that starts at byte `place` of the swizzle pattern."""
         if place not in self.by_place:
             self.by_place[place] = UnitPlan.of((self.fields.shared_units(place) - place) // GRANULE)
         return self.by_place[place]
@@ -214,19 +214,19 @@ class BoxPlan:
 
 
 class BoxJob(NamedTuple):
-    """The copies that use one tensor map: the byte offset of each box in global and in shared memory."""
+    """The copies that use one tensor map: each box's byte offset in global and in shared memory."""
 
     plan: BoxPlan
     lanes: Index
     tensor: Bytes
     in_tensor: Index
     in_shared: Index
-    places: Index  # positions of the boxes in the swizzle pattern
+    places: Index  # each box's start in the swizzle pattern
     map_space: str
 
 
 class BoxTargets(NamedTuple):
-    """One copy per lane and destination block: its lane, its block and the mbarrier to signal."""
+    """One copy per lane and destination block: its lane, its block, and the mbarrier that it signals."""
 
     lanes: Index
     blocks: Index
@@ -234,7 +234,7 @@ class BoxTargets(NamedTuple):
     lane_count: int
 
     def of(self, lanes: Index) -> BoxTargets:
-        """Return the copies of the selected lanes."""
+        """Return only the copies that the selected lanes issue."""
         if len(lanes) == self.lane_count:
             return self
         own = np.isin(self.lanes, lanes)
@@ -243,14 +243,14 @@ class BoxTargets(NamedTuple):
 
 
 class BoxCopies:
-    """Executes the box copies of a batch."""
+    """Executes a batch's box copies."""
 
     def __init__(self, batch: WarpState, mbarriers: BatchedMbarriers) -> None:
         """Create the copier for a batch."""
         self.batch, self.memory, self.mbarriers = batch, batch.memory, mbarriers
 
     def run(self, inst: DecodedInstruction, action: TensorCopy, group: LaneGroup) -> bool:
-        """Copy the boxes of all lanes; return False, with nothing copied, if the interpreter must copy them."""
+        """Copy the boxes of all lanes; return False, having copied nothing, if the interpreter must copy them."""
         if action.mode != "tile" or action.reduction:
             return False
         rest = list(inst.sources)
@@ -282,7 +282,7 @@ class BoxCopies:
     def job(
         self, address: int, lanes: Index, action: TensorCopy, starts: Index, boxes: Codes, owners: Owners
     ) -> BoxJob | None:
-        """Return the copies that use one map; return None or raise MemoryFault if they are left to the interpreter."""
+        """Return the copies that use one map; return None or raise MemoryFault if the interpreter must run them."""
         space, inner = self.memory.space_of(address)
         if address % MAP_ALIGN or space not in {"global", "const", "param"}:
             return None
@@ -307,7 +307,7 @@ class BoxCopies:
         return buffer[first : first + MAP_BYTES].tobytes()
 
     def reach(self, space: str, firsts: Codes, size: int, owners: Owners, *, writes: bool) -> tuple[Bytes, Index]:
-        """Return the buffer that contains all boxes, and their offsets; raise MemoryFault for several buffers."""
+        """Return the buffer that contains all boxes, and their offsets; raise MemoryFault if there are several."""
         reached = self.memory.find(space, firsts, size, owners, writes=writes)
         if len(reached) > 1:
             raise MemoryFault(0, "the boxes are in several allocations")
@@ -317,7 +317,7 @@ class BoxCopies:
     def targets(
         self, action: TensorCopy, group: LaneGroup, copies: LaneCopies, operands: list[PtxOperand]
     ) -> BoxTargets:
-        """Return the destination blocks of boxes, and the mbarriers to signal."""
+        """Return the destination blocks of the boxes and the mbarriers to signal."""
         own, lanes = copies.owners.blocks, np.arange(copies.count)
         if action.direction == "store":
             return BoxTargets(lanes, own, None, copies.count)
@@ -347,7 +347,7 @@ class BoxCopies:
         return not (abs(owed) > MAX_TX).any()
 
     def copy(self, job: BoxJob, copies: LaneCopies, targets: BoxTargets) -> list[int]:
-        """Copy a job's boxes and signal its mbarriers; return the lanes that are left to the interpreter."""
+        """Copy a job's boxes and signal its mbarriers; return the lanes that the interpreter must run."""
         plan, memory, lanes = job.plan, self.memory, job.lanes.tolist()
         copy_lanes, blocks, cells, _ = targets.of(job.lanes)
         is_load = cells is not None
@@ -381,7 +381,7 @@ class BoxCopies:
 
 
 def joined(plans: list[UnitPlan]) -> tuple[Index, Index]:
-    """Stack plans into [plans, units] and [plans, runs, 2]; empty runs pad the shorter lists."""
+    """Stack plans into arrays [plans, units] and [plans, runs, 2]; shorter run lists are padded with empty runs."""
     if len(plans) == 1:
         return plans[0].units[None], plans[0].runs[None]
     longest = max(len(plan.runs) for plan in plans)

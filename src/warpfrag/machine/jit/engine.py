@@ -1,10 +1,11 @@
 """The compiled engine: the interpreter's batch of warps, with machine code for instructions that can be compiled.
 
-Scheduling, waiting and counting follow the interpreter's rules, so both engines give the same results. The interpreter
-runs instructions without machine code (matrix instructions, atomics) on the same registers.
+Scheduling, waiting and counting follow the interpreter's rules, so both engines give the same results. Instructions
+without machine code (matrix instructions, atomics) run in the interpreter, on the same registers.
 
-A program is compiled in chunks. With engine="compiled", a chunk is compiled before it runs. With engine="auto", it is
-compiled once interpreting it has cost as much as compiling it would; code that runs a few times is never compiled.
+A program is compiled in chunks. With engine="compiled", a chunk is compiled before it first runs. With engine="auto",
+it is compiled once interpreting it has taken as long as compiling it would, so code that runs only a few times is never
+compiled.
 """
 
 from __future__ import annotations
@@ -39,27 +40,27 @@ from warpfrag.machine.jit.register_flow import RegisterLayout
 if TYPE_CHECKING:
     from warpfrag.machine.jit.segments import Segment  # imports llvmlite
 
-PATIENCE = 30  # interpreting 30 instructions (70 us each) costs as much as compiling one (2 ms)
+PATIENCE = 30  # executions after which interpreting an instruction (70 us each) has cost as much as compiling it (2 ms)
 MIN_INSTRUCTIONS = 2000  # instructions to interpret before compiling anything
-HOT = 200_000  # average executions per instruction (10 ns each) that justify recompiling a chunk (2 ms each)
+HOT = 200_000  # average executions per instruction (10 ns each) that justify recompiling a chunk (2 ms per instruction)
 CHUNK = 64  # minimum instructions per chunk
-BUDGET = 1_000_000  # warp instructions after which the scheduler lets Python check for an interrupt
-POLLING_BUDGET = 64  # the initial budget per warp if lanes may poll memory that never changes
-WATCHED_LEVELS = 4  # quanta of time slices in which the interpreter checks for a livelock
+BUDGET = 1_000_000  # warp instructions between two interrupt checks by Python
+POLLING_BUDGET = 64  # the initial budget per warp of a program that may poll memory
+WATCHED_LEVELS = 4  # the number of quanta that the interpreter runs when it checks for a livelock
 LANE_BITS = np.uint32(1) << np.arange(LANES, dtype=np.uint32)
 BUFFER_ALIGN = 64
-MATRIX_ROW_BYTES = 16  # one row of ldmatrix or stmatrix
+MATRIX_ROW_BYTES = 16  # the size of an ldmatrix or stmatrix row
 
 
 class CompiledProgram:
-    """A program's machine code, compiled chunk by chunk on first use or after enough interpreted instructions."""
+    """A program's machine code, compiled in chunks: before they run, or after they were interpreted long enough."""
 
     def __init__(self, program: Program) -> None:
-        """Lay out the registers; nothing is compiled yet."""
+        """Lay out the registers, without compiling anything."""
         self.program = program = mma_issue.grouped(program)
         self.layout = RegisterLayout.of(program)
-        self.segments: dict[int, Segment] = {}  # keyed by first instruction
-        self.addresses: dict[int, int] = {}  # addresses of each segment's code, keyed by first instruction
+        self.segments: dict[int, Segment] = {}  # by first instruction
+        self.addresses: dict[int, int] = {}  # the address of each segment's code, by first instruction
         self.covered: set[int] = set()  # instructions that have machine code
         self.opcodes: set[str] = set()  # opcodes that have machine code
         self.products = mma_issue.mma_runs(program)
@@ -74,17 +75,17 @@ class CompiledProgram:
         self.patience = PATIENCE * len(program.instructions) + MIN_INSTRUCTIONS
         self.chunks = chunks_of(program)
         self.chunk = np.repeat(np.arange(len(self.chunks)), [end - start for start, end in self.chunks]).tolist()
-        self.interpreted = [0] * len(self.chunks)  # interpreted instructions of each chunk
+        self.interpreted = [0] * len(self.chunks)  # the number of interpreted instructions in each chunk
         self.compiled = [False] * len(self.chunks)
         self.optimized = [False] * len(self.chunks)
         self.executed = np.zeros(
             len(program.instructions), np.int64
-        )  # warp instructions, by the start of their segment
+        )  # warp instructions per segment, by the segment's first instruction
         self.tables: dict[str, NDArray[np.int64]] = {}
         self._engines: list[object] = []
 
     def is_worthwhile_after(self, instructions: int) -> bool:
-        """Return True if interpreting `instructions` more instructions would cost as much as compiling."""
+        """Return True if interpreting `instructions` more instructions would take as long as compiling."""
         return self.interpreted_instructions + instructions >= self.patience
 
     def interpret(self, at: int, instructions: int) -> bool:
@@ -105,7 +106,7 @@ class CompiledProgram:
             self.compile(start)
 
     def optimize(self, executed: NDArray[np.int64]) -> bool:
-        """Recompile hot chunks with more optimization; return True if there were hot chunks."""
+        """Recompile frequently executed chunks with more optimization; return True if there were any."""
         hot = [
             start
             for chunk, (start, end) in enumerate(self.chunks)
@@ -116,7 +117,7 @@ class CompiledProgram:
         return bool(hot)
 
     def compile(self, at: int, *, is_hot: bool = False) -> None:
-        """Compile the chunk that contains an instruction, or load it from the cache."""
+        """Compile the chunk that contains instruction `at`, or load it from the cache."""
         from warpfrag.machine.jit import llvm_compiler
         from warpfrag.machine.jit.llvm_compiler import LOCK, addresses_of
         from warpfrag.machine.jit.segments import generate  # imports llvmlite
@@ -136,12 +137,12 @@ class CompiledProgram:
                 covered = {at for segment in segments for at in range(segment.start, segment.end)}
                 self.covered |= covered
                 self.opcodes |= {self.program.instructions[at].name for at in covered}
-                for arch in self.tables:  # other threads may use the old table
+                for arch in self.tables:  # other threads may still use the old table
                     self.tables[arch] = self.with_segments(self.tables[arch].copy(), segments, arch)
             self.compiled[chunk], self.optimized[chunk] = True, is_hot
 
     def table(self, arch: str) -> NDArray[np.int64]:
-        """Return the scheduler's instruction table (`context`) for an architecture; compiling invalidates the table."""
+        """Return the scheduler's instruction table (`context`) for an architecture; compiling a chunk replaces it."""
         from warpfrag.machine.jit.llvm_compiler import LOCK
 
         with LOCK:
@@ -150,7 +151,7 @@ class CompiledProgram:
             return self.tables[arch]
 
     def with_segments(self, table: NDArray[np.int64], segments: list[Segment], arch: str) -> NDArray[np.int64]:
-        """Return the table with rows for the segments whose first instruction exists on an architecture."""
+        """Return the table with rows for those segments whose first instruction the architecture supports."""
         for segment in segments:
             row = table[segment.start]
             row[ctx.NEEDS_PRODUCTS] = self.mma_instructions.needs_products[segment.start : segment.end].any()
@@ -188,12 +189,12 @@ class CompiledProgram:
 
     @cached_property
     def chains(self) -> set[int]:
-        """The mma runs that may be merged along K into one product."""
+        """The first instructions of mma runs that may be merged along K into one product."""
         return mma_issue.mma_chains(self.program, self.products)
 
 
 def chunks_of(program: Program) -> list[tuple[int, int]]:
-    """Split a program into chunks of consecutive blocks, and return the start and end of each."""
+    """Split a program into chunks of consecutive basic blocks, and return each chunk's start and end."""
     starts = [0] if program.instructions else []
     for at, end in enumerate(program.ends):
         if end == at + 1 and end - starts[-1] >= CHUNK:
@@ -203,7 +204,7 @@ def chunks_of(program: Program) -> list[tuple[int, int]]:
 
 
 def has_instruction(action: actions.Action, arch: str) -> bool:
-    """Return True if an architecture supports an action's instruction."""
+    """Return True if an architecture supports the instruction of an action."""
     try:
         return not isinstance(action, actions.MatrixOp) or bool(architecture_of(action.form, arch))
     except WarpfragError:  # the interpreter raises this error when the instruction runs
@@ -211,17 +212,17 @@ def has_instruction(action: actions.Action, arch: str) -> bool:
 
 
 def is_plain_barrier(inst: DecodedInstruction, action: actions.Barrier) -> bool:
-    """Return True if an instruction is bar.sync for the whole block."""
+    """Return True for bar.sync by all threads of the block."""
     number = inst.sources[0] if len(inst.sources) == 1 else None
     is_valid = isinstance(number, Immediate) and 0 <= number.code(None) < MAX_BARRIERS
     return is_valid and inst.guard is None and action.waits and not action.reduction
 
 
 class BufferRegisters:
-    """A batch's registers as lazily created views of one buffer; assignment copies into the buffer."""
+    """A batch's registers as views of one buffer, created on first use; assignment copies into the buffer."""
 
     def __init__(self, buffer: NDArray[np.uint8], offsets: Sequence[int], bits: Sequence[int]) -> None:
-        """Wrap a buffer [warps, bytes], given the offset and width of each register."""
+        """Wrap a buffer [warps, bytes]; `offsets` and `bits` give each register's position and width."""
         self.buffer, self.offsets, self.bits = buffer, offsets, bits
         self.views: dict[int, Codes] = {}
 
@@ -242,15 +243,15 @@ class BufferRegisters:
 
 
 def view_of(buffer: NDArray[np.uint8], offset: int, dtype: np.dtype[Any]) -> Codes:
-    """Return a view [warps, lanes] of the elements at a byte offset in every warp."""
+    """Return a view [warps, lanes] of the elements that start at a byte offset in every warp's row."""
     return buffer[:, offset : offset + LANES * dtype.itemsize].view(dtype)
 
 
 class CompiledWarpBatch(WarpBatch):
-    """Blocks that run at the same time, in machine code if their program has it."""
+    """Blocks that run at the same time, in machine code as far as their program has been compiled."""
 
     def __init__(self, part: LaunchPart, compiled: CompiledProgram) -> None:
-        """Start every lane at the entry, with all registers in one buffer."""
+        """Create a batch in which every lane is at the entry, with all registers in one buffer."""
         super().__init__(part)
         self.compiled, program = compiled, part.program
         layout = compiled.layout
@@ -279,12 +280,12 @@ class CompiledWarpBatch(WarpBatch):
         self.boxes = BoxCopies(self, self.batched_mbarriers)
 
     def _new_mbarriers(self) -> BatchedMbarriers:
-        """Return mbarriers that are updated for many lanes at once."""
+        """Return mbarriers that one loop updates for many lanes."""
         self.batched_mbarriers = BatchedMbarriers(self)
         return self.batched_mbarriers
 
     def _context(self) -> NDArray[np.int64]:
-        """Build the context that compiled code reads (see `context`)."""
+        """Build the context array that compiled code reads (see `context`)."""
         memory = self.memory
         words = np.zeros(ctx.CONTEXT_WORDS, np.int64)
         self.table = np.array(
@@ -349,7 +350,7 @@ class CompiledWarpBatch(WarpBatch):
             compiled.compile(start)
 
     def run_inst(self, at: int, group: LaneGroup) -> bool:
-        """Compute the pending products that an instruction needs, then run the instruction."""
+        """Write the pending products that an instruction needs to the registers, then run the instruction."""
         compiled = self.compiled
         if self.products.pending and (compiled.mma_instructions.needs_products[at] or at in compiled.products):
             self.products.flush()
@@ -399,7 +400,7 @@ class CompiledWarpBatch(WarpBatch):
                 schedule[ctx.BUDGET], last_progress = self.tally.total + budget, self.progress
 
     def watch_livelock(self) -> None:
-        """Interpret a few time slices so that the interpreter can detect a livelock."""
+        """Interpret a few quanta, so that the interpreter can detect a livelock."""
         progress = self.progress
         is_running = self.schedule_next()
         last_level = self.livelock.level + WATCHED_LEVELS
@@ -408,20 +409,20 @@ class CompiledWarpBatch(WarpBatch):
         self.schedule[ctx.IS_STALE] = 1
 
     def interpret(self, at: int) -> None:
-        """Run an instruction, or several mma instructions, for the lanes that have the time slice."""
+        """Interpret an instruction, or a run of mma instructions, for the lanes that have the time slice."""
         group = self.scheduled_group()
         ends = self.compiled.products.get(at)
         if (
             ends is not None
             and group.is_whole
             and has_instruction(self.program.instructions[at].action, self.launch.arch)
-            and self.is_within_limit(ends[-1] - at, group)
+            and self.tally.total + (ends[-1] - at) * group.warps <= self.launch.limit
         ):
             self.multiply(at, ends, group)
             self.schedule[ctx.PC] = ends[-1]
         elif self.run_inst(at, group) and not self.program.instructions[at].action.ends_block:
             self.schedule[ctx.PC] = at + 1
-        else:  # the program counters of these lanes have changed
+        else:  # these lanes have changed their program counters
             self.schedule[ctx.IS_STALE] = 1
 
     def wake(self, rows: NDArray[np.int64]) -> None:
@@ -461,7 +462,7 @@ class CompiledWarpBatch(WarpBatch):
                     counts[space] += int(self.context[start + index])
 
     def multiply(self, start: int, ends: tuple[int, ...], group: LaneGroup) -> None:
-        """Run several whole-warp mma instructions, as one product if they are the tiles of one."""
+        """Run several whole-warp mma instructions, as one product if they are the tiles of a larger matrix."""
         instructions, compiled = self.program.instructions, self.compiled
         if self.products.pending and compiled.mma_instructions.needs_products[start]:
             self.products.flush()
@@ -474,7 +475,7 @@ class CompiledWarpBatch(WarpBatch):
             compiled.tilings[key] = mma_issue.tilings_of(parts, compiled.layout, self.launch.arch, is_chain=is_chain)
         rows = self.every_row if group.rows is None else np.ascontiguousarray(group.rows, np.int64)
         for number, (tiling, part) in enumerate(compiled.tilings[key]):
-            if number or tiling is None:  # may multiply pending products
+            if number or tiling is None:  # the interpreter may need the pending products
                 self.products.flush()
             if tiling is None:
                 multiply_many(self, part, group)
@@ -482,7 +483,7 @@ class CompiledWarpBatch(WarpBatch):
                 tiling.issue(self.products, rows, compiled.mma_instructions.accumulators[start])
 
     def execute(self, inst: DecodedInstruction, group: LaneGroup) -> None:
-        """Run an instruction that falls through: batched if possible, else as the interpreter does."""
+        """Run an instruction that falls through, batched over many lanes if possible, else as the interpreter does."""
         action, at = inst.action, self.memory.inst
         is_done = False
         if isinstance(action, actions.MatrixOp) and action.operation == "wgmma":
@@ -492,12 +493,8 @@ class CompiledWarpBatch(WarpBatch):
         if not is_done:
             super().execute(inst, group)
 
-    def is_within_limit(self, instructions: int, group: LaneGroup) -> bool:
-        """Return True if running this number of instructions stays within the limit of the launch."""
-        return self.tally.total + instructions * group.warps <= self.launch.limit
-
     def all_arrived(self, at: int, inst: DecodedInstruction, group: LaneGroup, active: LaneGroup) -> bool:
-        """Return True if all lanes that an instruction needs have arrived, with a fast path for whole warpgroups."""
+        """Return True if all lanes that an instruction needs have arrived; whole warpgroups take a fast path."""
         action = inst.action
         if not isinstance(action, actions.MatrixOp):
             return active is self.every_lane or super().all_arrived(at, inst, group, active)
@@ -515,7 +512,7 @@ class CompiledWarpBatch(WarpBatch):
         return bool((is_first & is_same & (fours[:, -1] - fours[:, 0] == mma_issue.WARPS - 1)).all())
 
     def compiled_fault(self) -> PtxError:
-        """Return the interpreter's error for an access that compiled code rejected."""
+        """Return the interpreter's error for an access that compiled code found invalid."""
         at, warp = int(self.context[ctx.FAULT_INST]), int(self.context[ctx.FAULT_WARP])
         mask = (np.uint32(self.context[ctx.FAULT_MASK]) & LANE_BITS) != 0
         inst = self.program.instructions[at]
@@ -525,7 +522,8 @@ class CompiledWarpBatch(WarpBatch):
         owners = Owners(self.lane_block[warp][mask], self.lane_number[warp][mask], None)
         group = LaneGroup(self, np.array([warp]), mask[None, :])
         try:
-            if isinstance(action, actions.AsyncCopy):  # the first instruction of its run: the registers are unchanged
+            # the first instruction of its segment, so the registers are unchanged
+            if isinstance(action, actions.AsyncCopy):
                 run_async_copy(self, inst, action, group)
             elif isinstance(action, actions.MemoryLoad | actions.MemoryStore):
                 size = action.type.dtype.itemsize * action.count

@@ -1,8 +1,8 @@
 """An IR builder for scalars and for vectors of lanes: llvmlite's builder, which also accepts Python numbers.
 
-Per-lane computations use vectors of GROUP lanes, the elements of one or two machine registers; operations across lanes
-use vectors of all lanes. A Python number used as an operand becomes a constant of the other operand's type, in every
-lane if that is a vector:
+Per-lane computations use vectors of GROUP lanes, which fill one or two machine registers; operations across lanes use
+vectors of all lanes. A Python number used as an operand becomes a constant of the other operand's type, in every lane
+if that is a vector:
 
     ir.and_(a, 0xFF)    ->    %1 = and <8 x i32> %a, splat (i32 255)
 """
@@ -19,7 +19,7 @@ from llvmlite import binding, ir
 from warpfrag.layout.coordinates import LANES
 
 GROUP = 16 if binding.get_host_cpu_features().get("avx512f") else 8
-"""The lanes that one operation computes."""
+"""The number of lanes in a vector for per-lane computations."""
 I1, I8, I32, I64 = (ir.IntType(bits) for bits in (1, 8, 32, 64))
 POINTER, VOID = ir.PointerType(), ir.VoidType()
 Value = ir.Value
@@ -40,13 +40,13 @@ def float_vector(bits: int, count: int = GROUP) -> ir.VectorType:
 
 
 def width(value: ir.Value) -> int:
-    """Return the width in bits of an integer or of a vector element."""
+    """Return the width in bits of an integer, or of an integer vector's elements."""
     bits: int = getattr(value.type, "element", value.type).width
     return bits
 
 
 class SplatConstant(ir.Constant):  # type: ignore[misc] # llvmlite has no types
-    """A vector constant with equal elements, in LLVM's short syntax."""
+    """A vector constant whose elements are all equal, in LLVM's short syntax."""
 
     def __init__(self, kind: ir.VectorType, element: ir.Constant) -> None:
         """Create the constant from the text of one element."""
@@ -57,7 +57,7 @@ class SplatConstant(ir.Constant):  # type: ignore[misc] # llvmlite has no types
 
 
 def constant(kind: ir.Type, number: float) -> ir.Constant:
-    """Return a number as a constant of a type, or as a splat if the type is a vector; integers wrap."""
+    """Return a number as a constant of a type, splatted if that is a vector type; integers wrap."""
     if isinstance(kind, ir.VectorType):
         return SplatConstant(kind, constant(kind.element, number))
     return ir.Constant(kind, int(number) & ((1 << kind.width) - 1) if isinstance(kind, ir.IntType) else number)
@@ -90,7 +90,7 @@ def operand(kind: ir.Type, value: ir.Value | float) -> ir.Value:
 
 
 def with_constants(name: str) -> Callable[..., Any]:
-    """Wrap a binary method of llvmlite's builder so that it accepts a Python number as its second operand."""
+    """Wrap a binary method of llvmlite's builder so that its second operand may be a Python number."""
     emit = getattr(ir.IRBuilder, name)
 
     def method(builder: IRBuilder, a: ir.Value, b: ir.Value | float) -> ir.Value:
@@ -147,7 +147,7 @@ class IRBuilder(ir.IRBuilder):  # type: ignore[misc] # llvmlite has no types
     def select_where(
         self, predicate: str, a: ir.Value, code: int, then: ir.Value | int, otherwise: ir.Value
     ) -> ir.Value:
-        """Return `then` in lanes whose value satisfies a comparison with a constant, else `otherwise`."""
+        """Return `then` in lanes whose value compares true with the constant `code`, and `otherwise` elsewhere."""
         return self.select(self.icmp(predicate, a, code), operand(otherwise.type, then), otherwise)
 
     def resize(self, a: ir.Value, bits: int, *, signed: bool = False) -> ir.Value:
@@ -160,7 +160,7 @@ class IRBuilder(ir.IRBuilder):  # type: ignore[misc] # llvmlite has no types
     def intrinsic(
         self, name: str, *operands: ir.Value, result: ir.Type | None = None, flag: bool | None = None
     ) -> ir.Value:
-        """Call an LLVM intrinsic that is overloaded on its first operand; `flag` is an optional trailing i1 operand."""
+        """Call an LLVM intrinsic that is overloaded on its first operand; `flag` adds a final i1 operand."""
         kind = operands[0].type
         element = getattr(kind, "element", kind)
         suffix = f"i{element.width}" if isinstance(element, ir.IntType) else element.intrinsic_name
@@ -173,7 +173,7 @@ class IRBuilder(ir.IRBuilder):  # type: ignore[misc] # llvmlite has no types
         return self.intrinsic(f"vector.reduce.{name}", a, result=a.type.element)
 
     def call_named(self, name: str, result: ir.Type, *arguments: ir.Value) -> ir.Value:
-        """Call a function of another module, and declare the function if necessary."""
+        """Call a function that another module defines, declaring it on first use."""
         function = self.module.globals.get(name)
         if function is None:
             function = ir.Function(self.module, ir.FunctionType(result, [value.type for value in arguments]), name)
@@ -226,20 +226,20 @@ class IRBuilder(ir.IRBuilder):  # type: ignore[misc] # llvmlite has no types
         return space
 
     def at(self, pointer: ir.Value, index: ir.Value | int, kind: ir.Type = I64) -> ir.Value:
-        """Return the address of an element of an array."""
+        """Return the address of an array element."""
         return self.gep(pointer, [operand(I64, index)], source_etype=kind)
 
     def element(self, pointer: ir.Value, index: ir.Value | int, kind: ir.Type = I64) -> ir.Value:
-        """Load an element of an array."""
+        """Load an array element."""
         return self.load(self.at(pointer, index, kind), typ=kind, align=1 if kind is I8 else None)
 
     def add_to(self, pointer: ir.Value, index: ir.Value | int, more: ir.Value) -> None:
-        """Add to an element of a 64-bit integer array."""
+        """Add `more` to an element of an array of 64-bit integers."""
         place = self.at(pointer, index)
         self.store(self.add(self.load(place, typ=I64), more), place)
 
     def gather(self, table: str, kind: ir.Type, numbers: Sequence[float], index: ir.Value) -> ir.Value:
-        """Load one entry of a constant table per lane; the table is a global with the given name."""
+        """Load one table entry per lane; the constant table is a global variable with the given name."""
         array = self.module.globals.get(table)
         if array is None:
             array = ir.GlobalVariable(self.module, ir.ArrayType(kind, len(numbers)), table)
@@ -275,7 +275,7 @@ class IRBuilder(ir.IRBuilder):  # type: ignore[misc] # llvmlite has no types
         return self.permute(self.insert_element(nothing, scalar, ir.Constant(I32, 0)), [0] * count)
 
     def permute(self, value: ir.Value, lanes: Iterable[int], other: ir.Value | None = None) -> ir.Value:
-        """Shuffle the elements of one or two vectors in a constant order."""
+        """Return the elements of one or two vectors in a constant order."""
         rest = ir.Constant(value.type, ir.Undefined) if other is None else other
         return self.shuffle_vector(value, rest, integers(lanes, 32))
 
@@ -313,7 +313,7 @@ class IRBuilder(ir.IRBuilder):  # type: ignore[misc] # llvmlite has no types
 
 @contextmanager
 def define(module: ir.Module, name: str, result: ir.Type, *parameters: ir.Type, attribute: str = "") -> Iterator[Any]:
-    """Define a function, which is internal if it has an attribute; yield a builder at its entry, and its parameters."""
+    """Define a function, internal if it has an attribute; yield a builder at its entry, and its parameters."""
     function = ir.Function(module, ir.FunctionType(result, parameters), name)
     if attribute:
         function.linkage = "internal"

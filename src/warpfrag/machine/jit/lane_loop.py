@@ -4,12 +4,10 @@
     loop.leave()                             continues after the loop
     loop.finish(stored, offsets)             writes registers back, and closes the loop
 
-A segment is a sequence of such loops, separated by calls for all lanes. Values pass from one loop to the next through
-the warp's registers in memory. Only the end of the segment knows which registers are needed, so all loops are finished
-there.
+A segment is a sequence of such loops, with calls for the whole warp in between. Values pass from one loop to the next
+through the warp's registers in memory. Which registers are needed is known only at the end of the segment, so all loops
+are finished there.
 """
-
-from __future__ import annotations
 
 from collections.abc import Iterable
 
@@ -24,7 +22,7 @@ SIZES = (1, 2, 4, 8)  # bytes per element
 
 
 class LaneLoop:
-    """A loop over groups of lanes; `current` has register values, and `changed` has the registers to write back."""
+    """A loop over groups of lanes; `current` maps registers to values, and `changed` lists registers to write back."""
 
     def __init__(self, ir: IRBuilder, warp: Value, mask: Value) -> None:
         """Open the loop; `mask` has the warp's active lanes."""
@@ -40,10 +38,10 @@ class LaneLoop:
         self.loaded: dict[int, Value] = {}
         self.changed: dict[int, Register] = {}
         self.collected: list[tuple[llvm.PhiInstr, Value]] = []
-        self.taken: set[int] = set()  # the sizes of the elements that this loop loaded from the items
+        self.taken: set[int] = set()  # the element sizes that this loop loads from %items
 
     def place(self, array: Value, size: int) -> Value:
-        """Return the address of the group's elements in an array with `size` bytes per lane."""
+        """Return the address of the current group's elements in an array with `size` bytes per lane."""
         return self.ir.at(array, self.ir.mul(self.first, size) if size > 1 else self.first, I8)
 
     def load(self, offset: int, bits: int) -> Value:
@@ -57,13 +55,13 @@ class LaneLoop:
         return self.ir.icmp("ne", value, 0) if bits == 1 else value
 
     def active(self, mask: Value | None = None) -> Value:
-        """Return this group's part of a lane mask (default: the active lanes) as a predicate."""
+        """Return the current group's bits of a lane mask (default: the active lanes) as a predicate."""
         ir = self.ir
         bits = ir.broadcast(ir.lshr(self.mask if mask is None else mask, ir.resize(self.first, 32)), GROUP)
         return ir.icmp("ne", ir.and_(bits, integers((1 << lane for lane in range(GROUP)), 32)), 0)
 
     def collect(self, predicate: Value) -> Value:
-        """Collect a predicate over all groups into a 32-bit mask, valid after the loop."""
+        """Collect the groups' values of a predicate into a 32-bit mask, which is valid after the loop."""
         ir = self.ir
         here = ir.block
         ir.position_at_start(self.body)
@@ -76,7 +74,7 @@ class LaneLoop:
         return after
 
     def leave(self) -> None:
-        """Continue after the loop."""
+        """End the loop body and continue after the loop."""
         self.last = self.ir.block
         self.after = self.ir.append_basic_block("after")
         self.ir.position_at_end(self.after)

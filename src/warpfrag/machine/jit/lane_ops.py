@@ -1,7 +1,7 @@
 """Lane arithmetic lowered to LLVM: the compiled versions of `machine.semantics`, for frequently used instructions.
 
 `LOWERINGS` has a function for each opcode. It takes an instruction's operands as vectors of codes, appends LLVM
-instructions to a builder and returns the results; None means that the interpreter runs this instruction. LLVM's plain
+instructions to a builder and returns the results, or None if the interpreter must run the instruction. LLVM's plain
 float operations round to nearest even and keep subnormals; no fast-math flags are used.
 """
 
@@ -79,11 +79,11 @@ def lower_add3(ir: IRBuilder, _attributes: Attributes, operands: Lanes) -> Resul
 INTEGER_INSTRUCTIONS: dict[str, Callable[[IRBuilder, Value, Value], Value]] = {
     "add": IRBuilder.add, "sub": IRBuilder.sub, "and": IRBuilder.and_, "or": IRBuilder.or_, "xor": IRBuilder.xor,
 }  # fmt: skip
-"""PTX opcodes that are one LLVM instruction; the last three also combine predicates."""
+"""PTX opcodes that map to one LLVM instruction; the last three also apply to predicates."""
 
 
 def product(ir: IRBuilder, attributes: Attributes, a: Value, b: Value) -> Value:
-    """Return the low half, the high half or the full width of a product."""
+    """Return the low half, the high half or all bits of an integer product, as the attributes specify."""
     kind, half = attributes.types[0], attributes.half
     signed = kind.kind == "s"
     if half == "lo":
@@ -95,7 +95,7 @@ def product(ir: IRBuilder, attributes: Attributes, a: Value, b: Value) -> Value:
 
 
 def lower_multiply(ir: IRBuilder, attributes: Attributes, operands: Lanes) -> Results | None:
-    """Lower integer mul and mad: .lo, .hi or .wide."""
+    """Lower integer mul and mad with .lo, .hi or .wide."""
     if attributes.sat or attributes.carry_out or (attributes.half == "hi" and attributes.types[0].bits == 64):
         return None
     result = product(ir, attributes, operands[0], operands[1])
@@ -103,7 +103,7 @@ def lower_multiply(ir: IRBuilder, attributes: Attributes, operands: Lanes) -> Re
 
 
 def lower_divide(ir: IRBuilder, attributes: Attributes, operands: Lanes) -> Results:
-    """Lower integer div and rem: quotients are truncated; dividing by zero gives all ones."""
+    """Lower integer div and rem: quotients are truncated, and division by zero gives all ones."""
     a, b = operands
     bits, signed = width(a), attributes.types[0].kind == "s"
     by_zero = ir.icmp("eq", b, 0)
@@ -118,27 +118,27 @@ def lower_divide(ir: IRBuilder, attributes: Attributes, operands: Lanes) -> Resu
 
 
 def _clamped_shift(ir: IRBuilder, a: Value, count: Value) -> Value:
-    """Return a 32-bit shift count clamped below the width of a, for which LLVM defines the shift."""
+    """Return a shift count clamped to less than the width of `a`, as LLVM requires."""
     return ir.resize(ir.minimum(count, width(a) - 1, signed=False), width(a))
 
 
 def _zero_beyond_width(ir: IRBuilder, shifted: Value, count: Value) -> Value:
-    """Return zero if the shift count is at least the width, as PTX does, else the shifted value."""
+    """Return the shifted value, or zero if the count is at least the width, as in PTX."""
     return ir.select(ir.icmp("ugt", count, width(shifted) - 1), splat(0, width(shifted)), shifted)
 
 
 def shift_left(ir: IRBuilder, a: Value, count: Value) -> Value:
-    """Return a << count; zero if the count is at least the width."""
+    """Return a << count, which is zero if the count is at least the width."""
     return _zero_beyond_width(ir, ir.shl(a, _clamped_shift(ir, a, count)), count)
 
 
 def shift_right(ir: IRBuilder, a: Value, count: Value) -> Value:
-    """Return the unsigned a >> count; zero if the count is at least the width."""
+    """Return the logical shift a >> count, which is zero if the count is at least the width."""
     return _zero_beyond_width(ir, ir.lshr(a, _clamped_shift(ir, a, count)), count)
 
 
 def lower_shift(ir: IRBuilder, attributes: Attributes, operands: Lanes) -> Results:
-    """Lower shl and shr: counts beyond the width shift out all bits."""
+    """Lower shl and shr; counts of at least the width shift out all bits."""
     a, count = operands
     if attributes.opcode == "shl":
         return (shift_left(ir, a, count),)
@@ -159,7 +159,7 @@ def lower_funnel_shift(ir: IRBuilder, attributes: Attributes, operands: Lanes) -
 
 
 def lower_lop3(ir: IRBuilder, attributes: Attributes, operands: Lanes, table: int) -> Results | None:
-    """Lower lop3, an arbitrary function of three bits, as the OR of the minterms that its table selects."""
+    """Lower lop3, a function of three bits per position, as the OR of the minterms that its table selects."""
     if attributes.combine is not None:
         return None
     total = splat(0, 32)
@@ -183,17 +183,17 @@ def lower_bit_reverse(ir: IRBuilder, _attributes: Attributes, operands: Lanes) -
 
 
 def _field_count(ir: IRBuilder, count: Value, bits: int) -> Value:
-    """Return a bfe or bfi position or length: the low byte for 32-bit operands, clamped to 255 for 64-bit ones."""
+    """Return a bfe or bfi position or length: the low byte of a 32-bit operand, or a 64-bit operand clamped to 255."""
     return ir.and_(count, 0xFF) if bits == 32 else ir.minimum(count, 255, signed=False)
 
 
 def low_bits(ir: IRBuilder, count: Value, bits: int) -> Value:
-    """Return a mask of the `count` low bits, or of all bits if the count is at least the width."""
+    """Return a mask of the `count` lowest bits; all bits if the count is at least the width."""
     return ir.sub(shift_left(ir, splat(1, bits), count), 1)
 
 
 def lower_extend(ir: IRBuilder, attributes: Attributes, operands: Lanes) -> Results | None:
-    """Lower unsigned szext, which keeps the low bits."""
+    """Lower unsigned szext, which keeps only the low bits."""
     count = ir.and_(operands[1], 31) if "wrap" in attributes.name else operands[1]
     return (ir.and_(operands[0], low_bits(ir, count, 32)),) if attributes.types[0].kind == "u" else None
 
@@ -209,7 +209,7 @@ def lower_predicate_bits(ir: IRBuilder, _attributes: Attributes, operands: Lanes
 
 
 def lower_extract(ir: IRBuilder, attributes: Attributes, operands: Lanes) -> Results:
-    """Lower bfe: bits beyond the field or the word are zeros or the field's sign."""
+    """Lower bfe, which fills the bits above the field with zeros or with the field's sign."""
     a = operands[0]
     bits = width(a)
     position, count = (_field_count(ir, value, bits) for value in operands[1:])
@@ -236,7 +236,7 @@ def lower_insert(ir: IRBuilder, _attributes: Attributes, operands: Lanes) -> Res
 
 
 def lower_permute_bytes(ir: IRBuilder, attributes: Attributes, operands: Lanes) -> Results | None:
-    """Lower prmt in its default mode: bit 3 of a selector replicates the sign of its byte."""
+    """Lower prmt in its default mode; bit 3 of a selector replicates the sign bit of the selected byte."""
     if attributes.permute:
         return None
     a, b, c = operands
@@ -257,22 +257,22 @@ def lower_permute_bytes(ir: IRBuilder, attributes: Attributes, operands: Lanes) 
 
 
 def magnitude(ir: IRBuilder, a: Value) -> Value:
-    """Return codes with their sign bits cleared."""
+    """Return codes with the sign bit cleared."""
     return ir.and_(a, (1 << (width(a) - 1)) - 1)
 
 
 def sign_of(ir: IRBuilder, a: Value) -> Value:
-    """Return codes with only their sign bits."""
+    """Return only the sign bits of codes."""
     return ir.and_(a, 1 << (width(a) - 1))
 
 
 def negate(ir: IRBuilder, a: Value) -> Value:
-    """Invert the sign bit, including that of NaNs."""
+    """Invert the sign bit, also for NaNs."""
     return ir.xor(a, 1 << (width(a) - 1))
 
 
 def is_nan(ir: IRBuilder, a: Value) -> Value:
-    """Return True in the lanes whose code is a NaN."""
+    """Return a predicate that is true in the lanes whose code is a NaN."""
     if width(a) >= 32:
         number = ir.as_float(a)
         return ir.fcmp("uno", number, number)
@@ -280,13 +280,13 @@ def is_nan(ir: IRBuilder, a: Value) -> Value:
 
 
 def flush(ir: IRBuilder, a: Value) -> Value:
-    """Flush subnormals to zeros of the same sign."""
+    """Replace subnormals with zeros of the same sign."""
     subnormal = ir.icmp("ult", magnitude(ir, a), MIN_NORMAL[width(a)])
     return ir.select(subnormal, sign_of(ir, a), a)
 
 
 def canonical(ir: IRBuilder, result: Value, operands: Lanes) -> Value:
-    """Replace NaN results by the canonical NaN, or in f64 by the operand's NaN (`choose_nan` if there are several)."""
+    """Replace NaN results with the canonical NaN, or in f64 with an operand's NaN (see `choose_nan` for several)."""
     nan = splat(NAN[width(result)], width(result))
     if width(result) == 64:
         if len(operands) > 1:
@@ -296,7 +296,7 @@ def canonical(ir: IRBuilder, result: Value, operands: Lanes) -> Value:
 
 
 def choose_nan(ir: IRBuilder, result: Value, operands: Lanes, order: Sequence[int]) -> tuple[Value, Value]:
-    """Return an f64 result with the first operand NaN in `order`, and a mask of lanes whose operand NaNs differ."""
+    """Return f64 results with the operand NaN that is first in `order`, and a mask of lanes whose NaNs differ."""
     nan, differs, is_chosen = splat(NAN[64], 64), splat(0, 1), splat(0, 1)
     for index in order[::-1]:
         here, quieted = is_nan(ir, operands[index]), ir.or_(operands[index], QUIET_F64)
@@ -326,7 +326,7 @@ def flush_before_rounding(ir: IRBuilder, result: Value, scaled: Value) -> Value:
 
 
 def scale_up(ir: IRBuilder, a: Value) -> Value:
-    """Return f32 codes times 2**24."""
+    """Return f32 codes multiplied by 2**24."""
     return ir.fmul(ir.as_float(a), float_splat(2.0**24, 32))
 
 
@@ -386,13 +386,13 @@ def lower_float(ir: IRBuilder, attributes: Attributes, operands: Lanes) -> Resul
 
 
 FLOAT_INSTRUCTIONS = {"add": IRBuilder.fadd, "sub": IRBuilder.fadd, "mul": IRBuilder.fmul, "div": IRBuilder.fdiv}
-"""A difference is a sum with b negated, so both produce the same NaN."""
+"""LLVM instructions by opcode; `sub` adds the negated b, so it produces the same NaN as `add`."""
 
 
 def lower_contracted(
     ir: IRBuilder, attributes: Attributes, operands: Lanes, signs: tuple[bool, bool]
 ) -> Results | None:
-    """Lower a multiply and add that the assembler contracts; `signs` negate the product or the addend."""
+    """Lower a multiply-add that ptxas contracts; `signs` are flags that negate the product and the addend."""
     if attributes.types[-1].name not in IEEE_TYPES:
         return None
     a, b, c = operands
@@ -414,13 +414,13 @@ def lower_sign(ir: IRBuilder, attributes: Attributes, operands: Lanes) -> Result
 
 
 def in_order(ir: IRBuilder, a: Value) -> Value:
-    """Return float codes as signed integers in numeric order."""
+    """Map float codes to signed integers that have the same order as the floats."""
     flipped = ir.xor(a, (1 << (width(a) - 1)) - 1)
     return ir.select(ir.icmp("slt", a, 0), flipped, a)
 
 
 def lower_float_extreme(ir: IRBuilder, attributes: Attributes, operands: Lanes) -> Results | None:
-    """Lower f32 min and max: a number is preferred to a NaN unless .NaN is given."""
+    """Lower f32 min and max, which prefer a number to a NaN unless .NaN is given."""
     if attributes.types[0].name != "f32" or len(operands) != 2 or attributes.xorsign or attributes.abs:
         return None
     a, b = (flush(ir, operand) for operand in operands) if attributes.ftz else operands
@@ -442,7 +442,7 @@ UNSIGNED_PREDICATES = {"lo": "ult", "ls": "ule", "hi": "ugt", "hs": "uge", "eq":
 
 
 def comparison(ir: IRBuilder, attributes: Attributes, kind: Type, a: Value, b: Value) -> Value | None:
-    """Return the result of a setp comparison as a predicate, or None for float comparisons that LLVM lacks."""
+    """Return a setp comparison as a predicate, or None if LLVM lacks that float comparison."""
     order = attributes.comparison or ""
     if kind.is_float:
         if kind.name not in IEEE_TYPES:
@@ -468,7 +468,7 @@ def lower_compare(ir: IRBuilder, attributes: Attributes, operands: Lanes) -> Res
 
 
 def lower_select(ir: IRBuilder, _attributes: Attributes, operands: Lanes) -> Results:
-    """Lower selp, which selects a if the predicate is true and b otherwise."""
+    """Lower selp, which returns a where the predicate is true, and b elsewhere."""
     a, b, condition = operands
     return (ir.select(condition, a, b),)
 
@@ -494,7 +494,7 @@ def lower_convert(ir: IRBuilder, attributes: Attributes, operands: Lanes) -> Res
 
 
 def float_to_float(ir: IRBuilder, attributes: Attributes, operands: Lanes) -> Results | None:
-    """Lower cvt.rn between f16, bf16, f32 and f64, and of two f32 to a packed pair."""
+    """Lower cvt.rn between f16, bf16, f32 and f64, and from two f32 values to a packed pair."""
     target, source = attributes.types
     is_plain = not (attributes.ftz or attributes.sat or attributes.satfinite or attributes.relu or attributes.integral)
     rounding = attributes.rounding or "unwritten" if is_plain else None
@@ -540,11 +540,11 @@ def f32_to_bf16(ir: IRBuilder, a: Value) -> Value:
 
 
 NARROWING = {"f16": f32_to_f16, "f16x2": f32_to_f16, "bf16": f32_to_bf16, "bf16x2": f32_to_bf16}
-INTEGRAL_ROUNDING = {"rni": "rint", "rzi": "trunc", "rmi": "floor", "rpi": "ceil"}  # rounding modes to LLVM intrinsics
+INTEGRAL_ROUNDING = {"rni": "rint", "rzi": "trunc", "rmi": "floor", "rpi": "ceil"}  # LLVM intrinsics by rounding mode
 
 
 def float_to_integer(ir: IRBuilder, attributes: Attributes, a: Value, target: Type) -> Value:
-    """Round a float to an integer and clamp it; NaN gives 0, or the top bit alone if either type has 64 bits."""
+    """Round floats to integers and clamp them; NaN gives 0, or only the top bit if either type has 64 bits."""
     source_bits = width(a)
     if attributes.ftz and width(a) == 32:
         a = flush(ir, a)
@@ -565,7 +565,7 @@ def float_to_integer(ir: IRBuilder, attributes: Attributes, a: Value, target: Ty
 
 
 def lower_generic_address(ir: IRBuilder, attributes: Attributes, operands: Lanes) -> Results:
-    """Lower cvta: add the window of a state space, or subtract it with .to."""
+    """Lower cvta, which adds the window address of a state space, or subtracts it with .to."""
     return ((ir.sub if attributes.to_space else ir.add)(operands[0], WINDOWS[attributes.space]),)
 
 
@@ -597,4 +597,4 @@ LOWERINGS: dict[str, Lowering] = {
     "addc": lower_carry, "iadd3": lower_add3, "szext": lower_extend, "p2r": lower_predicate_bits,
     "setp": lower_compare, "selp": lower_select, "cvt": lower_convert, "cvta": lower_generic_address,
 }  # fmt: skip
-"""Lowerings by opcode. lop3 is separate (`lower_lop3`): one of its operands is an immediate."""
+"""Lowerings by opcode; lop3 is missing because one of its operands is an immediate (`lower_lop3`)."""

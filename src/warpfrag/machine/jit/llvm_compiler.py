@@ -1,6 +1,4 @@
-"""Compile LLVM text to code for this processor, link it into this process, and keep the objects on disk."""
-
-from __future__ import annotations
+"""Compile LLVM text for the host processor, link it into this process, and cache object files on disk."""
 
 import hashlib
 from collections.abc import Callable
@@ -32,11 +30,11 @@ HELPER_SOURCES = [
         state_spaces, shared_memory, coordinates,
     )
 ]  # fmt: skip
-"""The files whose text or constants are compiled into helpers."""
+"""The source files that determine the code of helpers."""
 
 
 def target_machine(level: int = 2) -> llvm.TargetMachine:
-    """Return an LLVM target machine for the host processor and all of its features."""
+    """Return an LLVM target machine for the host processor with all of its features."""
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()
     target = llvm.Target.from_default_triple()
@@ -45,7 +43,7 @@ def target_machine(level: int = 2) -> llvm.TargetMachine:
 
 
 def name_of(key: str, level: tuple[int, int]) -> str:
-    """Return a module's cache file name, derived from the LLVM version, processor, optimization level and key."""
+    """Return a module's cache file name, which depends on the LLVM version, processor, optimization level and key."""
     host = (llvmlite_version, llvm.llvm_version_info, llvm.get_default_triple(), llvm.get_host_cpu_name())
     dependencies = f"{host} {llvm.get_host_cpu_features().flatten()} {level} {key}"
     return f"{hashlib.sha256(dependencies.encode()).hexdigest()[:DIGITS]}{CACHE.suffix}"
@@ -64,7 +62,7 @@ def compile_text(text: str, level: tuple[int, int]) -> bytes:
 
 
 def object_of(key: str, level: tuple[int, int], make_text: Callable[[], str] | None = None) -> bytes:
-    """Return a module's object file from the cache, or compile it; without `make_text`, `key` is the LLVM text."""
+    """Return a module's object file, cached or compiled; without `make_text`, `key` is the LLVM text itself."""
     name = name_of(key, level)
     data = CACHE.find(name)
     if data is None:
@@ -75,15 +73,15 @@ def object_of(key: str, level: tuple[int, int], make_text: Callable[[], str] | N
 
 @cache
 def helper_digest() -> str:
-    """Return a digest of all sources that helpers are compiled from."""
+    """Return a hash of the source files that determine the code of helpers."""
     return hashlib.sha256(b"".join(path.read_bytes() for path in HELPER_SOURCES)).hexdigest()
 
 
 LOCK = RLock()
 LINKED: set[Helper] = set()
-"""The helpers in this process, whose functions all kernels call."""
+"""The helpers that are linked into this process; all kernels can call them."""
 KEPT: list[llvm.ExecutionEngine] = []
-"""The owners of their code, which is never freed."""
+"""The execution engines that own the helpers' code; kept forever, so the code is never freed."""
 
 
 def linked(data: bytes) -> llvm.ExecutionEngine:
@@ -109,7 +107,7 @@ def link_helpers(helpers: set[Helper]) -> None:
 def addresses_of(
     text: str, helpers: set[Helper], names: list[str], level: tuple[int, int]
 ) -> tuple[llvm.ExecutionEngine, dict[str, int]]:
-    """Compile or load a module; return its engine and the addresses of its functions by name."""
+    """Compile or load a module; return its engine, and its functions' addresses by name."""
     with LOCK:
         link_helpers(helpers)
         engine = linked(object_of(text, level))

@@ -5,8 +5,6 @@ matrix instructions; `bulk_copies.c` copies boxes and updates mbarriers; `access
 screened launch.
 """
 
-from __future__ import annotations
-
 import ctypes
 import warnings
 from functools import cache
@@ -18,7 +16,7 @@ from warpfrag.tensorcore.native.library import NativeFunction, library
 
 
 def _of_widths(name: str, types: str, *widths: int) -> dict[int, NativeFunction]:
-    """Declare one function per element width; in `types`, {0} is the element width and {1} the code width."""
+    """Declare a C function for each element width; in `types`, {0} is the element width and {1} the code width."""
     return {width: NativeFunction(f"{name}_{width}", types.format(width, max(width, 4))) for width in widths}
 
 
@@ -36,7 +34,7 @@ screen_transfers = NativeFunction("screen_transfers", "i8[1] i8[1] i8[1] i8 i8 i
 
 @cache
 def screen_address() -> int:
-    """Return the address of `screen_access`, which machine code calls."""
+    """Return the address of the C function `screen_access`, which compiled code calls."""
     loaded = library()
     if loaded is None:
         raise RuntimeError("a launch is screened, but the compiled library is not available")
@@ -58,5 +56,5 @@ def warn_interpreted() -> None:
             f"kernels are interpreted, because llvmlite is not installed: {install_command('jit')}. "
             "Results are the same, but slower",
             SlowArithmetic,
-            stacklevel=4,  # the caller of `launch`, which is decorated
+            stacklevel=4,  # attributes the warning to the caller of `launch`, which is decorated
         )

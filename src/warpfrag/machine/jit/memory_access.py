@@ -2,24 +2,24 @@
 
     i32 load_global_16_1(context, row, mask, addresses, items, instruction)
 
-`addresses` has an address for each of the 32 lanes, `items` their data: element 0 of all lanes, then element 1. The
-result is 1 if an access is outside its space or misaligned; the interpreter then finds the access and reports it. Bytes
-and wavefronts are counted as in `interpreter.device_memory`.
+`addresses` contains an address for each of the 32 lanes, and `items` their data: element 0 of all lanes, then element
+1. The result is 1 if an access is outside its space or misaligned; the interpreter then finds the access and reports
+it. Bytes and wavefronts are counted as in `interpreter.device_memory`.
 
-Each helper is a separate module and the same for all kernels, so it is compiled only once.
+Each helper is a separate module that all kernels share, so it is compiled only once.
 
 While a launch is screened, every access is reported to a function whose address is in the context:
 
     void function(context, row, mask, places, base, buffer, size, is_store, instruction, items, unit)
 
-Lane l accesses `size` bytes at offset places[l] + base of a buffer, which is the row of an allocation in the table, or
-the number of shared or local memory. It stores elements of `unit` bytes. cp.async groups are reported as accesses to
-`COPY_GROUPS`: a store closes a group, a load waits until at most `size` groups are incomplete.
+Lane l accesses `size` bytes at offset places[l] + base of a buffer, which is identified by its row in the allocation
+table, or by the number of shared or local memory. A store writes elements of `unit` bytes. cp.async groups are reported
+as accesses to `COPY_GROUPS`: a store closes a group, and a load waits until at most `size` groups are incomplete.
 
 The functions that count wavefronts try the common case first: sectors in ascending order, or words in different banks.
-Otherwise they count units one by one: a unit is new if no earlier lane has it. In shared memory, the upper half of the
-result is the number of bank conflicts: the wavefronts that would not be needed if the units were spread evenly over the
-banks.
+Otherwise they count units one by one: a unit is new if no earlier lane accesses it. In shared memory, the upper half of
+the result is the number of bank conflicts: the wavefronts that would not be needed if the units were spread evenly over
+the banks.
 """
 
 from __future__ import annotations
@@ -57,12 +57,12 @@ LOW_HALF = (1 << 32) - 1
 
 
 def lane_count(builder: IRBuilder, mask: ir.Value) -> ir.Value:
-    """Return the number of lanes in a mask as a 64-bit integer."""
+    """Return the number of lanes in a mask, as a 64-bit integer."""
     return builder.zext(builder.intrinsic("ctpop", mask), I64)
 
 
 def define_sectors(module: ir.Module) -> None:
-    """Define `sectors(mask, addresses)`, the wavefronts of an access to global memory."""
+    """Define `sectors(mask, addresses)`, which counts the wavefronts of a global-memory access."""
     with define(module, "sectors", I64, I32, POINTER) as (b, mask, addresses):
         with b.if_then(b.icmp("eq", mask, 0)):
             b.ret(constant(I64, 0))
@@ -78,7 +78,7 @@ def define_sectors(module: ir.Module) -> None:
 
 
 def define_passes(module: ir.Module) -> None:
-    """Define `passes(mask, addresses, unit)`, the wavefronts and bank conflicts of an access to shared memory."""
+    """Define `passes(mask, addresses, unit)`, which counts wavefronts and bank conflicts in shared memory."""
     with define(module, "passes", I64, I32, POINTER, I64) as (b, mask, addresses, unit):
         with b.if_then(b.icmp("eq", mask, 0)):
             b.ret(constant(I64, 0))
@@ -102,7 +102,7 @@ def define_passes(module: ir.Module) -> None:
 
 
 def define_matrix_passes(module: ir.Module) -> None:
-    """Define `matrix_passes(mask, addresses, first)`, the wavefronts of eight ldmatrix rows."""
+    """Define `matrix_passes(mask, addresses, first)`, which counts the wavefronts of eight ldmatrix rows."""
     with define(module, "matrix_passes", I64, I32, POINTER, I32) as (b, mask, addresses, first):
         eight = b.shl(constant(I32, 0xFF), first)
         own = b.and_(mask, eight)
@@ -115,7 +115,7 @@ def define_matrix_passes(module: ir.Module) -> None:
 
 
 def define_different(module: ir.Module) -> None:
-    """Define `different(mask, addresses, unit, slots)`: the most units in one slot, and the total in the upper half."""
+    """Define `different(mask, addresses, unit, slots)`: the most units in one slot; the upper half is the total."""
     with define(module, "different", I64, I32, POINTER, I64, I64) as (b, mask, addresses, unit, slots):
         counts, known = (b.entry_alloca(ir.ArrayType(I64, LANES), 64) for _ in range(2))
         for table in (counts, known):
@@ -141,22 +141,21 @@ def define_different(module: ir.Module) -> None:
 
 
 Helper = tuple[str, str, int, int]
-"""The access, the state space, the bits of an element and the elements of a lane: at most 16 bytes.
+"""The access, the state space, the bits per element and the elements per lane, which fill at most 16 bytes.
 
-An access is "load", "store" or "copy". A copy is a cp.async. The space "matrices" is shared memory in which every eight
-lanes address a matrix's rows.
-"""
+The access is "load", "store" or "copy" (cp.async). The space "matrices" is shared memory in which each group of eight
+lanes addresses a matrix's rows."""
 HELPER_TYPES = (POINTER, I64, I32, POINTER, POINTER, I64)
 COPY_TYPES = (POINTER, I64, I32, POINTER, POINTER, POINTER, I64)
 WINDOWS = {0: "global", 1: "shared", 2: "local", 3: "param"}
 TAGGED = {"global", "const", "shared", "matrices"}
 """State spaces whose stores are tagged because other threads see them."""
 START, END, DATA, WRITABLE, TAGS = range(ctx.ALLOCATION_WORDS)
-"""The words of an allocation's row in the table."""
+"""Word offsets in a row of the allocation table."""
 
 
 class AccessCall(NamedTuple):
-    """The parameters of a helper function, which describe a warp's access."""
+    """The parameters of a helper function, which describe one warp's access."""
 
     context: ir.Value
     row: ir.Value
@@ -172,11 +171,11 @@ def helper_name(access: str, space: str, bits: int, count: int) -> str:
 
 
 COMMON: Helper = ("common", "", 0, 0)
-"""The module with the functions that helpers and segments call."""
+"""The module with the functions that all helpers and segments call."""
 
 
 def with_callees(helpers: set[Helper]) -> list[Helper]:
-    """Return helpers and the helpers that they call, callees first."""
+    """Return the helpers and those that they call, callees first."""
     generic = [helper for helper in helpers if helper[1] == "generic"]
     own = {(access, space, bits, count) for access, _, bits, count in generic for space in WINDOWS.values()}
     return [COMMON, *sorted(helpers | own, key=lambda helper: (helper[1] == "generic", helper))]
@@ -192,7 +191,7 @@ def functions_of(helper: Helper) -> tuple[str, ...]:
 
 
 def helper_text(access: str, space: str, bits: int, count: int) -> str:
-    """Return the text of a helper's LLVM module."""
+    """Return a helper's LLVM module as text."""
     module = ir.Module(helper_name(access, space, bits, count))
     if access == "common":
         for define_function in (
@@ -221,14 +220,14 @@ def fail_if(b: IRBuilder, condition: ir.Value) -> None:
 
 
 def define_generic(module: ir.Module, access: str, bits: int, count: int) -> None:
-    """Define a helper for generic addresses, which calls each window's helper for the lanes in that window."""
+    """Define a helper for generic addresses, which calls the helper of each window for the lanes that address it."""
     with define(module, helper_name(access, "generic", bits, count), I32, *HELPER_TYPES) as (b, *arguments):
         call = AccessCall(*arguments)
         every = b.load(call.addresses, typ=vector(64), align=8)
         inner, window = b.entry_alloca(vector(64), 256), b.lshr(every, state_spaces.WINDOW_SHIFT)
         for number, space in WINDOWS.items():
             is_inside = b.icmp("eq", window, number)
-            if not number:  # also handles addresses outside all windows
+            if not number:  # this call also handles addresses outside all windows
                 is_inside = b.or_(is_inside, b.icmp("ugt", window, max(WINDOWS)))
             part = b.and_(call.mask, b.lane_mask(is_inside))
             with b.if_then(b.icmp("ne", part, 0)):
@@ -277,14 +276,14 @@ def is_misaligned(b: IRBuilder, call: AccessCall, size: int) -> ir.Value:
 
 
 def count_bytes(b: IRBuilder, call: AccessCall, space: str, more: ir.Value, *, is_store: bool) -> None:
-    """Emit code that counts the bytes an instruction reads or writes."""
+    """Emit code that counts the bytes that an instruction reads or writes."""
     total, by_inst = (ctx.WRITTEN_BYTES, ctx.INST_WRITTEN) if is_store else (ctx.READ_BYTES, ctx.INST_READ)
     b.add_to(call.context, total + SPACES.index(space), more)
     b.add_to(b.element(call.context, by_inst, POINTER), call.inst, more)
 
 
 def count_wavefronts(b: IRBuilder, call: AccessCall, space: str, packed: ir.Value) -> None:
-    """Emit code that adds the wavefronts in the lower half of `packed`, and the bank conflicts in its upper half."""
+    """Emit code that adds the wavefronts in the lower half of `packed` and the bank conflicts in its upper half."""
     more = b.and_(packed, LOW_HALF)
     b.add_to(b.element(call.context, ctx.INST_CONFLICTS, POINTER), call.inst, b.lshr(packed, 32))
     b.add_to(call.context, ctx.WAVEFRONTS + SPACES.index(space), more)
@@ -292,7 +291,7 @@ def count_wavefronts(b: IRBuilder, call: AccessCall, space: str, packed: ir.Valu
 
 
 def wavefronts_of(b: IRBuilder, call: AccessCall, space: str, size: int) -> ir.Value:
-    """Emit code that counts the wavefronts of an access to global or shared memory."""
+    """Emit code that counts the wavefronts of a global-memory or shared-memory access."""
     if space == "global":
         return b.call_named("sectors", I64, call.mask, call.addresses)
     if space == "shared":
@@ -308,14 +307,14 @@ def wavefronts_of(b: IRBuilder, call: AccessCall, space: str, size: int) -> ir.V
 
 
 class Reached(NamedTuple):
-    """Lanes whose data is in one buffer, at host address `places` + `delta` and at buffer offset `places` + `base`."""
+    """Lanes whose data is in one buffer, at host address `places` + `delta` and buffer offset `places` + `base`."""
 
     part: ir.Value
     places: ir.Value
     delta: ir.Value
     base: ir.Value
     buffer: ir.Value
-    shadow: ir.Value  # the address of the tag of address 0
+    shadow: ir.Value  # the address of the tag for address 0
 
 
 @contextmanager
@@ -344,7 +343,7 @@ def each_allocation(b: IRBuilder, call: AccessCall, _space: str, size: ir.Value,
 
 @contextmanager
 def in_buffer(b: IRBuilder, call: AccessCall, space: str, size: ir.Value, *, writes: bool) -> Iterator[Reached]:
-    """Emit code for a state space that is one buffer, with one region for each block or thread."""
+    """Emit code for a state space that is stored in one buffer, with a region for each block or thread."""
     del writes
     start = state_spaces.SHARED_START if space == "shared" else 0
     end_word, base_word, number = {
@@ -392,7 +391,7 @@ def tell(
 
 
 def define_tell_groups(module: ir.Module) -> None:
-    """Define `tell_groups(context, row, mask, left, closes, inst)`, which reports groups and proxy fences."""
+    """Define `tell_groups(context, row, mask, left, closes, inst)`, which reports copy groups and proxy fences."""
     types = (POINTER, I64, I32, I64, I64, I64)
     with define(module, "tell_groups", VOID, *types) as (b, context, row, mask, left, closes, inst):
         nothing, zero = ir.Constant(POINTER, None), constant(I64, 0)
@@ -404,7 +403,7 @@ def define_tell_groups(module: ir.Module) -> None:
 
 
 def define_mover(module: ir.Module, access: str, bits: int, count: int) -> None:
-    """Define a function that moves data between `items` and the lanes' addresses, in one move if contiguous."""
+    """Define a function that moves data between `items` and the lanes' addresses, as one block if contiguous."""
     types, element = (I32, POINTER, I64, POINTER), ir.IntType(bits)
     name = f"{access}_{bits}_{count}"
     order = store_order(bits // 8 * count) if access == "store" else list(range(LANES))
@@ -436,7 +435,7 @@ def define_mover(module: ir.Module, access: str, bits: int, count: int) -> None:
 
 
 def in_order(b: IRBuilder, part: ir.Value, first: int) -> ir.Value:
-    """Permute a lane mask so that bit i of the result is bit (i xor `first`) of the mask."""
+    """Permute a lane mask: bit i of the result is bit (i xor `first`) of the mask."""
     if not first:
         return part
     turned = b.intrinsic("bitreverse", part)
@@ -446,7 +445,7 @@ def in_order(b: IRBuilder, part: ir.Value, first: int) -> ir.Value:
 
 
 def define_copy(module: ir.Module, count: int) -> None:
-    """Define the global-memory side of cp.async, which copies `src_bytes` of each lane to `items` and pads with zeros.
+    """Define the global-memory half of cp.async: copy each lane's `src_bytes` to `items` and pad with zeros.
 
     Lanes that copy the same number of bytes form one request, as in the interpreter.
     """
@@ -496,7 +495,7 @@ def define_fault(module: ir.Module) -> None:
 
 
 def define_find(module: ir.Module) -> None:
-    """Define `find(context, address)`: the row of the sorted allocation table that contains an address, or null."""
+    """Define `find(context, address)`, which returns the row of the allocation that contains an address, or null."""
     with define(module, "find", POINTER, POINTER, I64) as (b, context, address):
         table = b.element(context, ctx.ALLOCATIONS, POINTER)
         low, high = Variable(b, constant(I64, 0)), Variable(b, b.element(context, ctx.ALLOCATION_COUNT))

@@ -1,4 +1,4 @@
-"""Combine a warp's mma instructions into the tiles of one product, which many warps issue together.
+"""Combine a warp's mma instructions into the tiles of one large product, which many warps issue together.
 
 Several mma are the tiles of one product if each A is multiplied with each B once; successive mma on the same
 accumulators are one product with a longer K. Registers are compared to find the warps that hold the same A or B.
@@ -49,16 +49,17 @@ from warpfrag.tensorcore.resolved import OperandCodec, ResolvedInstruction, reso
 
 Index = NDArray[np.int64]
 
-UNITS_OF_REGISTER = np.arange(0, LANES * 4 // 8, UNIT_WORDS)  # the first words of a 32-bit register's 16-byte units
+# the first words of the 16-byte units in a 32-bit register
+UNITS_OF_REGISTER = np.arange(0, LANES * 4 // 8, UNIT_WORDS)
 
 
 @dataclass(frozen=True)
 class RegisterTile:
-    """The offsets [rows, cols] of an operand's codes in a warp's registers."""
+    """The byte offsets [rows, cols] of an operand's codes in a warp's registers."""
 
     dtype: np.dtype[Any]
     index: Index
-    units: Index  # the first 64-bit words of its 16-byte units, [1, units]
+    units: Index  # the first 64-bit word of each 16-byte unit, [1, units]
 
     def read(self, buffer: NDArray[np.uint8], rows: Index) -> NDArray[Any]:
         """Gather the operand's codes in the given warps, [warps, rows, cols]."""
@@ -76,7 +77,7 @@ class RegisterTile:
 
 @dataclass(frozen=True)
 class Tiling:
-    """Several mma instructions combined as the tiles of one product."""
+    """Several mma instructions, combined as the tiles of one product."""
 
     runner: ResolvedInstruction
     a: RegisterTile
@@ -86,7 +87,7 @@ class Tiling:
 
     @staticmethod
     def of(parts: list[list[DecodedInstruction]], layout: RegisterLayout, arch: str) -> Tiling | None:
-        """Combine instructions, given in parts along K, into one product; return None if they are not its tiles."""
+        """Combine the instructions of parts, in order along K, into one product, or return None if impossible."""
         runner = resolve_form(form_of(matrix_name(parts[0][0])), arch)
         grids = [grid_of(instructions) for instructions in parts]
         along_a, along_b = [], []
@@ -104,7 +105,8 @@ class Tiling:
         a, b = join(along_a, 1), join(along_b, 0)
         c = tile_of(runner.c, operands_of(first, is_result=False), layout)
         d = tile_of(runner.d, operands_of(last, is_result=True), layout)
-        fills = runner.d.size * runner.d.container.itemsize == 4 * prod(runner.d.words)  # each code is stored only once
+        # every code is stored once, without copies in other lanes
+        fills = runner.d.size * runner.d.container.itemsize == 4 * prod(runner.d.words)
         if a is None or b is None or c is None or d is None or not fills:
             return None
         of_c, of_d = TilePlaces(c.index, c.dtype), TilePlaces(d.index, d.dtype)
@@ -126,7 +128,7 @@ class Tiling:
 def tilings_of(
     parts: list[list[DecodedInstruction]], layout: RegisterLayout, arch: str, *, is_chain: bool
 ) -> list[tuple[Tiling | None, list[DecodedInstruction]]]:
-    """Return one tiling for a chain of parts; otherwise, return each part's tiling (or None) and instructions."""
+    """Return one tiling for a chain of parts; otherwise, one tiling (or None) per part, each with its instructions."""
     whole = Tiling.of(parts, layout, arch) if is_chain else None
     if whole is not None:
         return [(whole, [])]
@@ -134,7 +136,7 @@ def tilings_of(
 
 
 def grid_of(instructions: list[DecodedInstruction]) -> list[list[DecodedInstruction]] | None:
-    """Arrange instructions by A and B, [rows][columns]; return None unless each A meets each B exactly once."""
+    """Arrange instructions as [rows][columns] by A and B; return None unless each A meets each B exactly once."""
     all_a, all_b = (list(dict.fromkeys(inst.sources[place] for inst in instructions)) for place in (0, 1))
     tiles = {(all_a.index(inst.sources[0]), all_b.index(inst.sources[1])): inst for inst in instructions}
     if not len(tiles) == len(instructions) == len(all_a) * len(all_b):
@@ -143,7 +145,7 @@ def grid_of(instructions: list[DecodedInstruction]) -> list[list[DecodedInstruct
 
 
 def operands_of(grid: list[list[DecodedInstruction]], *, is_result: bool) -> list[list[PtxOperand]]:
-    """Return every tile's D operand, or its C operand if `is_result` is False."""
+    """Return every tile's D operand, or its C operand if `is_result` is false."""
     return [[inst.results[0] if is_result else inst.sources[2] for inst in line] for line in grid]
 
 
@@ -157,17 +159,17 @@ def join(parts: list[RegisterTile | None], axis: int) -> RegisterTile | None:
 
 
 def register_starts(port: OperandCodec, operand: PtxOperand, layout: RegisterLayout) -> Index | None:
-    """Return the offsets of a fragment's registers, or None unless they are 32 bits wide and have whole elements."""
+    """Return the byte offsets of a fragment's registers; None unless they have 32 bits and hold whole elements."""
     items = items_of(operand)
     registers = [element for element in items if isinstance(element, Register) and element.bits == 32]
-    is_split = port.container.itemsize > 4  # machine code has f64 in pairs of registers
+    is_split = port.container.itemsize > 4  # machine code stores f64 in pairs of registers
     if is_split or not port.fills_bytes or len(registers) != len(items) or len(items) != port.words[-1]:
         return None
     return np.array([layout.offsets[register.index] for register in registers], np.int64)
 
 
 def element_offsets(port: OperandCodec, starts: Index, row_bytes: int = 0) -> Index:
-    """Return the offsets of a fragment's codes, in elements from the first register of the warp or warpgroup."""
+    """Return the offsets of a fragment's codes, in elements, from the first register of the warp or warpgroup."""
     size = port.container.itemsize
     thread, rest = np.divmod(np.asarray(port.first_places, np.int64), 4 // size * len(starts))
     word, part = np.divmod(rest, 4 // size)
@@ -176,7 +178,7 @@ def element_offsets(port: OperandCodec, starts: Index, row_bytes: int = 0) -> In
 
 
 def tile_of(port: OperandCodec, grid: list[list[PtxOperand]], layout: RegisterLayout) -> RegisterTile | None:
-    """Return the offsets of a grid of fragments, or None if a fragment does not fill 32-bit registers."""
+    """Return the offsets for a grid of fragments, or None if a fragment does not fill 32-bit registers."""
     if len(port.shape) != 2:
         return None
     lines, used = [], []
@@ -195,12 +197,12 @@ def tile_of(port: OperandCodec, grid: list[list[PtxOperand]], layout: RegisterLa
 
 WARPS = 4  # warps in a warpgroup
 UNIT_BYTES = 8 * UNIT_WORDS
-SCALE_D = 2  # its index in the sources: A, B, scale_d, then signs and transpositions
+SCALE_D = 2  # the index of scale_d in the sources: A, B, scale_d, then signs and transpositions
 B64, PRED = TYPES["b64"], TYPES["pred"]
 
 
 def is_joinable(inst: DecodedInstruction) -> bool:
-    """Return True for a dense, unguarded wgmma whose flags are all immediate operands."""
+    """Return True for a dense wgmma without a guard whose flags are all immediates."""
     action = inst.action
     if (
         not isinstance(action, MatrixOp)
@@ -214,10 +216,10 @@ def is_joinable(inst: DecodedInstruction) -> bool:
 
 @dataclass(frozen=True)
 class GatherPlaces:
-    """The units of operands in shared memory, [descriptors, units], as the 64-bit words at which they start.
+    """The 16-byte units of operands in shared memory, [descriptors, units], given by their first 64-bit word.
 
-    `which` is the descriptor index of every warpgroup. Swizzles keep 16 bytes together, so a unit holds codes that are
-    consecutive along one axis of the operand. If that is the first axis, the operand is gathered transposed.
+    `which` is the descriptor index of each warpgroup. Swizzles keep 16 bytes together, so a unit contains codes that
+    are consecutive along one axis of the operand. If that is the first axis, the operand is gathered transposed.
     """
 
     units: Index
@@ -226,7 +228,7 @@ class GatherPlaces:
 
     @staticmethod
     def of(places: Index, which: Index, code_bytes: int) -> GatherPlaces | None:
-        """Group codes at offsets [descriptors, rows, columns] into 16-byte units; return None for scattered codes."""
+        """Group codes at offsets [descriptors, rows, columns] into 16-byte units; None if codes are scattered."""
         count = UNIT_BYTES // code_bytes
         for is_transposed in (False, True):
             lines = places.swapaxes(1, 2) if is_transposed else places
@@ -243,7 +245,7 @@ class GatherPlaces:
 def gather_places(
     form: Form, arch: str, role: str, descriptors: bytes, size: int, *, is_transposed: bool
 ) -> GatherPlaces | None:
-    """Return the units that descriptors address, or None if a unit is beyond `size` bytes or not contiguous."""
+    """Return the units that descriptors address; None if a unit is not contiguous or beyond `size` bytes."""
     bits = getattr(resolve_form(form, arch).operands, role).format.bits
     unique, which = np.unique(np.frombuffer(descriptors, np.uint64), return_inverse=True)
     places = [element_places(form, arch, role, word, is_transposed) for word in unique.tolist()]
@@ -253,7 +255,7 @@ def gather_places(
 
 @dataclass(frozen=True)
 class WgmmaPlan:
-    """The properties of a wgmma that do not change between executions on an architecture.
+    """The properties of a wgmma that are the same in every execution on an architecture.
 
     `d` has the offsets of D's codes from the registers of a warpgroup's first warp.
     """
@@ -287,11 +289,11 @@ class WgmmaPlan:
 
 
 WgmmaPlans: TypeAlias = dict[tuple[int, str], WgmmaPlan | None]
-"""Plans by instruction and architecture."""
+"""Plans by instruction index and architecture."""
 
 
 class WgmmaProducts:
-    """Issues the wgmma of a batch; the program keeps the plans, by instruction and architecture."""
+    """Issues a batch's wgmma; the plans are cached by the program."""
 
     def __init__(
         self,
@@ -301,12 +303,12 @@ class WgmmaProducts:
         instructions: MmaInstructions,
         plans: WgmmaPlans,
     ) -> None:
-        """Create the issuer for a batch, given its pending products and register layout."""
+        """Create the issuer of a batch, with its pending products and its register layout."""
         self.batch, self.products, self.layout = batch, products, layout
         self.instructions, self.plans = instructions, plans
 
     def run(self, at: int, inst: DecodedInstruction, group: LaneGroup) -> bool:
-        """Issue a wgmma of whole warps; return False, with nothing pending, if the interpreter must run it."""
+        """Issue a wgmma of whole warps; return False, having issued nothing, if the interpreter must run it."""
         accumulators = self.instructions.accumulators.get(at)
         plan = None if accumulators is None or not group.is_whole else self.plan(at, inst)
         operands = None if plan is None else self.operands(plan, inst, group)
@@ -321,7 +323,7 @@ class WgmmaProducts:
         return True
 
     def plan(self, at: int, inst: DecodedInstruction) -> WgmmaPlan | None:
-        """Return an instruction's plan, which is cached."""
+        """Return the cached plan of an instruction."""
         plans, arch = self.plans, self.batch.launch.arch
         if (at, arch) not in plans:
             plans[at, arch] = WgmmaPlan.of(inst, arch, self.layout, self.products.buffer.shape[1])
@@ -330,7 +332,7 @@ class WgmmaProducts:
     def operands(
         self, plan: WgmmaPlan, inst: DecodedInstruction, group: LaneGroup
     ) -> dict[str, tuple[OperandUnits, bool]] | None:
-        """Locate A [64, k] and B [k, n] of every warpgroup, and return None if an operand cannot be gathered.
+        """Locate A [64, k] and B [k, n] of every warpgroup; return None if an operand cannot be gathered.
 
         Operands outside the memory, and codes that are not whole bytes, cannot be gathered.
         """
@@ -352,7 +354,7 @@ class WgmmaProducts:
     def shared_units(
         self, plan: WgmmaPlan, role: str, operand: PtxOperand, group: LaneGroup
     ) -> tuple[OperandUnits, bool] | None:
-        """Return the shared-memory units that descriptors address, and whether the operand is transposed."""
+        """Return the shared-memory units that descriptors address, and True if the operand is gathered transposed."""
         batch, form = self.batch, plan.prepared.form
         stride = batch.memory.shared_stride
         words = group.read(operand, B64)[:, 0]
@@ -369,7 +371,7 @@ class WgmmaProducts:
     def different(
         self, plan: WgmmaPlan, accumulators: frozenset[int], role: str, operand: tuple[OperandUnits, bool]
     ) -> OperandCodes:
-        """Return an operand's distinct codes [tiles, rows, columns] and the tile index of each warpgroup."""
+        """Return an operand's distinct codes [tiles, rows, columns], and the tile index of each warpgroup."""
         units, is_transposed = operand
         sharing = self.products.find_different(accumulators, role, units)
         place = getattr(plan.prepared.operands, role)
@@ -388,25 +390,26 @@ def is_matrix_store(action: Action) -> bool:
 
 
 def _is_plain_product(action: Action) -> bool:
-    """Return True if an action is an mma with one tile per warp, which reads all operands before writing D."""
+    """Return True for an mma that has one tile per warp and reads all operands before it writes D."""
     if not isinstance(action, MatrixOp) or action.operation != "mma":
         return False
     return action.form.shape[:2] == (16, 8)
 
 
 PASSED = (AsyncCopy, LaneOp, MemoryLoad, MemoryStore, Move, NoOp)
-"""Actions that an mma may be moved past, because they do not make lanes diverge."""
+"""Actions that an mma may be moved across, because they do not make lanes diverge."""
 
 
 def grouped(program: Program) -> Program:
-    """Return a program in which mma instructions are adjacent if the instructions between them are independent.
+    """Return a program in which independent mma instructions are adjacent.
 
-    ptxas puts loads and integer arithmetic between mma; together they are the tiles of one product.
+    ptxas puts loads and integer arithmetic between mma instructions that together are the tiles of one product. An mma
+    is moved only across instructions that do not depend on it.
     """
     instructions = list(program.instructions)
-    last: int | None = None  # the last mma of the block
-    between: set[int] = set()  # registers that the instructions after the mma write
-    used: set[int] = set()  # registers that the instructions after the mma use
+    last: int | None = None  # the block's last mma so far
+    between: set[int] = set()  # registers written by the instructions after that mma
+    used: set[int] = set()  # registers used by the instructions after that mma
     for at, inst in enumerate(program.instructions):
         action = inst.action
         if _is_plain_product(action) and inst.guard is None:
@@ -428,9 +431,10 @@ def grouped(program: Program) -> Program:
 
 
 def mma_runs(program: Program) -> dict[int, tuple[int, ...]]:
-    """Map the first instruction of each mma run to the ends of its parts; the mma of a part are independent.
+    """Map the first instruction of each mma run to the end of each of its parts.
 
-    So a part is one product of more warps, and parts may form one product with a longer K.
+    The mma of a part are independent, so a part is one product of more warps; the parts may form one product with a
+    longer K.
     """
     runs: dict[int, tuple[int, ...]] = {}
     start: int | None = None
@@ -460,7 +464,7 @@ def mma_runs(program: Program) -> dict[int, tuple[int, ...]]:
 
 
 def mma_chains(program: Program, runs: dict[int, tuple[int, ...]]) -> set[int]:
-    """Return the runs whose parts may form one product, because only the next part reads the results of a part."""
+    """Return the runs whose parts may form one product, because only the next part reads each part's results."""
     lasts = {ends[-1] - 1: (start, ends) for start, ends in runs.items() if len(ends) > 1}
     joinable: set[int] = set()
     for at, live in live_after(program) if lasts else ():

@@ -1,10 +1,10 @@
 """Matrix products that are issued but not yet computed, so that those of many warps become a few large products.
 
-An mma or wgmma whose D registers are those of its C stays *pending* until an instruction needs these accumulators. So
-all iterations of a loop over K become one product with a longer K, and C is read and D written once for all of them. A
-and B are copied when the instruction is issued. Warps or warpgroups that hold the same A or B, as those of neighbouring
+An mma or wgmma whose D registers are also its C stays *pending* until an instruction needs these accumulators. So all
+iterations of a loop over K become one product with a longer K, and C is read and D written once for all of them. A and
+B are copied when the instruction is issued. Warps or warpgroups that hold the same A or B, as those of neighbouring
 blocks do, become rows and columns of one product (`group_by_operands`). An output depends only on its row, its column
-and its C, so none of this changes a code.
+and its C, so none of this changes a result.
 """
 
 from __future__ import annotations
@@ -25,26 +25,26 @@ from warpfrag.tensorcore.matmul import multiply
 
 Index = NDArray[np.int64]
 
-MAX_PENDING_BYTES = 1 << 26  # number of copied operand bytes that trigger a flush
-UNIT_WORDS = 2  # 64-bit words: operands are compared and copied in units of 16 bytes
+MAX_PENDING_BYTES = 1 << 26  # copied operand bytes that trigger a flush
+UNIT_WORDS = 2  # the size, in 64-bit words, of the units in which operands are compared and copied
 
 
 class MmaInstructions:
-    """The instructions that issue products, and the instructions that need the results.
+    """The instructions that issue products, and those that need the results.
 
-    `accumulators` has the D registers by the instruction that issues a product; `needs_products` is True for
-    instructions that read or write such a register, and for calls and returns, which save and restore registers.
+    `accumulators` maps each issuing instruction to its D registers; `needs_products` is true for instructions that read
+    or write such a register, and for calls and returns, which save and restore registers.
     """
 
     def __init__(self, program: Program, runs: dict[int, list[DecodedInstruction]]) -> None:
-        """Index a program's products; `runs` has each product's instructions, by the instruction that issues it."""
+        """Index a program's products; `runs` maps each issuing instruction to the instructions of its product."""
         self.accumulators = {
             at: frozenset(indices_of(operand for inst in instructions for operand in inst.results))
             for at, instructions in runs.items()
         }
         every = frozenset[int]().union(*self.accumulators.values())
         self.needs_products = np.array([needs_registers(inst, every) for inst in program.instructions], np.bool_)
-        for at, instructions in runs.items():  # C may be pending, but A and B may not
+        for at, instructions in runs.items():  # C may still be pending, but A and B must be in registers
             self.needs_products[at] = any(indices_of(inst.sources[:2]) & every for inst in instructions)
 
 
@@ -56,14 +56,14 @@ def needs_registers(inst: DecodedInstruction, registers: frozenset[int]) -> bool
 
 
 class OperandCodes(NamedTuple):
-    """An operand in many warps: its distinct codes [tiles, rows, columns], and each warp's tile index."""
+    """An operand of many warps: its distinct codes [tiles, rows, columns], and each warp's tile index."""
 
     tiles: NDArray[Any]
     which: Index
 
 
 class OperandSharing(NamedTuple):
-    """For each warp, the first warp with the same operand, whether the warp is that first warp, and the tile index."""
+    """For each warp: the first warp with the same operand, whether that is this warp, and the tile index."""
 
     first: Index
     different: NDArray[np.bool_]
@@ -71,15 +71,15 @@ class OperandSharing(NamedTuple):
 
     @staticmethod
     def of(first: Index) -> OperandSharing:
-        """Create the sharing; `first` has, for each warp, the first warp with the same operand."""
+        """Create the sharing from an array that maps each warp to the first warp with the same operand."""
         different = first == np.arange(len(first))
         return OperandSharing(first, different, (np.cumsum(different) - 1)[first])
 
 
 class OperandUnits(NamedTuple):
-    """The addresses of an operand in many warps: those of warp i are bases[i] + plans[which[i]].
+    """The addresses of an operand in many warps; those of warp i are bases[i] + plans[which[i]].
 
-    `words` is the memory as 64-bit words, and bases and plans are in words. Each entry of a plan is a 16-byte unit.
+    `words` is the memory as 64-bit words; bases and plans are word indices. Each entry of a plan is a 16-byte unit.
     """
 
     words: NDArray[np.uint64]
@@ -89,7 +89,7 @@ class OperandUnits(NamedTuple):
 
     @staticmethod
     def of(codes: NDArray[Any]) -> OperandUnits:
-        """Return the units of a contiguous array with one operand per row."""
+        """Return the units of a contiguous array that holds one operand per row."""
         words = codes.reshape(-1).view(np.uint64)
         size = len(words) // len(codes)
         units = np.arange(0, size, UNIT_WORDS)[None]
@@ -104,7 +104,7 @@ class OperandUnits(NamedTuple):
 
 
 class TilePlaces(NamedTuple):
-    """The offsets of a tile's codes from the first register of a warp, [rows, columns], in elements of a type."""
+    """The offsets of a tile's codes from a warp's first register, [rows, columns], in elements of a dtype."""
 
     places: Index
     dtype: np.dtype[Any]
@@ -112,11 +112,11 @@ class TilePlaces(NamedTuple):
 
 @dataclass
 class PendingProduct:
-    """The products issued for the same warps and accumulators, with the A and B of each instruction."""
+    """The products issued for the same warps and accumulators, with each instruction's A and B."""
 
     kernels: KernelSelector
     accumulators: frozenset[int]
-    rows: Index  # each tile's warp, or the first warp of its warpgroup
+    rows: Index  # the warp of each tile, or the first warp of its warpgroup
     c: TilePlaces
     d: TilePlaces
     has_c: NDArray[np.bool_]
@@ -142,16 +142,17 @@ class PendingProducts:
     """The issued products of a batch, on registers in one buffer, [warps, bytes]."""
 
     def __init__(self, buffer: NDArray[np.uint8]) -> None:
-        """Start with nothing pending."""
+        """Create an empty set of pending products."""
         self.buffer = buffer
         self.pending: list[PendingProduct] = []
         self.bytes = 0
-        self.sharing: dict[tuple[frozenset[int], str, int], OperandSharing] = {}  # keyed by product, operand and warps
+        # by accumulators, operand and warp count
+        self.sharing: dict[tuple[frozenset[int], str, int], OperandSharing] = {}
 
     def find_different(self, accumulators: frozenset[int], role: str, units: OperandUnits) -> OperandSharing:
         """Find the warps that have the same operand, starting from the last answer, which is usually right in loops.
 
-        Equal operands may then count as different, which takes more time but does not change results.
+        The result may treat equal operands as different, which takes more time but does not change results.
         """
         key = accumulators, role, len(units.bases)
         known = self.sharing.get(key) or OperandSharing.of(np.arange(len(units.bases)))
@@ -163,7 +164,7 @@ class PendingProducts:
         return known
 
     def issue(self, product: PendingProduct, a: OperandCodes, b: OperandCodes) -> None:
-        """Add one instruction to the product that it continues, or start a new product."""
+        """Add an instruction to the pending product that it continues, or start a new product."""
         pending = next((item for item in self.pending if item.is_continued(product)), None)
         if pending is None:
             if any(item.conflicts(product) for item in self.pending):
@@ -184,7 +185,7 @@ class PendingProducts:
             self.multiply(product)
 
     def multiply(self, product: PendingProduct) -> None:
-        """Compute a product for all warps: as large products if warps share operands, otherwise one per warp."""
+        """Compute a product for all warps: as large products if warps share operands, otherwise warp by warp."""
         groups = group_by_operands(first_of_all(product.a).tobytes(), first_of_all(product.b).tobytes())
         if groups is None:
             everyone = np.arange(len(product.rows))
@@ -201,7 +202,7 @@ class PendingProducts:
     def multiply_tiles(
         self, product: PendingProduct, group: Index, a: list[NDArray[Any]], b: list[NDArray[Any]]
     ) -> None:
-        """Compute the product of the warps group[i, j], whose accumulators are the tiles of the output."""
+        """Compute one product for the warps group[i, j], whose accumulators are the tiles of the output."""
         rows, kernels, dtype = product.rows[group], product.kernels, code_type(product.c.dtype)
         height, width = product.c.places.shape
         tiles = np.zeros((group.shape[0], height, group.shape[1], width), dtype)
@@ -211,7 +212,7 @@ class PendingProducts:
             tiles.swapaxes(1, 2)[~product.has_c[group]] = 0
         codes: NDArray[Any] = c.reshape(a[0].shape[0], -1, c.shape[1])
         pairs = [(a, b)]
-        if kernels.rule.c != kernels.rule.d:  # no later instruction uses D as its C
+        if kernels.rule.c != kernels.rule.d:  # D and C differ, so no later instruction uses this D as its C
             pairs = [([part_a], [part_b]) for part_a, part_b in zip(a, b, strict=True)]
         for parts_a, parts_b in pairs:
             whole_a = np.concatenate(parts_a, axis=2, dtype=code_type(parts_a[0].dtype))
@@ -221,23 +222,23 @@ class PendingProducts:
         loops.put_tiles[product.d.dtype.itemsize].run(*self.cells(product.d, rows), product.d.places, matrix)
 
     def cells(self, tile: TilePlaces, rows: Index) -> tuple[NDArray[Any], Index]:
-        """Return the register buffer viewed as a tile's dtype, and the offset of each warp's first element."""
+        """Return the register buffer viewed as a tile's dtype, and the index of each warp's first element."""
         bases = rows * (self.buffer.shape[1] // tile.dtype.itemsize)
         return self.buffer.reshape(-1).view(tile.dtype), np.ascontiguousarray(bases)
 
 
 def code_type(dtype: np.dtype[Any]) -> np.dtype[Any]:
-    """Return the dtype in which codes are multiplied, which is at least 32 bits wide."""
+    """Return the dtype of codes in products, which is at least 32 bits wide."""
     return dtype if dtype.itemsize > 4 else np.dtype(np.uint32)
 
 
 def are_same(places: Index, others: Index) -> bool:
-    """Return True if two arrays are the same object or have equal contents."""
+    """Return True if two arrays are the same object or have equal elements."""
     return places is others or np.array_equal(places, others)
 
 
 def first_of_all(parts: list[OperandCodes]) -> Index:
-    """Return, for every warp, the first warp with the same codes in every part."""
+    """Return, for each warp, the first warp whose codes are equal in every part."""
     different = [part.which for part in parts]
     if all(are_same(which, different[0]) for which in different[1:]):
         return np.unique(different[0], return_index=True)[1][different[0]]
@@ -247,20 +248,20 @@ def first_of_all(parts: list[OperandCodes]) -> Index:
 
 
 MIN_WARPS = 4
-"""The minimum average group size: smaller groups are slower than one product per warp."""
+"""The smallest average group size that is faster than one product per warp."""
 
 
 @lru_cache(256)  # a loop requests the same groups in every iteration
 def group_by_operands(a: bytes, b: bytes) -> list[Index] | None:
     """Group warps as [rows, columns] with one A per row and one B per column; return None if groups are too small.
 
-    `a` and `b` give, for every warp, the first warp with the same A and the first warp with the same B.
+    `a` and `b` give, for each warp, the first warp with the same A and the first warp with the same B.
     """
     columns: dict[int, dict[int, int]] = {}
     pairs = zip(*(np.frombuffer(firsts, np.int64).tolist() for firsts in (a, b)), strict=True)
     for warp, (row, column) in enumerate(pairs):
         if columns.setdefault(column, {}).setdefault(row, warp) != warp:
-            return None  # two warps share both A and B
+            return None  # two warps have the same A and the same B
     groups: dict[tuple[int, ...], list[list[int]]] = {}
     for warps in columns.values():
         groups.setdefault(tuple(sorted(warps)), []).append([warps[row] for row in sorted(warps)])

@@ -1,10 +1,10 @@
 """Liveness: the registers that a thread may still read after each instruction. Dead registers are not written back.
 
-Only registers that a block reads before it writes them can be live between blocks. The live registers at the start of
-each block are a set (the bits of an integer). Inside a block, one set is updated from its end to its start, so memory
-does not grow with registers times instructions. If there are too many blocks and registers even for this, all registers
-that any block reads count as live everywhere, and more registers are written back than necessary. Lanes at other
-instructions keep their values, so a register that is dead for a segment's lanes may keep its old value.
+Only registers that a block reads before it writes them can be live between blocks. The registers that are live at the
+start of each block form a set (the bits of an integer). Inside a block, one set is updated from its end to its start,
+so memory does not grow with registers times instructions. If there are too many blocks and registers even for this, all
+registers that any block reads count as live everywhere, and more registers are written back than necessary. Lanes at
+other instructions keep their values, so a register that is dead for a segment's lanes may keep its old value.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ from warpfrag.machine.ir.program import (
 from warpfrag.machine.ir.scalar_types import container
 
 REGISTER_ALIGN = 64  # alignment in bytes: the size of an AVX-512 register
-MAX_BITS = 1 << 28  # limit on blocks times registers that are live across blocks
-MAX_VISITS = 64  # average number of visits per block before the analysis gives up
+MAX_BITS = 1 << 28  # the most blocks times cross-block registers that the analysis handles
+MAX_VISITS = 64  # the average number of visits per block after which the analysis gives up
 
 
 def is_written_whole(inst: DecodedInstruction) -> bool:
-    """Return True if an instruction writes its results in every lane that runs it."""
+    """Return True if an instruction writes its results in every lane that executes it."""
     action = inst.action
     if isinstance(action, MatrixOp):
         return inst.guard is None and action.operation in {"mma", "ldmatrix"}
@@ -43,14 +43,14 @@ def is_written_whole(inst: DecodedInstruction) -> bool:
 
 
 def registers_read(inst: DecodedInstruction) -> set[int]:
-    """Return the registers whose values an instruction needs: sources, addresses and the guard."""
+    """Return the registers whose values an instruction needs: sources, address registers and the guard."""
     if inst.attributes.opcode == "first_value" and inst.guard is None and isinstance(inst.sources[1], Immediate):
-        return indices_of(inst.sources[:1])  # every lane gets a value, so the old one is not needed
+        return indices_of(inst.sources[:1])  # every lane receives a value, so the old value is not needed
     return indices_of(inst.operands_read)
 
 
 def reads_of(inst: DecodedInstruction) -> set[int]:
-    """Return the registers that an instruction reads; results that are not written in every lane count as read."""
+    """Return the registers that an instruction reads, including results that it writes only in some lanes."""
     return registers_read(inst) | (set() if is_written_whole(inst) else indices_of(inst.results))
 
 
@@ -64,9 +64,10 @@ class LiveSet:
     """The registers that are live at an instruction, during a backward walk through a block."""
 
     def __init__(self, places: dict[int, int], bits: bytes) -> None:
-        """Start at the end of a block; `bits` has the registers live there, and `places` the bit index of each."""
+        """Start at the end of a block; `bits` encodes its live registers, and `places` gives the bit of each."""
         self.places, self.bits = places, bits
-        self.inside: dict[int, bool] = {}  # registers used in the rest of the block: True if live
+        # True for registers that the rest of the block reads first, False for those that it writes first
+        self.inside: dict[int, bool] = {}
 
     def __contains__(self, register: int) -> bool:
         """Return True if a register may still be read."""
@@ -75,7 +76,7 @@ class LiveSet:
         return self.inside.get(register, across)
 
     def step_back(self, effects: dict[int, bool]) -> None:
-        """Move backwards over one instruction."""
+        """Step backwards over one instruction, given its effects."""
         self.inside.update(effects)
 
     def changes(self) -> tuple[set[int], set[int]]:
@@ -112,7 +113,7 @@ class BlockLiveness:
             self._propagate([(self.bits_of(read), ~self.bits_of(written)) for read, written in changes])
 
     def bits_of(self, registers: Iterable[int]) -> int:
-        """Encode a set of registers as the bits of an integer, without those that no block reads first."""
+        """Encode a set of registers as an integer's bits, ignoring registers that no block reads before writing."""
         code = bytearray(len(self.crossing) // 8 + 1)
         for register in registers:
             place = self.places.get(register)
@@ -121,7 +122,7 @@ class BlockLiveness:
         return int.from_bytes(code, "little")
 
     def after(self, number: int) -> int:
-        """Return the registers that are live after a block, as bits."""
+        """Return the registers that are live after a block, encoded as bits."""
         last = self.ends[number] - 1
         inst = self.instructions[last]
         passes = inst.guard is not None or not isinstance(inst.action, Branch | Return)
@@ -134,7 +135,7 @@ class BlockLiveness:
         return self.before[self.number[at]] if at in self.number else 0
 
     def _propagate(self, changes: list[tuple[int, int]]) -> None:
-        """Propagate liveness to a fixed point; after too many visits, treat every register as live."""
+        """Propagate liveness to a fixed point; if this takes too many visits, treat every register as live."""
         predecessors: list[set[int]] = [set() for _ in self.starts]
         returns, behind_calls = [], set()
         for number, end in enumerate(self.ends):
@@ -174,7 +175,7 @@ LIVENESS: WeakKeyDictionary[Program, BlockLiveness] = WeakKeyDictionary()
 
 
 def liveness_of(program: Program) -> BlockLiveness:
-    """Return a program's liveness between blocks, computed once."""
+    """Return a program's block liveness, which is computed once."""
     known = LIVENESS.get(program)
     if known is None:
         known = LIVENESS[program] = BlockLiveness(program)
@@ -182,7 +183,7 @@ def liveness_of(program: Program) -> BlockLiveness:
 
 
 def live_after(program: Program, start: int = 0, end: int = MAX_BITS) -> Iterator[tuple[int, LiveSet]]:
-    """Yield the instructions of the given blocks from last to first, with the registers that are live after each."""
+    """Yield the indices of the given instructions from last to first, with the registers that are live after each."""
     blocks = liveness_of(program)
     size = len(blocks.crossing) // 8 + 1
     for number in range(len(blocks.starts) - 1, -1, -1):
@@ -219,12 +220,12 @@ def maybe_unassigned(program: Program) -> set[int] | None:
 
 
 def passes_marks(inst: DecodedInstruction) -> bool:
-    """Return True if an instruction propagates the marks of its operands to its results."""
+    """Return True if an instruction passes its operands' marks on to its results."""
     return isinstance(inst.action, LaneOp | Move) or inst.attributes.opcode in {"shfl", "first_value"}
 
 
 def marked_registers(program: Program) -> MarkedRegisters | None:
-    """Return the registers that may be read unwritten and those computed from them; None if not tracked."""
+    """Return the registers that may be read unwritten and those computed from them, or None if they are not tracked."""
     if not program.assigns_registers:
         return program.find_unassigned(program) if program.find_unassigned else None
     calls = any(isinstance(inst.action, DirectCall | IndirectCall) for inst in program.instructions)
@@ -249,21 +250,21 @@ def marked_registers(program: Program) -> MarkedRegisters | None:
 
 @dataclass(frozen=True)
 class RegisterLayout:
-    """The byte offsets of a warp's registers in its part of the buffer.
+    """The byte offsets of the registers in a warp's row of the register buffer.
 
-    `special` has the offsets of the constant special registers by name, after the declared registers.
+    `special` gives the offsets of constant special registers by name; they follow the declared registers.
     """
 
     offsets: tuple[int, ...]
     special: dict[str, int]
     bytes: int
-    maps_addresses: bool = False  # True if generic addresses may be in another block's shared memory
-    marks: dict[int, int] = field(default_factory=dict)  # offsets of the marks, by register
-    marked: MarkedRegisters | None = None  # None if they are not tracked
+    maps_addresses: bool = False  # True if a generic address may refer to another block's shared memory
+    marks: dict[int, int] = field(default_factory=dict)  # the offset of each register's marks
+    marked: MarkedRegisters | None = None  # None if marks are not tracked
 
     @staticmethod
     def of(program: Program) -> RegisterLayout:
-        """Lay out a program's registers; those that are live between blocks come first."""
+        """Lay out a program's registers; registers that are live between blocks come first."""
         outlive = outliving(program)
         at, offsets = 0, [0] * len(program.registers)
         for index in sorted(range(len(offsets)), key=lambda index: index not in outlive):
@@ -287,7 +288,7 @@ class RegisterLayout:
 
 @lru_cache(maxsize=64)
 def dropped_special_registers(program: Program) -> set[str]:
-    """Return the special registers whose values are read but cannot reach memory or control flow."""
+    """Return the special registers that are read but whose values cannot reach memory or control flow."""
     producers: dict[int, list[DecodedInstruction]] = defaultdict(list)
     queue = []
     for inst in program.instructions:

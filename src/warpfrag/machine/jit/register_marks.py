@@ -3,11 +3,9 @@
 Compilers generate such programs: a masked load leaves a register unchanged in the lanes that are masked off, all lanes
 compute with it, and a masked store uses only the loaded values. So each register that may be read unwritten, or is
 computed from such a register, has a mark for every lane: 32 bits after the registers of the warp. Arithmetic results
-are marked if an operand is; a shuffle moves marks with the values. A mark that reaches anything else is a suspicion,
-which the context records (`context.SUSPICIONS`), even if a launch is not screened: few programs have marks.
+are marked if an operand is; a shuffle moves marks with the values. Any other use of a marked value is a suspicion,
+which the context records (`context.SUSPICIONS`) even if a launch is not screened, since few programs have marks.
 """
-
-from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
@@ -21,9 +19,9 @@ class RegisterMarks:
     """The register marks in one segment's code; `current` has a 32-bit lane mask per register."""
 
     def __init__(self, ir: IRBuilder, layout: RegisterLayout, warp: Value, context: Value) -> None:
-        """Create the marks, given their offsets in a warp's registers; nothing is loaded yet."""
+        """Create the marks for a register layout; nothing is loaded yet."""
         self.ir, self.offsets, self.marked, self.warp, self.context = ir, layout.marks, layout.marked, warp, context
-        self.reads: frozenset[int] = frozenset()  # of the instruction
+        self.reads: frozenset[int] = frozenset()  # the registers that the current instruction reads
         self.current: dict[int, Value] = {}
         self.changed: set[int] = set()
 
@@ -35,7 +33,7 @@ class RegisterMarks:
         return bool(self.reads) or not self.offsets.keys().isdisjoint(self.marked.writes[at])
 
     def of(self, registers: Iterable[int]) -> Value | None:
-        """Return the lanes in which any of the registers that are read is marked, or None if none can be."""
+        """Return the lanes in which any of these source registers is marked, or None if none can be."""
         every = None
         for register in sorted(self.reads.intersection(registers)):
             every = self.either(every, self.load(register))
@@ -49,18 +47,18 @@ class RegisterMarks:
         return self.current[register]
 
     def either(self, a: Value | None, b: Value | None) -> Value | None:
-        """Return the union of two sets of lanes; None is the empty set."""
+        """Return the union of two lane masks; None stands for the empty mask."""
         return self.ir.or_(a, b) if a is not None and b is not None else b if a is None else a
 
     def both(self, a: Value, b: Value | None) -> Value | None:
-        """Return the intersection of two sets of lanes."""
+        """Return the intersection of two lane masks; None stands for the empty mask."""
         return None if b is None else self.ir.and_(a, b)
 
     def follow(self, inst: DecodedInstruction, mask: Value, moved: Sequence[int] | None, chosen: Value | None) -> None:
-        """Propagate marks to the results of an instruction that the lanes in `mask` have run.
+        """Propagate marks to an instruction's results in the lanes of `mask`, which have run it.
 
-        `moved` has the source lane of each lane for a shuffle; the bits of `chosen` are the lanes that select the first
-        operand.
+        For a shuffle, `moved` gives the source lane of each lane. For a selection, the bits of `chosen` are the lanes
+        that select the first operand.
         """
         ir = self.ir
         if moved is not None:
@@ -88,7 +86,7 @@ class RegisterMarks:
         self.put(indices_of(inst.results), marks, mask)
 
     def put(self, registers: set[int], marks: Value | None, mask: Value) -> None:
-        """Set the marks of registers in the lanes that `mask` selects."""
+        """Set the marks of registers in the lanes of `mask`."""
         ir = self.ir
         for register in sorted(registers & self.offsets.keys()):
             others = self.both(ir.not_(mask), self.load(register))
@@ -97,7 +95,7 @@ class RegisterMarks:
             self.changed.add(register)
 
     def suspect(self, marks: Value | None, mask: Value) -> None:
-        """Record that lanes in `mask` use a marked value."""
+        """Record a suspicion if lanes in `mask` use a marked value."""
         if marks is not None:
             ir = self.ir
             place = ir.at(self.context, ctx.SUSPICIONS)

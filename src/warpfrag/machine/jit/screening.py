@@ -1,8 +1,8 @@
 """Screening: a launch in compiled code that may prove that no check would report anything.
 
-Compiled code reports its accesses to `access_screen`, and the interpreter reports its own to `ScreenObserver`. Both
-have less information than the checks. If they are uncertain, the launch runs again with the checks; otherwise no check
-would report anything. Not every program can be screened. The conditions for each check:
+Compiled code reports its accesses to `access_screen`, and the interpreter reports its own through `ScreenObserver`.
+Both have less information than the checks. If they are uncertain, the launch runs again with the checks; otherwise no
+check would report anything. Not every program can be screened. The conditions for each check:
 
     uninitialised  written bytes of memory have marks; registers are written before they are read
                    (`register_flow`), or compiled code tracks the unwritten lanes (`register_marks`)
@@ -50,10 +50,10 @@ ORDERED = (
     actions.WarpCollective, actions.WarpWait, actions.MatrixOp, actions.Branch, actions.Return, actions.Barrier,
     actions.TextureFetch, actions.Reconverge, actions.LeaveBarrier,
 )  # fmt: skip
-"""Actions whose accesses are ordered by barriers, or by waits for cp.async groups."""
+"""Actions whose accesses are ordered by block-wide barriers, or by waits for cp.async groups."""
 SURFACES = actions.SurfaceLoad | actions.SurfaceReduction | actions.SurfaceStore
 MARKED = (*ORDERED, actions.Atomic)
-"""Actions whose accesses compiled code or the interpreter reports."""
+"""Actions whose accesses are reported to the screen, by compiled code or the interpreter."""
 
 
 def is_asynchronous(inst: DecodedInstruction) -> bool:
@@ -62,7 +62,7 @@ def is_asynchronous(inst: DecodedInstruction) -> bool:
 
 
 def is_ordered(inst: DecodedInstruction) -> bool:
-    """Return True if an action is in `ORDERED`; loads that may wait for other threads are not."""
+    """Return True if barriers order an instruction's accesses; False for loads that may wait for other threads."""
     action = inst.action
     if isinstance(action, actions.MemoryLoad | actions.MemoryStore) and action.space == "cluster":
         return False
@@ -71,32 +71,32 @@ def is_ordered(inst: DecodedInstruction) -> bool:
 
 
 def is_whole_barrier(inst: DecodedInstruction) -> bool:
-    """Return True if all threads of the block wait at a barrier."""
+    """Return True for a barrier at which all threads of the block wait."""
     action = inst.action
     return isinstance(action, actions.Barrier) and action.waits and len(inst.sources) == 1 + bool(action.reduction)
 
 
 class ProgramScreen:
-    """The checks that a program can be screened for."""
+    """Determines for which checks a program can be screened."""
 
     def __init__(self, compiled: CompiledProgram) -> None:
-        """Create a screen without analysing the program."""
+        """Create the screen of a program; the analyses run on first use."""
         self.compiled, self.instructions = compiled, compiled.program.instructions
 
     is_enabled: ClassVar[bool] = True
 
     def is_possible(self, config: LaunchConfig, memory: DeviceMemory, checks: Collection[Check]) -> bool:
-        """Return True if screening may decide some checks of a launch once the program is compiled."""
+        """Return True if screening may decide some checks of a launch, once the program is compiled."""
         is_plain = config.interleaving is None and not config.is_cooperative and not memory.has_heap
         is_plain &= config.cluster_blocks == 1 and math.prod(config.grid) < ctx.MAX_BLOCKS
         return self.is_enabled and is_plain and self.allows(checks)
 
     def is_decided(self, checks: Collection[Check]) -> bool:
-        """Return True if compiled code tracks everything that these checks need."""
+        """Return True if compiled code tracks everything that the given checks need."""
         return self.compiled.is_ready and ("uninitialised" not in checks or self.has_compiled_marks)
 
     def allows(self, checks: Collection[Check]) -> bool:
-        """Return True if the program can be screened for all of these checks."""
+        """Return True if the program can be screened for all of the given checks."""
         return self.is_repeatable and all(CHECK_TABLE[check].can_screen(self) for check in checks)
 
     @cached_property
@@ -107,7 +107,7 @@ class ProgramScreen:
 
     @cached_property
     def cell_shift(self) -> int:
-        """The number of offset bits inside a cell: a cell is as large as the smallest access."""
+        """The number of offset bits within a cell, which is as large as the smallest access."""
         sizes = [
             inst.action.type.dtype.itemsize
             for inst in self.instructions
@@ -118,7 +118,7 @@ class ProgramScreen:
 
     @cached_property
     def tracked_instructions(self) -> Bytes:
-        """One byte per instruction for the asynchronous work that it starts or orders; all are 0 if there is none."""
+        """One byte per instruction for the asynchronous work that it starts or orders; all 0 if there is none."""
         tracked = {"cp": ctx.TRACKED_COPY, "wgmma": ctx.TRACKED_PRODUCT}
         numbers = [
             ctx.TRACKED_COPY if isinstance(inst.action, actions.AsyncCopy)
@@ -131,7 +131,7 @@ class ProgramScreen:
 
     @cached_property
     def is_repeatable(self) -> bool:
-        """True if the program can be run twice because it neither prints nor allocates."""
+        """True if the program can run twice, because it neither prints nor allocates."""
         return not any(isinstance(inst.action, actions.SystemCall) for inst in self.instructions)
 
     @cached_property
@@ -146,7 +146,7 @@ class ProgramScreen:
 
     @cached_property
     def is_asynchronous(self) -> bool:
-        """True if some accesses are asynchronous or not tracked."""
+        """True if some accesses are asynchronous or are not tracked."""
         return any(is_asynchronous(inst) or isinstance(inst.action, SURFACES) for inst in self.instructions)
 
     @cached_property
@@ -157,7 +157,7 @@ class ProgramScreen:
 
     @cached_property
     def has_compiled_marks(self) -> bool:
-        """True if only compiled code reads the registers that may be unwritten."""
+        """True if only compiled code, not the interpreter, reads the registers that may be unwritten."""
         marked = self.compiled.layout.marked
         if self.compiled.layout.marks:
             self.compiled.compile_all()
@@ -167,19 +167,19 @@ class ProgramScreen:
 
 
 class LaunchScreen:
-    """The screen of one launch: the state that its batches share."""
+    """The screen of one launch, which its batches share."""
 
     def __init__(self, program: ProgramScreen, memory: DeviceMemory, checks: Collection[Check]) -> None:
-        """Create the screen for a launch that is not yet uncertain."""
+        """Create the screen of a launch; nothing is uncertain yet."""
         self.program, self.compiled = program, program.compiled
-        self.is_uncertain = self.is_by_value = False  # by value: the result of the screen depends on stored values
+        self.is_uncertain = self.is_by_value = False  # is_by_value: the screen's result depends on stored values
         self.follows_marks = "uninitialised" in checks
         self.follows_order = "races" in checks or ("async" in checks and program.is_asynchronous)
         self.follows_barriers = self.follows_order or "barriers" in checks
         self.marks = {
-            id(item.data): no_marks(len(item.data))
+            id(item.data): np.concatenate([item.unwritten == 0, np.zeros(ctx.PADDING, np.bool_)]).view(np.uint8)
             for item in memory.allocations
-            if item.is_unwritten and self.follows_marks
+            if item.unwritten is not None and self.follows_marks
         }
         self.accesses = {
             id(item.data): self.no_accesses(len(item.data))
@@ -188,7 +188,7 @@ class LaunchScreen:
         }
 
     def no_accesses(self, size: int) -> Numbers:
-        """Return tags that record no access, two per cell."""
+        """Return tags that record no access; each cell has two."""
         return np.zeros(2 * ((size >> self.program.cell_shift) + 1), np.int64)
 
     def batch(self, part: LaunchPart) -> ScreenedWarpBatch:
@@ -197,7 +197,7 @@ class LaunchScreen:
 
 
 def no_marks(size: int) -> Bytes:
-    """Return marks for `size` unwritten bytes."""
+    """Return marks that describe `size` unwritten bytes."""
     return np.zeros(size + ctx.PADDING, np.uint8)
 
 
@@ -232,7 +232,7 @@ class ScreenObserver(Observer):
             self.batch.mark_uncertain()
 
     def tell(self, buffer: Bytes, offsets: Numbers, size: int, threads: Numbers, *, is_store: bool) -> None:
-        """Report accesses to the function that compiled code uses."""
+        """Report accesses to the screening function that compiled code also calls."""
         batch = self.batch
         tracked = int(batch.screen.program.tracked_instructions[batch.memory.inst])
         where, who = np.ascontiguousarray(offsets, np.int64), np.ascontiguousarray(threads, np.int64)
@@ -245,14 +245,14 @@ class ScreenedWarpBatch(CompiledWarpBatch):
     """Blocks that run together in compiled code, under a screen."""
 
     def __init__(self, part: LaunchPart, screen: LaunchScreen) -> None:
-        """Mark the memory and the registers of these blocks as unwritten."""
+        """Create the batch, with its memory and registers marked as unwritten."""
         super().__init__(part, screen.compiled)
         self.screen = screen
         memory = self.memory
         layout, self.threads = screen.compiled.layout, self.alive.copy()
-        self.is_late = False  # threads that exited before a barrier of their block
+        self.is_late = False  # True once threads have exited before a barrier of their block
         self.state = np.zeros(ctx.SCREEN_WORDS, np.int64)
-        self.kept: list[NDArray[Any]] = []  # arrays whose addresses are in the state
+        self.kept: list[NDArray[Any]] = []  # keeps arrays alive whose addresses are in the state
         self.shared_marks = no_marks(len(memory.shared) if screen.follows_marks else 0)
         if screen.follows_marks:
             offsets = [offset // 4 for offset in layout.marks.values()]
@@ -280,18 +280,18 @@ class ScreenedWarpBatch(CompiledWarpBatch):
             memory.observer = ScreenObserver(self)
 
     def put(self, word: int, array: NDArray[Any]) -> None:
-        """Store the address of an array in the state."""
+        """Store the address of an array in the screen's state."""
         self.kept.append(array)
         self.state[word] = array.ctypes.data
 
     def put_table(self, word: int, arrays: Mapping[int, NDArray[Any]]) -> None:
-        """Store a table of arrays by allocation in the state, unless there are none."""
+        """Store a table of arrays by allocation in the screen's state, unless there are no arrays."""
         rows = [arrays.get(id(item.data)) for item in self.memory.allocations]
         if arrays:
             self.put(word, np.array([0 if item is None else item.ctypes.data for item in rows], np.int64))
 
     def buffer_number(self, buffer: Bytes) -> int | None:
-        """Return compiled code's number for a buffer, or None for parameters, which are not tracked."""
+        """Return a buffer's number in compiled code, or None for parameters, which are not tracked."""
         if buffer is self.memory.shared:
             return SHARED_BUFFER
         if buffer is self.memory.local:
@@ -301,17 +301,17 @@ class ScreenedWarpBatch(CompiledWarpBatch):
         return None if at is None else int(self.table.ctypes.data) + at * self.table.strides[0]
 
     def mark_uncertain(self) -> None:
-        """Mark the launch as uncertain, so that it is run again with the checks."""
+        """Mark the launch as uncertain, so that it runs again with the checks."""
         self.screen.is_uncertain = True
 
     def reads_marks(self, at: int, group: LaneGroup) -> bool:
-        """Return True if an instruction may need an unwritten register."""
+        """Return True if an instruction may read a register that was never written."""
         del group
         marked = self.compiled.layout.marked
         return marked is None or bool(marked.reads[at])
 
     def run_inst(self, at: int, group: LaneGroup) -> bool:
-        """Interpret an instruction; mark the launch uncertain if lanes that the instruction may read are missing."""
+        """Interpret an instruction; mark the launch uncertain if lanes that it may read do not take part."""
         inst = self.program.instructions[at]
         action = inst.action
         if self.screen.follows_marks and (is_partial(inst, group) or self.reads_marks(at, group)):
@@ -321,7 +321,7 @@ class ScreenedWarpBatch(CompiledWarpBatch):
             and self.screen.program.tracked_instructions[at]
             and isinstance(action, actions.NoOp)
         ):
-            self.mark_uncertain()  # compiled code did not report this access
+            self.mark_uncertain()  # no compiled code has reported this access
         if isinstance(action, actions.Barrier) and self.exited[self.warp_block[group.warp_rows]].any():
             self.is_late = True
         has_run = super().run_inst(at, group)
@@ -331,7 +331,7 @@ class ScreenedWarpBatch(CompiledWarpBatch):
         return has_run
 
     def run(self) -> None:
-        """Run until every lane has exited, and evaluate the accesses that compiled code found uncertain."""
+        """Run until every lane has exited, then evaluate the uncertainties that compiled code recorded."""
         super().run()
         self.is_late |= bool(self.schedule[IS_LATE])
         self.screen.is_by_value |= bool(self.state[ctx.IS_BY_VALUE])
@@ -340,7 +340,7 @@ class ScreenedWarpBatch(CompiledWarpBatch):
 
 
 def is_partial(inst: DecodedInstruction, group: LaneGroup) -> bool:
-    """Return True if an instruction may read lanes that do not run it, or that its member mask does not name."""
+    """Return True if an instruction may read lanes that do not execute it or that its member mask omits."""
     is_shuffle = inst.attributes.opcode == "shfl"
     reads_others = isinstance(inst.action, actions.MatrixOp) or is_shuffle
     is_synced = is_shuffle and isinstance(inst.action, actions.WarpCollective) and inst.action.synced

@@ -1,8 +1,9 @@
 """Segments: instruction sequences that are compiled to one function each, and the LLVM modules that contain them.
 
-A program is compiled in chunks of a few blocks, when they are first needed: most of a large program never runs. A
-function runs its instructions for one warp at a time, with values in vector registers from one load to the next. Warps
-must see each other's stores in the interpreter's order, so a store starts a segment, and no load follows it there.
+A program is compiled in chunks of a few blocks when they are first needed, because most of a large program never runs.
+A function runs its instructions for one warp at a time and keeps values in vector registers between memory accesses.
+Warps must see each other's stores in the interpreter's order, so a store starts a segment, and no load follows it
+there.
 """
 
 from __future__ import annotations
@@ -20,12 +21,12 @@ from warpfrag.machine.jit.register_flow import RegisterLayout, live_after
 from warpfrag.machine.jit.warp_code import COMPILED, UnsupportedInstruction, WarpCode
 from warpfrag.machine.jit.warp_ops import is_masked
 
-MAX_INSTRUCTIONS = 256  # per segment; LLVM's compile time is superlinear in the function length
+MAX_INSTRUCTIONS = 256  # per segment; LLVM's compile time grows faster than linearly with the function length
 
 
 @dataclass(frozen=True)
 class Segment:
-    """Instructions that run as one function; `stores` counts their stores, and `is_whole` requires whole warps."""
+    """Instructions compiled to one function; `stores` counts the stores, and `is_whole` means it needs whole warps."""
 
     start: int
     end: int
@@ -45,7 +46,7 @@ class GeneratedModule(NamedTuple):
 def cut(
     program: Program, layout: RegisterLayout, module: ir.Module, first: int, last: int
 ) -> list[tuple[Segment, WarpCode]]:
-    """Split blocks into segments, each as long as possible, and build their code."""
+    """Split basic blocks into segments, each as long as possible, and build their code."""
     pieces: list[tuple[Segment, WarpCode]] = []
     ends, instructions = program.ends, program.instructions
     start, stored, code = first, False, None
@@ -72,7 +73,7 @@ def cut(
         code = code or WarpCode(layout, module)
         try:
             code.inst(at, inst)
-        except UnsupportedInstruction:  # the failed instruction has emitted part of its code
+        except UnsupportedInstruction:  # part of the failed instruction's code may have been emitted
             del module.globals[code.function.name]
             code = None
             if start < at:

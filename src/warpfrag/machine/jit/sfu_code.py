@@ -1,7 +1,7 @@
 """The special function unit in LLVM: compiled versions of `formats.special_functions` and the `.approx` opcodes.
 
-The unit evaluates a parabola for each segment of a function. float64 computes it exactly, because all numbers are
-integers below 2**53. A function is emitted once into the module of each kernel that calls it.
+The unit evaluates a parabola for each segment of a function. float64 computes this exactly, because all numbers are
+integers below 2**53. Each function is emitted once into the module of every kernel that calls it.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ SIGN, NAN, INFINITY, CODE_OF_1 = 0x80000000, CANONICAL_NANS["f32"], 0x7F800000, 
 MAGNITUDE = 0x7FFFFFFF  # all bits except the sign
 FRACTION, MIN_NORMAL, TWO_TO_126 = 0x007FFFFF, 0x00800000, 0x7E800000
 TWO_TO_24, QUARTER = 0x4B800000, 0x3E800000
-# beyond these limits, ex2 is infinite or zero, and sin and cos see whole turns
+# beyond these magnitudes, ex2 is infinite or zero, and the angles of sin and cos are whole turns
 BELOW_256, TWO_TO_28 = 0x437FFFFF, 0x4D800000
 
 
@@ -27,7 +27,7 @@ BELOW_256, TWO_TO_28 = 0x437FFFFF, 0x4D800000
 
 
 def scale(ir: IRBuilder, a: Value, factor: float) -> Value:
-    """Return f32 codes times a constant, rounded; NaNs become canonical."""
+    """Return f32 codes multiplied by a constant and rounded; NaNs become canonical."""
     return quiet(ir, ir.as_int(ir.fmul(ir.as_float(a), float_splat(factor, 32))))
 
 
@@ -40,7 +40,7 @@ def parabola(ir: IRBuilder, function: str, digits: Value) -> Value:
     """Return the special-function unit's result before truncation, as float64: c0 + c1 * x + c2 * square(x)."""
     segment, x = ir.lshr(digits, DIGITS), ir.and_(digits, (1 << DIGITS) - 1)
     square = splat(0, 32)
-    for place in range(COLUMN // 2 + 1, DIGITS):  # the digit's square and its products with lower digits
+    for place in range(COLUMN // 2 + 1, DIGITS):  # the square of the digit, and its products with lower digits
         low = ir.lshr(ir.and_(x, (1 << place) - 1), COLUMN - 1 - place)
         more = ir.add(square, ir.add(low, 1 << 2 * place - COLUMN))
         square = ir.select_where("ne", ir.and_(x, 1 << place), 0, more, square)
@@ -53,7 +53,7 @@ def parabola(ir: IRBuilder, function: str, digits: Value) -> Value:
 
 
 def truncate(ir: IRBuilder, units: Value) -> Value:
-    """Return the f32 codes of a parabola's results, truncated to their leading bits."""
+    """Return the f32 codes of a parabola's results, truncated to the leading bits."""
     codes = ir.resize(ir.lshr(ir.as_int(units), 52 - 23), 32)
     codes = ir.sub(codes, 1023 - 127 + PLACES << 23)
     zero = ir.fcmp("oeq", units, float_splat(0.0))
@@ -68,7 +68,7 @@ def fields(ir: IRBuilder, a: Value) -> tuple[Value, Value, Value, Value]:
 
 
 def absolute_double(ir: IRBuilder, a: Value, limit: int) -> Value:
-    """Return the magnitudes of f32 codes as float64, clamped to the magnitude of `limit`."""
+    """Return the magnitudes of f32 codes as float64, clamped to that of the f32 code `limit`."""
     magnitude = ir.minimum(ir.and_(a, MAGNITUDE), limit, signed=False)
     return ir.fpext(ir.as_float(magnitude), 64)
 
@@ -89,7 +89,7 @@ def rcp(ir: IRBuilder, a: Value) -> Value:
 
 
 def _root(ir: IRBuilder, function: str, a: Value) -> tuple[Value, Value]:
-    """Return the square root of the significand, and half the exponent for the caller to apply."""
+    """Return the square root of the significand, and half the exponent, which the caller applies."""
     _, _, exponent, fraction = fields(ir, a)
     parity = ir.and_(ir.add(exponent, 1), 1)  # the parity of the unbiased exponent, because the bias is odd
     half = ir.ashr(ir.sub(ir.sub(exponent, 127), parity), 1)
@@ -148,7 +148,7 @@ def lg2(ir: IRBuilder, a: Value) -> Value:
 
 
 def _sine(ir: IRBuilder, a: Value, quarters: int, sign: Value) -> Value:
-    """Return the sine shifted by quarter turns; the angle in turns is a product truncated to 24 bits."""
+    """Return the sine after `quarters` quarter turns; the angle in turns is a product truncated to 24 bits."""
     product = ir.as_int(ir.fmul(absolute_double(ir, a, TWO_TO_28), float_splat(TURNS)))
     kept = ir.as_float(ir.and_(product, -1 << 52 - 23))
     turns = ir.intrinsic("floor", ir.fmul(kept, float_splat(2.0**25)))
@@ -177,7 +177,7 @@ def tanh(ir: IRBuilder, a: Value) -> Value:
     first = min(TANH_DIGITS)
     binade = ir.maximum(ir.sub(exponent, first), 0, signed=True)
     binade = ir.minimum(binade, len(TANH_DIGITS) - 1, signed=True)
-    lengths = [*TANH_DIGITS.values()]  # the number of digits that select a segment, by binade
+    lengths = [*TANH_DIGITS.values()]  # the number of digits that select a table segment, by binade
     ends = accumulate(1 << length for length in lengths)
     starts = [end - (1 << length) << DIGITS for end, length in zip(ends, lengths, strict=True)]
     start = ir.gather("unit.tanh.first", I32, starts, binade)
@@ -193,7 +193,7 @@ def tanh(ir: IRBuilder, a: Value) -> Value:
 
 
 def rescaled(function: UnaryFunction, back: UnaryFunction) -> UnaryFunction:
-    """Return `function` with subnormal inputs scaled up by 2**24; `back` undoes the scaling in their results."""
+    """Return `function` with subnormal inputs scaled up by 2**24; `back` undoes the scaling in the results."""
 
     def build(ir: IRBuilder, a: Value) -> Value:
         magnitude = ir.and_(a, MAGNITUDE)
@@ -224,12 +224,12 @@ def plain_rcp(ir: IRBuilder, a: Value) -> Value:
 
 
 def is_large(ir: IRBuilder, magnitude: Value) -> Value:
-    """Return True if a magnitude is more than 2**126 but not a NaN, so that its reciprocal is subnormal or zero."""
+    """Return a predicate for magnitudes above 2**126, except NaNs: their reciprocals are subnormal or zero."""
     return ir.and_(ir.icmp("ugt", magnitude, TWO_TO_126), ir.icmp("ule", magnitude, INFINITY))
 
 
 def minus_24(ir: IRBuilder, a: Value) -> Value:
-    """Return f32 codes minus 24, which undoes the scaling by 2**24 in a logarithm."""
+    """Return f32 codes minus 24, to undo the scaling by 2**24 in a logarithm."""
     return quiet(ir, ir.as_int(ir.fadd(ir.as_float(a), float_splat(-24.0, 32))))
 
 
@@ -244,7 +244,7 @@ WITHOUT_FTZ: dict[str, UnaryFunction] = {
 
 
 def call(ir: IRBuilder, name: str, function: UnaryFunction, a: Value) -> Value:
-    """Call `function` by name, and add it to the kernel's module on first use."""
+    """Call `function` by name, defining it in the kernel's module on first use."""
     if name not in ir.module.globals:
         with define(ir.module, name, a.type, a.type, attribute="noinline") as (body, argument):
             body.ret(function(body, argument))
@@ -260,7 +260,7 @@ def lower_approximate(ir: IRBuilder, attributes: Attributes, operands: Sequence[
 
 
 def quotient_factors(ir: IRBuilder, attributes: Attributes, a: Value, b: Value) -> list[Value]:
-    """Return 1 / b from the special-function unit, and a; a large (.full) or subnormal (no ftz) b scales both first."""
+    """Return the unit's 1 / b, and a; a large (.full) or subnormal (without ftz) b scales both operands first."""
     magnitude = ir.and_(b, MAGNITUDE)
     if attributes.accuracy == "full":
         large = is_large(ir, magnitude)

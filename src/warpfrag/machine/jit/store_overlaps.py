@@ -1,13 +1,11 @@
 """LLVM functions that tag the stores of one warp, as `interpreter.store_tags` does.
 
-A helper that stores calls `tagged_B_C` instead of the mover `store_B_C` (B bits, C elements of a lane). It tags the
+A helper that stores calls `tagged_B_C` instead of the mover `store_B_C` (elements of B bits, C per lane). It tags the
 words of all lanes, moves the data, and reads it again if two lanes may have stored to one address, that is, if a word
-already had this warp's tag. Lanes that store one line are tagged by vectors: their addresses are consecutive, or are
-those of an aligned line in another order (lane times size, xor a constant, as in swizzles). Bytes are compared only if
-a tag belongs to another warp that no barrier orders.
+already had this warp's tag. If the lanes fill one line, vectors of tags are used: the lanes' addresses are consecutive,
+or a permutation of those in an aligned line (lane times size, xor a constant, as in swizzles). Bytes are compared only
+if a tag belongs to another warp and no barrier orders the stores.
 """
-
-from __future__ import annotations
 
 from typing import NamedTuple
 
@@ -44,11 +42,11 @@ TAGGED_TYPES = (I32, POINTER, I64, POINTER, I64, I64, I64, POINTER)
 
 
 class Writer(NamedTuple):
-    """The storing warp: the address of address 0's tag, the warp's tag, the block bits to compare, and the causes."""
+    """The storing warp: the tag address for address 0, the warp's tag, the block bits to compare, and the causes."""
 
     shadow: ir.Value
     tag: ir.Value
-    across: ir.Value  # 0 if all stores of other blocks are ordered before this one
+    across: ir.Value  # 0 if all stores of other blocks are ordered before this store
     cause: ir.Value
 
     def tags_at(self, b: IRBuilder, address: ir.Value) -> ir.Value:
@@ -56,7 +54,7 @@ class Writer(NamedTuple):
         return b.inttoptr(b.add(self.shadow, b.shl(address, 1)), POINTER)
 
     def is_foreign(self, b: IRBuilder, tags: ir.Value, masks: ir.Value | int) -> ir.Value:
-        """Return True if another warp stored bytes in `masks`, and no barrier or wait orders the stores."""
+        """Return True if another warp stored bytes in `masks` and no barrier or wait orders those stores."""
         mine, across = self.tag, self.across
         if isinstance(tags.type, ir.VectorType):
             mine, across = (b.broadcast(value, tags.type.count) for value in (mine, across))
@@ -79,7 +77,7 @@ class Writer(NamedTuple):
 def writer_of(
     b: IRBuilder, context: ir.Value, row: ir.Value, at: ir.Value, shadow: ir.Value, *, is_shared: bool
 ) -> Writer:
-    """Return the writer for the warp in row `row`."""
+    """Return the `Writer` for the warp in row `row`."""
     tag = b.element(b.element(context, ctx.WRITERS, POINTER), row)
     has_waited = b.icmp("slt", tag, 0)
     across = b.select(has_waited, constant(I64, 0), constant(I64, 0 if is_shared else BLOCK_FIELD))
@@ -89,7 +87,7 @@ def writer_of(
 def define_end_wait(module: ir.Module) -> None:
     """Define `end_wait(context, row, mask, across)`, which orders the block's later stores after earlier stores.
 
-    The earlier stores are those of the block if `across` is 0, else those of all blocks.
+    These are the earlier stores of the block if `across` is 0, else of all blocks.
     """
     with define(module, "end_wait", VOID, POINTER, I64, I32, I64) as (b, context, row, mask, across):
         with b.if_then(b.icmp("eq", mask, 0)):
@@ -102,7 +100,7 @@ def define_end_wait(module: ir.Module) -> None:
 
 
 def store_order(size: int) -> list[int]:
-    """Return the lanes of a warp in the order in which they store `size` bytes each; the last store remains."""
+    """Return the lanes of a warp in the order in which they store `size` bytes each; the last store wins."""
     together = min(LANES, SERVED_BYTES // size)
     return [lane ^ (together - 1) for lane in range(LANES)]
 
@@ -113,9 +111,9 @@ def own_element(b: IRBuilder, items: ir.Value, bits: int, index: int, lane: ir.V
 
 
 def define_tagged(module: ir.Module, bits: int, count: int, cause: InexactCause) -> None:
-    """Define `tagged_B_C`, which tags stores and calls the mover in the same module.
+    """Define `tagged_B_C`, which tags the words that a warp stores to and calls the mover of the same module.
 
-    `cause` is recorded if lanes of one instruction store different bytes to one address.
+    `cause` is recorded if lanes of one instruction store different bytes to the same address.
     """
     size, element = bits // 8 * count, ir.IntType(bits)
     define_resolve(module, bits, count)
@@ -159,7 +157,7 @@ def define_tagged(module: ir.Module, bits: int, count: int, cause: InexactCause)
 
 
 def tag_line(b: IRBuilder, mover: list[ir.Value], writer: Writer, own: ir.Value, size: int, store: str) -> None:
-    """Emit the fast path for lanes that fill one line: tag and store with vectors, and return from the function."""
+    """Emit the fast path for lanes that fill one line: tag and store with vectors, then return from the function."""
     part, places, _, _ = mover
     every, begin = b.load(places, typ=vector(64), align=8), b.element(places, 0)
     distances, begins = integers(size * lane for lane in range(LANES)), b.broadcast(begin)
@@ -184,7 +182,7 @@ def tag_line(b: IRBuilder, mover: list[ir.Value], writer: Writer, own: ir.Value,
 
 
 def define_resolve(module: ir.Module, bits: int, count: int) -> None:
-    """Define `resolve_B_C`, which tags one lane's words and compares the bytes that other lanes stored."""
+    """Define `resolve_B_C`, which tags one lane's words and compares its bytes with those that other lanes stored."""
     unit = bits // 8
     size = unit * count
     types = (I32, I64, I64, POINTER, *TAGGED_TYPES[4:])

@@ -1,6 +1,4 @@
-"""LLVM code for a sequence of instructions of one warp: loops over its lanes, and whole-warp calls between them."""
-
-from __future__ import annotations
+"""LLVM code for an instruction sequence of one warp: loops over its lanes, with calls for the whole warp in between."""
 
 import numpy as np
 from llvmlite import ir as llvm
@@ -50,13 +48,13 @@ COMPILED = (
     actions.NoOp, actions.LaneOp, actions.Move, actions.MemoryLoad, actions.MemoryStore, actions.AsyncCopy,
     actions.MatrixOp, actions.WarpCollective,
 )  # fmt: skip
-"""Actions that have compiled forms."""
+"""Actions that can be compiled."""
 WIDTHS = {1, 8, 16, 32, 64}
-MAX_ACCESS_BITS = 128  # per lane
-COPY_SIZES = {4, 8, 16}  # the cp.async sizes in bytes
+MAX_ACCESS_BITS = 128  # the most bits that a lane accesses at once
+COPY_SIZES = {4, 8, 16}  # the sizes of cp.async in bytes
 UNLIKELY = [1, 1000]  # branch weights
 SEGMENT_FUNCTION = llvm.FunctionType(VOID, [POINTER, POINTER, POINTER, I64])
-"""The type of a segment: (context, rows of the warps, lane masks of the warps, number of warps)."""
+"""The function type of a segment: (context, rows of the warps, lane masks of the warps, number of warps)."""
 
 
 class UnsupportedInstruction(Exception):
@@ -64,7 +62,7 @@ class UnsupportedInstruction(Exception):
 
 
 class WarpCode:
-    """Builds the LLVM function of one segment; `loops` are its loops over lanes, and the last may be open."""
+    """Builds the LLVM function of one segment; `loops` are its loops over lanes, of which the last may be open."""
 
     def __init__(self, layout: RegisterLayout, module: llvm.Module) -> None:
         """Start an empty function that loops over warps."""
@@ -92,27 +90,27 @@ class WarpCode:
 
     @property
     def lanes(self) -> LaneLoop:
-        """The open loop over lanes, which is opened if necessary."""
+        """The open loop over lanes; opens one if necessary."""
         if not self.is_in_loop:
             self.loops.append(LaneLoop(self.ir, self.warp, self.mask))
             self.is_in_loop = True
         return self.loops[-1]
 
     def leave(self) -> None:
-        """Leave the loop over lanes, so that later code is for the whole warp."""
+        """Leave the loop over lanes, so that later code applies to the whole warp."""
         if self.is_in_loop:
             self.loops[-1].leave()
             self.is_in_loop = False
 
     def guard(self, inst: DecodedInstruction) -> Value | None:
-        """Return the group's lanes in which an instruction's guard is true, or None for all lanes."""
+        """Return a predicate for the lanes in the group whose guard is true, or None for all lanes."""
         if inst.guard is None:
             return None
         active = self.register(inst.guard)
         return self.ir.not_(active) if inst.guard.negated else active
 
     def collect_mask(self, inst: DecodedInstruction) -> Value:
-        """Leave the loop over lanes; return the mask of active lanes whose guard is true."""
+        """Leave the loop over lanes; return the mask of active lanes in which the guard is true."""
         active = self.guard(inst)
         bits = None if active is None else self.lanes.collect(active)
         self.leave()
@@ -121,7 +119,7 @@ class WarpCode:
     # --- operands
 
     def register(self, register: Register) -> Value:
-        """Return a register's current value in the group of lanes, loading it on first read."""
+        """Return a register's value in the current group of lanes, loading it at the first read."""
         if register.bits not in WIDTHS:
             raise UnsupportedInstruction
         lanes = self.lanes
@@ -131,7 +129,7 @@ class WarpCode:
         return lanes.current[register.index]
 
     def read(self, operand: PtxOperand, kind: Type) -> Value:
-        """Return an operand's codes as type `kind`."""
+        """Return an operand's codes, as type `kind`."""
         if kind.bits not in WIDTHS:
             raise UnsupportedInstruction
         if isinstance(operand, Register):
@@ -163,7 +161,7 @@ class WarpCode:
         return value
 
     def constant(self, offset: int, bits: int) -> Value:
-        """Load a scalar from the constant buffer, which covers every offset in the program."""
+        """Load a scalar from the constant buffer, which is large enough for every offset in the program."""
         ir = self.ir
         banks = ir.element(self.context, ctx.PARAMETERS, POINTER)
         return ir.load(ir.at(banks, offset, I8), typ=llvm.IntType(bits), align=min(4, bits // 8))
@@ -187,7 +185,7 @@ class WarpCode:
         self.lanes.changed[operand.index] = operand
 
     def whole(self, operand: PtxOperand, kind: Type) -> Value:
-        """Return an operand's codes in all lanes; earlier instructions of the segment must not write the operand."""
+        """Return an operand's codes in all 32 lanes; no earlier instruction of the segment may write the operand."""
         if isinstance(operand, Immediate):
             return splat(int(operand.code(kind)), kind.bits, LANES)
         is_fitting = (
@@ -203,7 +201,7 @@ class WarpCode:
         return self.ir.resize(self.ir.not_(value) if operand.negated else value, kind.bits)
 
     def write_whole(self, operand: PtxOperand, value: Value) -> None:
-        """Write a register in all lanes."""
+        """Write a register in all 32 lanes."""
         if isinstance(operand, Discard):
             return
         if (
@@ -240,7 +238,7 @@ class WarpCode:
         self.marks.follow(inst, mask, moved, chosen)
 
     def compute(self, at: int, inst: DecodedInstruction, action: actions.Action) -> None:
-        """Emit the effect of an instruction on registers and memory."""
+        """Emit an instruction's effects on registers and memory."""
         if isinstance(action, actions.LaneOp):
             self.pure(at, inst, action)
         elif isinstance(action, actions.Move):
@@ -290,7 +288,7 @@ class WarpCode:
             self.write(target, value, active, kind if action.extends else None)
 
     def folded(self, inst: DecodedInstruction, action: actions.LaneOp) -> tuple[Value, ...] | None:
-        """Return the results of an instruction with constant operands, which ptxas uses to load constants, or None."""
+        """Return the results of an instruction with constant operands, which ptxas emits to load constants, or None."""
         if action.nan_order or not all(isinstance(operand, Immediate) for operand in inst.sources):
             return None
         operands = [
@@ -312,7 +310,7 @@ class WarpCode:
         *,
         is_certain: bool,
     ) -> Value:
-        """Return an f64 result with the operands' NaNs, and record lanes in which the GPU's NaN may differ."""
+        """Return an f64 result with its operands' NaN, and record the lanes in which a GPU's NaN may differ."""
         ir = self.ir
         before, after = ir.block, ir.append_basic_block("chosen")
         nan = ir.append_basic_block("nan")
@@ -333,7 +331,7 @@ class WarpCode:
         return either
 
     def move(self, inst: DecodedInstruction, action: actions.Move) -> None:
-        """Emit mov, packing and unpacking."""
+        """Emit mov, which copies, packs or unpacks registers."""
         active, kind = self.guard(inst), action.type
         target, source = inst.results[0], inst.sources[0]
         if kind.bits not in WIDTHS:
@@ -357,7 +355,7 @@ class WarpCode:
     # --- memory: all lanes' data is passed in %items, their addresses in %addresses
 
     def addresses_of(self, place: PtxOperand) -> Value:
-        """Return a memory operand's address in each lane of the group."""
+        """Return a memory operand's address in each lane of the current group."""
         if not isinstance(place, MemoryOperand):
             raise UnsupportedInstruction
         if place.base is None:
@@ -402,24 +400,24 @@ class WarpCode:
             ir.call_named("end_wait", VOID, self.context, self.row, mask, constant(I64, across))
 
     def free_items(self, bits: int) -> None:
-        """Leave a loop that loads items of another size, so that no group overwrites the items of the next group."""
+        """Leave a loop that loads items of another size, so that no group overwrites items that a later group needs."""
         if self.is_in_loop and self.lanes.taken - {bits}:
             self.leave()
 
     def put_lanes(self, value: Value, array: Value) -> None:
-        """Store the group's values in an array."""
+        """Store the current group's values in an array."""
         size = width(value) // 8
         self.ir.store(value, self.lanes.place(array, size), min(REGISTER_ALIGN, GROUP * size))
 
     def take_lanes(self, array: Value, bits: int) -> Value:
-        """Load the group's values from an array."""
+        """Load the current group's values from an array."""
         size = bits // 8
         self.lanes.taken.add(bits)
         place = self.lanes.place(array, size)
         return self.ir.load(place, typ=vector(bits, GROUP), align=min(REGISTER_ALIGN, GROUP * size))
 
     def async_copy(self, at: int, inst: DecodedInstruction) -> None:
-        """Emit cp.async: copy the source bytes and pad with zeros."""
+        """Emit cp.async, which copies the source bytes and pads them with zeros."""
         ir = self.ir
         target, source, size_operand, *rest = inst.sources
         size = size_operand.code(None) if isinstance(size_operand, Immediate) else 0
@@ -442,7 +440,7 @@ class WarpCode:
         self.move_data(at, ("store", "shared", 32, size // 4), mask)
 
     def move_data(self, at: int, helper: Helper, mask: Value) -> None:
-        """Call a helper that moves the data of the given lanes."""
+        """Call a helper that moves the data of the lanes in `mask`."""
         self.helpers.add(helper)
         lanes = (self.context, self.row, mask, self.addresses, self.items)
         self.stop_on_fault(at, mask, self.ir.call_named(helper_name(*helper), I32, *lanes, constant(I64, at)))
@@ -481,7 +479,7 @@ class WarpCode:
             self.take_fragments(items, trans=form.trans)
 
     def put_rows(self, matrix: int, words: Value, *, trans: bool) -> None:
-        """Rearrange a fragment into the eight rows to store: all first halves, then all second halves."""
+        """Rearrange a fragment into the eight rows to store: the first halves of all rows, then the second halves."""
         ir, bits = self.ir, 16 if trans else 32
         elements = ir.bitcast(words, vector(bits, LANES * 32 // bits))
         for half in range(2):
@@ -489,7 +487,7 @@ class WarpCode:
             ir.store(ir.permute(elements, warp_ops.row_elements(half, trans=trans)), place, 32)
 
     def take_fragments(self, items: tuple[PtxOperand, ...], *, trans: bool) -> None:
-        """Rearrange eight rows, stored as first halves and then second halves, into every lane's words."""
+        """Rearrange eight rows, loaded as first halves and then second halves, into the words of every lane."""
         ir, bits = self.ir, 16 if trans else 32
         kind = vector(bits, LANES * 64 // bits)
         places = (self.items, ir.at(self.items, LANES * 8, I8))
@@ -522,7 +520,7 @@ class WarpCode:
             self.write_whole(target, value)
 
     def masked(self, inst: DecodedInstruction, action: actions.WarpCollective) -> None:
-        """Emit a vote of the active lanes, their mask, or the value of the first lane whose predicate is true."""
+        """Emit a vote of the active lanes, their mask, or the value in the first lane whose predicate is true."""
         ir, opcode = self.ir, inst.attributes.opcode
         if opcode == "first_value":
             self.free_items(action.sources[0].bits)
@@ -561,7 +559,7 @@ class WarpCode:
 
     @staticmethod
     def shuffled_lanes(inst: DecodedInstruction) -> tuple[list[int], list[bool]]:
-        """Return each lane's source lane in a shfl with constant operands, and whether that lane is in range."""
+        """Return each lane's source lane in a shfl with constant operands, and whether that source lane is in range."""
         numbers = [operand.code(TYPES["u32"]) for operand in inst.sources[1:3] if isinstance(operand, Immediate)]
         if len(numbers) != 2:
             raise UnsupportedInstruction
@@ -570,7 +568,7 @@ class WarpCode:
         return lanes[0].tolist(), inside[0].tolist()
 
     def finish(self, live: LiveSet) -> None:
-        """Write back the changed registers that are `live`, in the active lanes."""
+        """Write the changed registers that are in `live` back to memory, in the active lanes."""
         ir = self.ir
         self.leave()
         self.marks.finish()

@@ -1,10 +1,8 @@
 """Operations across the 32 lanes of a warp in LLVM: votes, matches, reductions, elections.
 
 The functions in `WARP_LOWERINGS` take the builder, the attributes and the operands of an instruction, and return its
-results, or None if the interpreter must run it. All lanes take part; `masked` lowers those that take any lanes.
+results, or None if the interpreter must run it. They require all lanes; `vote_of_active` handles any mask of lanes.
 """
-
-from __future__ import annotations
 
 from collections.abc import Callable
 
@@ -22,11 +20,11 @@ REDUCTIONS = {
     ("add", "u"): "add", ("add", "s"): "add", ("min", "u"): "umin", ("min", "s"): "smin", ("max", "u"): "umax",
     ("max", "s"): "smax", ("and", "b"): "and", ("or", "b"): "or", ("xor", "b"): "xor",
 }  # fmt: skip
-"""LLVM's vector reductions by operation and type category."""
+"""LLVM vector reductions by operation and signedness."""
 
 
 def vote(ir: IRBuilder, attributes: Attributes, operands: list[Value]) -> Results:
-    """Lower vote, whose result is all, any or uni, or for ballot the predicates as bits."""
+    """Lower vote, which returns all, any or uni of the predicates, or for ballot the predicates as bits."""
     bits = ir.lane_mask(operands[0])
     if attributes.operation == "ballot":
         return (ir.broadcast(bits),)
@@ -36,7 +34,7 @@ def vote(ir: IRBuilder, attributes: Attributes, operands: list[Value]) -> Result
 
 
 def match(ir: IRBuilder, attributes: Attributes, operands: list[Value]) -> Results:
-    """Lower match: return the lanes with the same value and, for match.all, whether all lanes match."""
+    """Lower match, which returns the lanes with the same value and, for match.all, whether all lanes match."""
     value = operands[0]
     if attributes.operation == "all":
         same = ir.lane_mask(ir.icmp("eq", value, ir.permute(value, [0] * LANES)))
@@ -50,7 +48,7 @@ def match(ir: IRBuilder, attributes: Attributes, operands: list[Value]) -> Resul
 
 
 def reduce_lanes(ir: IRBuilder, attributes: Attributes, operands: list[Value]) -> Results | None:
-    """Lower integer redux, a reduction over all lanes."""
+    """Lower integer redux, which reduces a value over all lanes."""
     name = REDUCTIONS.get((attributes.operation or "", attributes.types[0].kind))
     if name is None:
         return None
@@ -58,32 +56,32 @@ def reduce_lanes(ir: IRBuilder, attributes: Attributes, operands: list[Value]) -
 
 
 def elect(_ir: IRBuilder, _attributes: Attributes, _operands: list[Value]) -> Results:
-    """Lower elect: return the number of the first lane, and a predicate that is True only in that lane."""
+    """Lower elect, which returns the first lane's number and a predicate that is true only in that lane."""
     return splat(0, 32, LANES), integers((lane == 0 for lane in range(LANES)), 1)
 
 
 def active_lanes(_ir: IRBuilder, _attributes: Attributes, _operands: list[Value]) -> Results:
-    """Lower activemask, whose result is all lanes."""
+    """Lower activemask, which returns the mask of all lanes."""
     return (splat(EVERYONE, 32, LANES),)
 
 
 WARP_LOWERINGS: dict[str, Callable[[IRBuilder, Attributes, list[Value]], Results | None]] = {
     "vote": vote, "match": match, "redux": reduce_lanes, "elect": elect, "activemask": active_lanes,
 }  # fmt: skip
-"""Lowerings by opcode; shuffles are in `WarpCode.shuffle`."""
+"""Lowerings by opcode; shuffles are lowered in `WarpCode.shuffle`."""
 
 
 MASKED = {"activemask", "first_lane", "first_value", "vote"}
 
 
 def is_masked(inst: DecodedInstruction) -> bool:
-    """Return True for an operation that is compiled for arbitrary masks of active lanes."""
+    """Return True for an operation that is compiled for any mask of active lanes."""
     action = inst.action
     return isinstance(action, actions.WarpCollective) and not action.synced and inst.attributes.opcode in MASKED
 
 
 def vote_of_active(ir: IRBuilder, attributes: Attributes, bits: Value, mask: Value) -> Value:
-    """Return the mask of the active lanes, or the scalar result of their vote on the predicate `bits`."""
+    """Return the mask of the active lanes, or the scalar result of their vote on the predicate mask `bits`."""
     if attributes.opcode == "activemask":
         return mask
     bits = ir.and_(bits, mask)
@@ -94,7 +92,7 @@ def vote_of_active(ir: IRBuilder, attributes: Attributes, bits: Value, mask: Val
 
 
 def row_elements(half: int, *, trans: bool) -> list[int]:
-    """Return the indices of the fragment elements in one half of eight rows, row by row."""
+    """Return the indices of the fragment elements that fill one half of eight rows, row by row."""
     if not trans:  # words: word w of row r is in lane 4 r + w
         return [4 * row + 2 * half + word for row in range(8) for word in range(2)]
     columns = [4 * half + column for column in range(4)]
@@ -102,7 +100,7 @@ def row_elements(half: int, *, trans: bool) -> list[int]:
 
 
 def fragment_elements(matrix: int, *, trans: bool) -> list[int]:
-    """Return the indices of a fragment's elements in the first halves of all rows, followed by the second halves."""
+    """Return the indices of a fragment's elements, first those in the first halves of all rows, then the others."""
     if not trans:  # words: lane l has word l % 4 of row l / 4
         return [64 * (lane % 4 // 2) + 2 * (8 * matrix + lane // 4) + lane % 2 for lane in range(LANES)]
     places: list[int] = []
@@ -113,9 +111,9 @@ def fragment_elements(matrix: int, *, trans: bool) -> list[int]:
 
 
 def group_events(inst: DecodedInstruction) -> list[int | None]:
-    """Return an instruction's effects on groups of copies or wgmma: None closes a group, n waits until n are pending.
+    """Return an instruction's effects on copy or wgmma groups: None closes a group, n waits until n are pending.
 
-    fence.proxy.async, which concerns no group, has one effect.
+    fence.proxy.async has one effect, although it concerns no group.
     """
     words = inst.name.split(".")
     if is_proxy_fence(inst):

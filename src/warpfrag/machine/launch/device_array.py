@@ -1,11 +1,9 @@
 """Arrays with fixed addresses, for pointer tables and structures in memory that contain pointers.
 
 An array argument gets its address when the kernel is launched. If memory contains pointers (the tables of a batched
-gemm, lists, a `__device__` pointer), addresses must be known before the launch. A `DeviceArray` has a fixed address as
-long as it exists, and every launch of this process can access it.
+gemm, linked lists, a `__device__` pointer), addresses must be known before the launch. A `DeviceArray` has a fixed
+address as long as it exists, and every launch of this process can access it.
 """
-
-from __future__ import annotations
 
 from bisect import bisect_right, insort
 from collections.abc import Sequence
@@ -37,8 +35,8 @@ class DeviceArray:
     """
 
     def __init__(self, source: object) -> None:
-        """Register an array, or a list of arrays, tables and None."""
-        self._items: tuple[DeviceArray, ...] = ()  # arrays to keep alive
+        """Register an array, or create a table from a list of arrays, tables and None."""
+        self._items: tuple[DeviceArray, ...] = ()  # the arrays of a table, which it keeps alive
         if isinstance(source, list | tuple):
             source = self._table(source)
         array = as_host_array(source, "DeviceArray")
@@ -47,6 +45,8 @@ class DeviceArray:
             raise InvalidOperand(f"DeviceArray: expected an array, or a list of arrays and None, got {quote(source)}")
         self.array: Array = array
         self._source, self.data = source, data
+        self.name = ""  # the name in messages
+        self.unwritten: NDArray[np.uint8] | None = None  # the marks of `Allocation`
         self.host = data.ctypes.data
         owner = ADDRESSES.owner(self.host, len(data))
         if owner is not None:
@@ -70,18 +70,19 @@ class DeviceArray:
 
 
 class AddressSpace:
-    """The arrays with fixed addresses, by device address and by host address."""
+    """The arrays with fixed addresses, indexed by device address and by host address."""
 
     def __init__(self) -> None:
         """Create an empty address space."""
         self.lock = Lock()
         self.arrays: WeakValueDictionary[int, DeviceArray] = WeakValueDictionary()
         self.end = state_spaces.DEVICE_ARRAYS
-        self.places: list[tuple[int, int]] = []  # host and device addresses; some arrays may no longer exist
-        self.longest = 0  # the longest array, in bytes
+        # host and device addresses, including those of arrays that no longer exist
+        self.places: list[tuple[int, int]] = []
+        self.longest = 0  # the size of the longest array in bytes
 
     def place(self, array: DeviceArray) -> int:
-        """Register an array and return its address, which is never reused, so a stale address refers to no array."""
+        """Register an array and return its address, which is never reused: a stale address refers to no array."""
         with self.lock:
             address, size = self.end, len(array.data)
             self.end += -(-(max(1, size) + state_spaces.ALIGNMENT) // state_spaces.ALIGNMENT) * state_spaces.ALIGNMENT
@@ -96,7 +97,7 @@ class AddressSpace:
             return list(self.arrays.values())
 
     def owner(self, start: int, size: int) -> DeviceArray | None:
-        """Return the array that contains the given host bytes; drop entries of arrays that no longer exist."""
+        """Return the array that contains the given host bytes, if any; also drop arrays that no longer exist."""
         with self.lock:
             at = bisect_right(self.places, (start, state_spaces.WINDOWS["shared"]))
             while size and at and self.places[at - 1][0] >= start + size - self.longest:

@@ -1,13 +1,11 @@
 """Run many interleavings of one launch and compare the final memory.
 
 Each run starts from the same memory. Its seed permutes the blocks and chooses, every few instructions, the warp that
-continues. A different result shows that the order matters: a race, or a float sum computed with atomics. Equal results
-prove nothing; the check "races" determines which accesses are ordered.
+continues. A different result shows that the order matters: there is a race, or a float sum is computed with atomics.
+Equal results prove nothing; the check "races" determines which accesses are ordered.
 """
 
-from __future__ import annotations
-
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,13 +17,13 @@ from warpfrag.machine.interpreter.device_memory import DeviceMemory
 
 @dataclass(frozen=True)
 class Exploration:
-    """The results of other interleavings: the number of runs, and the seeds and arrays that differ."""
+    """The results of other interleavings: the number of runs, and the seeds and arrays whose results differ."""
 
     runs: int
     seeds: tuple[int, ...] = ()
     """Seeds whose final memory differs from the launch's."""
     arrays: tuple[str, ...] = ()
-    """The arrays that differ."""
+    """The arrays whose contents differ."""
     errors: tuple[str, ...] = ()
     """The distinct messages of runs that ended with an error."""
 
@@ -48,10 +46,16 @@ class Exploration:
         return "; ".join(parts)
 
 
-def explore(memory: DeviceMemory, before: list[NDArray[Any]], runs: int, run: Callable[[int], str]) -> Exploration:
-    """Run a launch with `runs` seeds from its initial memory, then restore its final memory.
+def restore(buffers: Sequence[NDArray[Any]], contents: Sequence[NDArray[Any]]) -> None:
+    """Copy earlier contents back into buffers."""
+    for buffer, data in zip(buffers, contents, strict=True):
+        buffer[...] = data
 
-    `run(seed)` runs the launch on the memory and returns the error that ended it, or "".
+
+def explore(memory: DeviceMemory, before: list[NDArray[Any]], runs: int, run: Callable[[int], str]) -> Exploration:
+    """Run a launch with `runs` different seeds from its initial memory, then restore its final memory.
+
+    `run(seed)` runs the launch and returns the message of the error that ended it, or an empty string.
     """
     buffers = memory.writable_buffers()
     names = [allocation.name for allocation in memory.allocations if allocation.writable]
@@ -60,8 +64,7 @@ def explore(memory: DeviceMemory, before: list[NDArray[Any]], runs: int, run: Ca
     arrays: dict[str, None] = {}
     errors: dict[str, None] = {}
     for seed in range(runs):
-        for buffer, data in zip(buffers, before, strict=True):
-            buffer[...] = data
+        restore(buffers, before)
         error = run(seed)
         if error:
             errors[error] = None
@@ -72,6 +75,5 @@ def explore(memory: DeviceMemory, before: list[NDArray[Any]], runs: int, run: Ca
         if differing:
             seeds.append(seed)
             arrays |= dict.fromkeys(names[at] if at < len(names) else "a surface" for at in differing)
-    for buffer, data in zip(buffers, after, strict=True):
-        buffer[...] = data
+    restore(buffers, after)
     return Exploration(runs, tuple(seeds), tuple(arrays), tuple(errors))

@@ -31,15 +31,16 @@ from warpfrag.tensorcore.thread_split import SMALL, count_threads
 
 Blocks: TypeAlias = list[tuple[int, int, int]]
 Progress: TypeAlias = "Callable[[int, int], object]"
-"""Called with the number of finished blocks and the number of all blocks."""
-MAX_WARPS = 128  # number of warps that run together
-WARPS_OF_WGMMA = 512, 1024  # for a kernel with wgmma, where more warps share an instruction's overhead
-MAX_REGISTER_BYTES = 1 << 26  # maximum register bytes of concurrent warps beyond that minimum
-GLANCE = 0.1  # seconds between polls of other threads
+"""Called with the number of finished blocks and the total number of blocks."""
+MAX_WARPS = 128  # warps that run together, without wgmma
+# for kernels with wgmma, where more warps share the cost of an instruction: minimum and maximum
+WARPS_OF_WGMMA = 512, 1024
+MAX_REGISTER_BYTES = 1 << 26  # the most bytes of registers that warps beyond that minimum may use
+GLANCE = 0.1  # seconds between checks of the other threads
 
 
 def permutation(count: int, seed: int) -> tuple[int, int]:
-    """Return a factor that is coprime to `count`, and a shift, both chosen by a seed."""
+    """Return a factor coprime to `count` and a shift, both chosen by a seed, which define a permutation."""
     generator = random.Random(seed)  # noqa: S311 (nothing secret)
     factor = generator.randrange(1, count + 1)
     while gcd(factor, count) > 1:
@@ -48,19 +49,19 @@ def permutation(count: int, seed: int) -> tuple[int, int]:
 
 
 class Waves:
-    """A thread-safe queue of the blocks that have not started, in execution order."""
+    """A thread-safe queue of the waves that have not started, in execution order."""
 
     def __init__(
         self, grid: tuple[int, int, int], at_once: int, seed: int | None, cluster: tuple[int, int, int] = (1, 1, 1)
     ) -> None:
-        """Create the queue; a wave has up to `at_once` blocks, in whole clusters."""
+        """Create the queue; a wave contains at most `at_once` blocks, in whole clusters."""
         self.grid, self.seed, self.cluster = grid, seed, cluster
         self.total = grid[0] * grid[1] * grid[2]
         self.per_cluster = cluster[0] * cluster[1] * cluster[2]
-        self.at_once = max(1, at_once // self.per_cluster)  # number of clusters at a time
+        self.at_once = max(1, at_once // self.per_cluster)  # the number of clusters in a wave
         self.clusters = self.total // self.per_cluster
         self.factor, self.shift = (1, 0) if seed is None else permutation(self.clusters, seed)
-        self.taken = 0  # number of waves taken
+        self.taken = 0  # the number of waves that have been taken
         self._lock = Lock()
 
     def __len__(self) -> int:
@@ -68,7 +69,7 @@ class Waves:
         return -(-self.clusters // self.at_once) - self.taken
 
     def take(self) -> tuple[int, Blocks] | None:
-        """Return the number and the blocks of the next wave, or None if none is left."""
+        """Return the number and the blocks of the next wave, or None if none remains."""
         with self._lock:
             if not self:
                 return None
@@ -82,7 +83,7 @@ class Waves:
         return number, [block for cluster in order for block in self.blocks_of(cluster)]
 
     def blocks_of(self, cluster: int) -> Blocks:
-        """Return the blocks of a cluster, by rank."""
+        """Return the blocks of a cluster in the order of their ranks."""
         x, y = self.grid[0] // self.cluster[0], self.grid[1] // self.cluster[1]
         corner = [
             index * size
@@ -93,7 +94,7 @@ class Waves:
         return [(corner[0] + rank % i, corner[1] + rank // i % j, corner[2] + rank // (i * j)) for rank in ranks]
 
     def again(self) -> Waves:
-        """Return a new queue of the same waves."""
+        """Return a new queue with the same waves."""
         return Waves(self.grid, self.at_once * self.per_cluster, self.seed, self.cluster)
 
     def clear(self) -> None:
@@ -121,16 +122,14 @@ class Work:
         self.checks, self.screen = checks, screen
         chosen = screen or checks
         self.batch_of = chosen.batch if chosen is not None else batch_of
-        self.tally = LaunchTally(
-            np.zeros(len(program.instructions), np.int64), np.zeros(len(program.instructions), np.uint8)
-        )
+        self.tally = LaunchTally.of(program)
         self.divergent: dict[int, str] = {}  # divergent barriers, by line
         self.done = 0  # number of finished blocks
         self.failure: tuple[int, WarpfragError] | None = None  # the number of the failed wave
 
     @exact_floats
     def run(self, waves: Waves, progress: Progress | None = None, *, until_compiled: bool = False) -> Work:
-        """Run waves until none is left, or until compiled code is ready."""
+        """Run waves until none remains, or until compiled code is ready if `until_compiled` is set."""
         while self.failure is None and not (until_compiled and self.compiled is not None and self.compiled.is_ready):
             wave = waves.take()
             if wave is None:
@@ -144,7 +143,7 @@ class Work:
         return self
 
     def run_wave(self, number: int, blocks: Blocks) -> None:
-        """Run the blocks of a wave; record an error as `failure`."""
+        """Run the blocks of a wave; an error is recorded in `failure`."""
         part = LaunchPart(self.program, self.config, self.memory, blocks, self.tally)
         batch: WarpBatch
         if self.batch_of is not None:
@@ -164,9 +163,9 @@ class Work:
         self.divergent = batch.barriers.divergent | self.divergent
 
     def run_all(self, waves: Waves, threads: int | None, progress: Progress | None) -> None:
-        """Run all waves, in order until there is compiled code, then on `threads` threads; None means one per core.
+        """Run all waves: in order until code is compiled, then on `threads` threads (None: one per core).
 
-        If several waves fail, the error of the first is kept.
+        If several waves fail, the error of the first one is kept.
         """
         self.run(waves, progress, until_compiled=threads != 1)
         threads = min(len(waves), count_threads(threads, SMALL))
@@ -174,7 +173,7 @@ class Work:
             if self.failure is None:
                 self.run(waves, progress)
             return
-        from concurrent.futures import ThreadPoolExecutor, wait  # slow to import
+        from concurrent.futures import ThreadPoolExecutor, wait  # imported here because it is slow
 
         parts = [Work(self.program, self.config, self.memory.fork(), self.compiled) for _ in range(threads)]
         before = self.done
@@ -190,7 +189,7 @@ class Work:
                             progress(before + sum(part.done for part in parts), waves.total)
                 except BaseException:
                     waves.clear()
-                    for part in parts:  # an interrupt also stops the other threads, at their next pause
+                    for part in parts:  # after an interrupt, the other threads also stop, at their next check
                         part.tally.is_stopped = True
                     raise
         finally:
@@ -203,7 +202,7 @@ class Work:
         self.failure = min(failed, key=itemgetter(0), default=None)
 
     def run_waves(self, waves: Waves, threads: int | None, progress: Progress | None) -> Work:
-        """Run all waves; a KeyboardInterrupt is raised again with a note about the progress."""
+        """Run all waves; a KeyboardInterrupt is raised again with a note that reports the progress."""
         try:
             self.run_all(waves, threads, progress)
         except KeyboardInterrupt as error:
@@ -214,17 +213,17 @@ class Work:
 
 
 class Judgement(NamedTuple):
-    """The judged run, or None, and the reasons why the result may differ on a GPU."""
+    """The run of a launch that was judged (or None), and reasons why its result may differ on a GPU."""
 
     work: Work | None = None
     reasons: tuple[str, ...] = ()
 
 
 def is_ordered(inst: DecodedInstruction) -> bool:
-    """Return True if an instruction makes block order visible: float atomics, or atomics whose old value is used."""
+    """Return True if an instruction makes block order visible: a float atomic, or one whose old value is used."""
     action = inst.action
     if isinstance(action, TensorCopy):
-        return action.reduction == "add"  # perhaps of floats, depending on the tensor map
+        return action.reduction == "add"  # may be a float addition, depending on the tensor map
     if isinstance(action, BulkCopy):
         return action.target == "global" and action.type is not None and action.type.is_float
     if not isinstance(action, Atomic) or action.space in {"shared", "cluster"}:
@@ -242,7 +241,7 @@ def is_alone(inst: DecodedInstruction) -> bool:
 
 @lru_cache(256)
 def warps_at_once(program: Program) -> int:
-    """Return the number of concurrent warps, which is larger for wgmma kernels with few registers."""
+    """Return the number of warps that run together, which is larger for wgmma kernels with few registers."""
     if not any(inst.attributes.opcode == "wgmma" for inst in program.instructions):
         return MAX_WARPS
     minimum, maximum = WARPS_OF_WGMMA

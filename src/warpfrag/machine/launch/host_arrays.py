@@ -1,10 +1,8 @@
-"""Arrays of any library as launch memory, without a copy.
+"""Use arrays of any library as launch memory, without a copy.
 
 No library is imported: a caller that passes a tensor has already imported PyTorch. Kernels see bytes, so dtypes that
 NumPy lacks (PyTorch's bfloat16) work too; an array that NumPy cannot represent is passed as bytes.
 """
-
-from __future__ import annotations
 
 import ctypes
 from typing import Any, cast
@@ -20,9 +18,9 @@ HOST_DEVICES = {1, 3}  # DLPack device types of host memory: plain and pinned
 
 
 def as_host_array(value: object, label: str) -> NDArray[Any] | None:
-    """Return a NumPy array over the same memory, or None for a value that is not an array.
+    """Return a NumPy array over a value's memory, or None if the value is not an array.
 
-    Raise InvalidOperand for dtypes that no GPU reads.
+    Raise InvalidOperand for dtypes that no GPU supports.
     """
     if is_masked_array(value):
         raise InvalidOperand(f"{label}: expected a plain array, got a masked one; use .filled()")
@@ -38,7 +36,7 @@ def as_host_array(value: object, label: str) -> NDArray[Any] | None:
 
 
 def as_bytes(value: object, label: str) -> NDArray[np.uint8] | None:
-    """Return an array's memory as bytes, or None for a value that is not an array."""
+    """Return an array's memory as bytes, or None if the value is not an array."""
     array = as_host_array(value, label)
     if array is None:
         return None
@@ -50,7 +48,7 @@ def as_bytes(value: object, label: str) -> NDArray[np.uint8] | None:
 
 
 def _foreign(value: object, label: str) -> NDArray[Any] | None:
-    """Return a NumPy array over another library's array, or None for a value that is not an array."""
+    """Return a NumPy array over another library's array, or None if the value is not an array."""
     kind = kind_of(value)
     if kind.library == "torch":
         return _tensor(value, kind.device, label)

@@ -1,7 +1,7 @@
-"""Launches with checks, which run in compiled code if that proves them clean, else in the interpreter.
+"""Launches with checks: in compiled code if that can prove a launch clean, otherwise in the interpreter.
 
-A kernel that is not compiled yet is interpreted until that has taken as long as compiling would. Each run starts with
-the memory contents from before the launch.
+A kernel that is not compiled yet is interpreted until that has taken as long as compiling would. Every run starts from
+the initial contents of memory.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from warpfrag.machine.sanitizer.checked_batch import LaunchChecks
 
 
 class InstrumentedLaunch:
-    """A launch with checks; `screen` decides the checks in compiled code, or is None if that is impossible.
+    """A launch with checks; `screen` decides the checks in compiled code, or is None if they must be interpreted.
 
     The check "memory" alone needs no screen: if compiled code ends without an error, there was no bad access.
     """
@@ -42,7 +42,7 @@ class InstrumentedLaunch:
         self.before = [(buffer, buffer.copy()) for buffer in changed]
 
     def run(self, waves: Waves, threads: int | None, progress: Progress | None) -> Work:
-        """Run all waves; `threads` applies only to compiled code without a screen."""
+        """Run all waves; `threads` applies only when compiled code runs without a screen."""
         screen = self.screen
         if screen is None:
             return self.interpret(waves, progress)
@@ -63,7 +63,7 @@ class InstrumentedLaunch:
         return self.interpret(waves, progress)
 
     def interpret(self, waves: Waves, progress: Progress | None, until_compiled: ProgramScreen | None = None) -> Work:
-        """Run waves with the checks until the kernel is worth compiling."""
+        """Run waves with the checks until none remains, or until the kernel is worth compiling."""
         checks = LaunchChecks(self.checks, self.sources)
         if until_compiled is not None:
             checks.stops = until_compiled.compiled.is_worthwhile_after
@@ -75,7 +75,7 @@ class InstrumentedLaunch:
         return work
 
     def restore(self) -> None:
-        """Restore the memory contents from before the launch."""
+        """Restore the initial contents of memory."""
         for buffer, data in self.before:
             buffer[...] = data
         self.memory.tags.forget()

@@ -2,7 +2,7 @@
 
 A launch executes machine code if the PTX can be assembled, but only for the architecture on which it was compared. If
 the machine code fails, the PTX runs from the same initial memory: either it fails too, with an error that names PTX
-lines, or its result is kept with the reason.
+lines, or its result is returned with the reason.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from warpfrag.machine.jit import loops
 from warpfrag.machine.jit.engine import CompiledProgram
 from warpfrag.machine.jit.screening import ProgramScreen
 from warpfrag.machine.launch.device_array import ADDRESSES
-from warpfrag.machine.launch.exploration import Exploration, explore
+from warpfrag.machine.launch.exploration import Exploration, explore, restore
 from warpfrag.machine.launch.grid import Judgement, Progress, Waves, Work, is_alone, is_ordered, warps_at_once
 from warpfrag.machine.launch.instrumented_launch import InstrumentedLaunch
 from warpfrag.machine.launch.launch_arguments import Arguments, KernelArguments, LaunchKeywords, RawArguments
@@ -55,15 +55,15 @@ from warpfrag.tensorcore.evidence import Evidence
 
 Buffers = Sequence[NDArray[Any]]
 Execute = Callable[[tuple[Check, ...], LaunchOptions], Run]
-"""Type of a function that runs a launch at one level, with checks and options."""
+"""A function that runs a launch at one level, with the given checks and options."""
 STOPPING = {"bounds", "misaligned", "readonly", "freed", "deadlock"}
-"""Findings after which the PTX launch may differ from a GPU's."""
+"""Kinds of findings after which the PTX launch may continue differently from a GPU."""
 
 
 class KernelModule(Mapping[str, "Kernel"], ABC):
-    """A mapping from the names of entries to kernels, with the variables that the kernels share.
+    """A mapping from entry names to kernels, with the variables that the kernels share.
 
-    A front end derives its module class from this one and provides programs and variables.
+    Each front end derives its module class from this class, which needs its programs and variables.
     """
 
     def __init__(self, *, keep_state: bool, read_sources: Callable[[], dict[int, SourceLine]]) -> None:
@@ -80,14 +80,17 @@ class KernelModule(Mapping[str, "Kernel"], ABC):
     @property
     @abstractmethod
     def basis(self) -> str:
-        """The default `Run.basis` of the module's launches."""
+        """The default `Run.basis` of launches of this module."""
 
     @abstractmethod
     def program(self, entry: str) -> Program:
-        """Return the program of an entry."""
+        """Return the decoded program of an entry."""
 
     def machine_kernel(self, entry: str, arch: str) -> Kernel:
-        """Return an entry as machine code for an architecture; front ends with an assembler override this method."""
+        """Return the kernel of an entry as machine code for an architecture.
+
+        Overridden by front ends with an assembler.
+        """
         raise InvalidOperand(f"{readable(entry)} cannot be assembled for {arch}")
 
     @abstractmethod
@@ -95,7 +98,7 @@ class KernelModule(Mapping[str, "Kernel"], ABC):
         """Return the variables in global and constant memory, by name."""
 
     def __getstate__(self) -> dict[str, object]:
-        """Return the state to pickle, without the kernels, which are recreated."""
+        """Return the state to pickle; kernels are left out and recreated on first use."""
         return {**self.__dict__, "_kernels": {}}
 
     @cached_property
@@ -113,14 +116,14 @@ class KernelModule(Mapping[str, "Kernel"], ABC):
         self.symbols.reset()
 
     def __getitem__(self, name: str) -> Kernel:
-        """Return a kernel by name; raise PtxError with the entries if no name or several names match."""
+        """Return the kernel with this name; raise PtxError that lists the entries if none or several match."""
         entry = resolve(name, list(self), "entries")
         if entry not in self._kernels:
             self._kernels[entry] = self.kernel(entry)
         return self._kernels[entry]
 
     def kernel(self, entry: str) -> Kernel:
-        """Return a new kernel for an entry."""
+        """Return a new kernel for the entry with this name."""
         return Kernel(self.program(entry), self)
 
     def __len__(self) -> int:
@@ -136,11 +139,11 @@ class Kernel:
     """An entry of a module, ready to launch."""
 
     def __init__(self, program: Program, module: KernelModule) -> None:
-        """Create a kernel; host machine code is generated only after the kernel has run long enough."""
+        """Create a kernel; it is compiled only after it has run long enough."""
         self.program, self.module = program, module
 
     def __reduce__(self) -> tuple[object, ...]:
-        """Pickle and copy a kernel by its module and name."""
+        """Pickle and copy a kernel as its module and name."""
         return KernelModule.__getitem__, (self.module, self.name)
 
     def __repr__(self) -> str:
@@ -156,7 +159,7 @@ class Kernel:
 
     @property
     def readable_name(self) -> str:
-        """The entry's C++ name with its parameters, or `name` if it is not mangled."""
+        """The entry's C++ name with its parameter types, or `name` if that is not mangled."""
         return readable(self.name)
 
     @property
@@ -171,7 +174,7 @@ class Kernel:
 
     @property
     def shared_bytes(self) -> int:
-        """The bytes of static shared memory."""
+        """The size of static shared memory in bytes."""
         return self.program.shared_bytes
 
     @property
@@ -186,7 +189,7 @@ class Kernel:
 
     @property
     def tensor_maps(self) -> list[str]:
-        """The parameters that take a tensor map by value; empty if the kernel uses no tensor maps."""
+        """The parameters that take a tensor map by value."""
         if not any(isinstance(inst.action, TensorCopy) for inst in self.program.instructions):
             return []
         return [item.name for item in self.parameters if item.size == MAP_BYTES and item.align >= MAP_ALIGN]
@@ -203,12 +206,12 @@ class Kernel:
 
     @cached_property
     def _screen(self) -> ProgramScreen:
-        """The screen, which decides checks in compiled code."""
+        """The screen that decides checks in compiled code."""
         return ProgramScreen(self.compiled)
 
     @cached_property
     def order_matters(self) -> bool:
-        """True if the order of blocks is visible: float atomics, or atomics whose old value is used."""
+        """True if the block order is visible: there are float atomics, or atomics whose old value is used."""
         return any(map(is_ordered, self.program.instructions))
 
     @cached_property
@@ -220,7 +223,7 @@ class Kernel:
 
     @cached_property
     def is_shared_out(self) -> bool:
-        """True if blocks may run on several cores: their order is not visible, and none waits for another block."""
+        """True if blocks may run on several cores: their order is not visible, and no block waits for another."""
         return not self.order_matters and not any(map(is_alone, self.program.instructions))
 
     @exact_floats
@@ -298,7 +301,7 @@ class Kernel:
         seed: int | None,
         options: LaunchOptions,
     ) -> Run:
-        """Run the kernel's program on a memory."""
+        """Run the kernel's program on the given memory."""
         threads = options.threads
         compiled = self.compiled if engine_name != "reference" and loops.is_available() else None
         if engine_name == "compiled" and compiled is not None:
@@ -317,8 +320,7 @@ class Kernel:
             is_screened = judged.work is not None and judged.work.screen is not None
             is_own = not named and engine_name in {"auto", "compiled" if is_screened else "reference"}
             if judged.work is not None and not is_own and not (judged.work.failure and config.is_late):
-                for buffer, data in zip(memory.writable_buffers(), before, strict=True):
-                    buffer[...] = data
+                restore(memory.writable_buffers(), before)
                 memory.tags.forget()
                 judged = judged._replace(work=None)
         if judged.work is not None:
@@ -341,31 +343,34 @@ class Kernel:
         return result
 
     def for_launch(self, config: LaunchConfig) -> Kernel:
-        """Return the kernel that runs a launch with this configuration; overridden for machine code."""
+        """Return the kernel that runs launches with this configuration; overridden for machine code."""
         del config
         return self
 
     def constant_banks(self, config: LaunchConfig, parameters: bytes) -> bytes:
-        """Return the constant buffer of a launch; PTX has only the parameters in it."""
+        """Return the constant buffer of a launch, which in PTX contains only the parameters."""
         del config
         return parameters
 
     def judge(
         self, config: LaunchConfig, memory: DeviceMemory, waves: Waves, progress: Progress | None
     ) -> Judgement:  # fmt: skip
-        """Run a launch and find reasons why its order may change the result; overridden for machine code."""
+        """Run a launch and find reasons why access order may change the result; overridden for machine code."""
         del config, memory, waves, progress
         return Judgement()
 
     def uncompared(self, work: Work) -> tuple[str, ...]:
-        """Return a reason for each executed spelling that was not compared with a GPU; overridden for machine code."""
+        """Return a reason for each executed SASS spelling that was not compared with a GPU.
+
+        Overridden for machine code.
+        """
         del work
         return ()
 
     def _explored(
         self, memory: DeviceMemory, before: list[np.ndarray[Any, Any]], config: LaunchConfig, runs: int
     ) -> Exploration:
-        """Run other interleavings from the launch's initial memory."""
+        """Run other interleavings from the initial memory of the launch."""
 
         def run(seed: int) -> str:
             memory.tags.forget()
@@ -388,9 +393,9 @@ class Kernel:
         options: LaunchOptions = DEFAULT_OPTIONS,
         **raw: Unpack[RawArguments],
     ) -> Debugger:
-        """Return a debugger for a launch on the reference engine, with the arguments of `launch`.
+        """Return a debugger for a launch on the reference engine; takes the arguments of `launch`.
 
-        Nothing runs before `Debugger.run` or `step`. Only `cluster`, `cooperative` and `limit` of the options apply.
+        Nothing runs before `Debugger.run` or `step`. Of the options, only `cluster`, `cooperative` and `limit` apply.
         """
         config = launch_config(self.program, grid, block, shared, arch, options)
         own = self.for_launch(config)
@@ -402,11 +407,11 @@ class Kernel:
         return debugger
 
     def __call__(self, *_args: object, **_options: object) -> NoReturn:
-        """Raise an error that names the function to call."""
+        """Raise an error that says which method to call."""
         raise TypeError("a kernel is not a function: use kernel.launch(grid=..., block=..., args=[...])")
 
     def take_arguments(self, args: Sequence[object], raw: RawArguments | None = None) -> KernelArguments:
-        """Convert the arguments to parameter bytes and memory."""
+        """Convert the arguments to parameter bytes and global memory."""
         arguments = Arguments(self.name, self.parameters, self.module.address_size)
         parameters = arguments.take(args, self.program.parameter_bytes, raw or {})
         return KernelArguments(parameters, tuple(arguments.allocations), arguments.own_resources())
@@ -418,19 +423,20 @@ class Kernel:
         return self.memory_of(self.take_arguments(args, raw), config)
 
     def memory_of(self, given: KernelArguments, config: LaunchConfig) -> DeviceMemory:
-        """Create the memory for converted arguments, as `device_memory` does."""
+        """Create the memory of a launch, as `device_memory` does, but from arguments that are already converted."""
         memory = DeviceMemory(self.constant_banks(config, given.parameters), len(self.program.instructions))
         for allocation in given.allocations:
             memory.add(allocation)
         memory.resources = given.resources
         for array in ADDRESSES.alive():
-            memory.add(Allocation(array.address, array.data, repr(array), bool(array.data.flags.writeable)))
+            writable = bool(array.data.flags.writeable)
+            memory.add(Allocation(array.address, array.data, array.name or repr(array), writable, array.unwritten))
         for name, variable in self.program.variables.items():
             data = self.module.symbols.storage(name, variable)
             memory.add(Allocation(variable.address, data, readable(name), variable.space != "const"))
         if self.uses_heap:
             heap = np.zeros(state_spaces.HEAP_BYTES, np.uint8)
-            memory.add(Allocation(state_spaces.HEAP, heap, "the heap", is_unwritten=True))
+            memory.add(Allocation(state_spaces.HEAP, heap, "the heap", unwritten=np.full_like(heap, 0xFF)))
         if config.is_cooperative:
             workspace = np.zeros(state_spaces.GRID_WORKSPACE_BYTES, np.uint8)
             memory.add(Allocation(state_spaces.GRID_WORKSPACE, workspace, "the workspace of the grid"))
@@ -443,13 +449,13 @@ class Kernel:
         at_once = 1 if self.order_matters else max(1, warps_at_once(self.program) // config.warps)
         if follow_order:
             at_once = min(at_once, max(1, BATCH_THREADS // (config.warps * LANES)))
-        if config.is_cooperative:  # all blocks run together, because they may wait for each other
+        if config.is_cooperative:  # all blocks must run together, because they may wait for each other
             at_once = config.grid[0] * config.grid[1] * config.grid[2]
         return Waves(config.grid, at_once, seed, config.cluster)
 
 
 def ptx_reason(program: Program, symbols: Symbols, config: LaunchConfig, options: LaunchOptions, level: str) -> str:
-    """Return the reason to execute PTX without assembling it, or ""."""
+    """Return the reason to execute PTX without trying to assemble it, or ""."""
     if level == "ptx":
         return "the level is ptx"
     calls = {inst.action.name for inst in program.instructions if isinstance(inst.action, SystemCall)}
@@ -467,7 +473,7 @@ def ptx_reason(program: Program, symbols: Symbols, config: LaunchConfig, options
 def run_both_levels(
     ptx: Execute, machine: Execute, buffers: Buffers, checks: tuple[Check, ...], options: LaunchOptions, level: str
 ) -> Run:
-    """Run machine code; run the PTX too if there are checks, or if the machine code fails and the level is auto."""
+    """Run machine code; also run the PTX if there are checks, or if the machine code fails and the level is auto."""
     before = [buffer.copy() for buffer in buffers]
     checked = None
     if checks:
@@ -476,22 +482,18 @@ def run_both_levels(
         if found:
             return replace(checked, ptx_reason=f"a check found {', '.join(found)}: a GPU's behaviour is then unknown")
         after = [buffer.copy() for buffer in buffers]
-        _restore(buffers, before)
+        restore(buffers, before)
     try:
         run = machine((), options)
     except WarpfragError as error:
         if level == "sass":
             raise
-        _restore(buffers, after if checked is not None else before)
+        restore(buffers, after if checked is not None else before)
         reason = f"the machine code failed: {error}"
         return replace(ptx((), options) if checked is None else checked, ptx_reason=reason)
     if checked is None:
         return run
     return replace(
-        run, checks=checked.checks, findings=checked.findings, unjudged=checked.unjudged, notes=checked.notes
+        run, checks=checked.checks, findings=checked.findings, unjudged=checked.unjudged, notes=checked.notes,
+        unwritten=checked.unwritten,
     )  # fmt: skip
-
-
-def _restore(buffers: Buffers, contents: Buffers) -> None:
-    for buffer, data in zip(buffers, contents, strict=True):
-        buffer[...] = data

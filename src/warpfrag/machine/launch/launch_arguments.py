@@ -1,6 +1,4 @@
-"""The arguments of a launch: numbers, structs, and arrays, which become global memory."""
-
-from __future__ import annotations
+"""Convert the arguments of a launch: numbers, structs, and arrays, which become global memory."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -20,9 +18,9 @@ from warpfrag.machine.launch.tensor_map_argument import TensorMap
 from warpfrag.machine.semantics.textures import Surface, Texture
 from warpfrag.smem.tensor_map import MAP_ALIGN
 
-HANDLE_STEP = 64  # distance between texture handles
+HANDLE_STEP = 64  # the distance between texture handles
 MAX_ADDRESS = 1 << state_spaces.WINDOW_SHIFT
-SHOWN = 4  # number of arrays listed in a repr
+SHOWN = 4  # the most arrays that a repr lists
 
 
 @dataclass(frozen=True)
@@ -46,7 +44,7 @@ class GlobalMemory:
     """
 
     def __init__(self, arrays: Mapping[int, object]) -> None:
-        """Create the memory; raise InvalidOperand if an array is not contiguous or two arrays overlap."""
+        """Create the memory; raise InvalidOperand if an array is not contiguous or arrays overlap."""
         if not isinstance(arrays, Mapping):
             raise InvalidOperand(f"expected a mapping from addresses to arrays, got {quote(arrays)}")
         self.arrays = dict(arrays)
@@ -71,16 +69,16 @@ class GlobalMemory:
 
 
 SCALAR_MISMATCHES = {("f", "an integer"), ("i", "a float"), ("u", "a float")}
-"""The kinds of NumPy scalars that a parameter's type contradicts."""
+"""Descriptions of NumPy scalars that a parameter's type contradicts."""
 
 
 class RawArguments(TypedDict, total=False):
     """The arguments of a launch as the driver passes them."""
 
     params: bytes
-    """All parameters as bytes, at the offsets that `Kernel.parameters` gives; they replace `args`."""
+    """All parameters as bytes, at the offsets that `Kernel.parameters` gives; replaces `args`."""
     memory: GlobalMemory
-    """Arrays at the addresses that the parameters contain."""
+    """Arrays at the addresses that the parameter bytes contain."""
 
 
 class LaunchKeywords(RawArguments, total=False):
@@ -108,13 +106,13 @@ class Arguments:
         self.parameters = [replace(parameter, name=short_name(parameter.name, kernel)) for parameter in parameters]
         self.allocations: list[Allocation] = []
         self.resources: dict[int, Texture | Surface] = {}  # keyed by handle
-        self.maps: list[NDArray[np.uint8]] = []  # tensor maps that are passed by address
+        self.maps: list[NDArray[np.uint8]] = []  # copies of tensor maps that are passed by address
         self._next = self.memory_map.arrays
         self._known: dict[tuple[int, int], int] = {}
-        """The address of an array, by its host address and its size in bytes."""
+        """The device address of each array, by its host address and size in bytes."""
 
     def take(self, args: Sequence[object], size: int, raw: RawArguments) -> bytes:
-        """Convert all arguments; arrays become allocations."""
+        """Convert all arguments to parameter bytes; arrays become allocations."""
         if unknown := sorted(raw.keys() - RawArguments.__annotations__.keys()):
             known = "shared, arch, checks, engine, seed, level, options, params or memory"
             raise TypeError(f"launch() got an unexpected keyword argument {unknown[0]!r}; expected {known}")
@@ -122,7 +120,7 @@ class Arguments:
         if not isinstance(memory, GlobalMemory):
             raise InvalidOperand(f"expected memory=wf.GlobalMemory({{address: array}}), got {quote(memory)}")
         self.allocations += memory.allocations
-        for allocation in memory.allocations:  # the arrays of this launch follow
+        for allocation in memory.allocations:  # allocate this launch's arrays after those of the caller's memory
             self._next = max(self._next, (allocation.end // state_spaces.ALIGNMENT + 2) * state_spaces.ALIGNMENT)
         if "params" in raw:
             return self._raw(raw["params"], args, size)
@@ -138,7 +136,7 @@ class Arguments:
         return bytes(data)
 
     def _raw(self, params: object, args: Sequence[object], size: int) -> bytes:
-        """Return the parameter bytes that the caller passed, after checking their size."""
+        """Return the parameter bytes that the caller passed, after checking the size."""
         if not isinstance(params, bytes | bytearray | memoryview):
             raise InvalidOperand(f"expected params to be bytes, got {quote(params)}; pass a list of arguments as args")
         if len(args):
@@ -151,13 +149,13 @@ class Arguments:
         return bytes(params)
 
     def _argument(self, value: object, number: int, parameter: Parameter) -> bytes:
-        """Return the bytes of one parameter."""
+        """Return the parameter bytes of one argument."""
         if isinstance(value, Unwritten):
             code = self._argument(value.array, number, parameter)
             data = as_bytes(value.array, f"argument {number} ({parameter.name})")
             for allocation in self.allocations:
                 if data is not None and allocation.data.ctypes.data == data.ctypes.data:
-                    allocation.is_unwritten = True
+                    allocation.unwritten = np.full(len(data), 0xFF, np.uint8)
             return code
         if isinstance(value, Texture | Surface):
             return self._handle(value, number, parameter)
@@ -185,18 +183,18 @@ class Arguments:
         if parameter.size != self.pointer_size:
             raise InvalidOperand(f"{label}: expected {parameter.size} bytes, got a tensor map of {len(data)}")
         copy = np.frombuffer(data, np.uint8).copy()
-        self.maps.append(copy)  # must live as long as its address is in use
+        self.maps.append(copy)  # keep it alive as long as its address is in use
         return self._address(copy, f"{label}, the tensor map").to_bytes(self.pointer_size, "little")
 
     def _pointer(self, value: object, number: int, parameter: Parameter) -> bytes:
-        """Return the address of an array; the same array passed twice is one allocation."""
+        """Return the address of an array; an array that is passed twice is one allocation."""
         label = f"argument {number} ({parameter.name})"
         if parameter.size != self.pointer_size:
-            raise InvalidOperand(f"{label}: expected a number of {parameter.size} bytes, got an array")
+            raise InvalidOperand(f"{label}: expected a value of {parameter.size} bytes, got an array")
         return self._address(value, label).to_bytes(self.pointer_size, "little")
 
     def _address(self, value: object, label: str) -> int:
-        """Return an array's address: fixed for a DeviceArray, else valid for this launch."""
+        """Return an array's address, which is fixed for a DeviceArray and otherwise valid only for this launch."""
         if isinstance(value, DeviceArray):
             if self.pointer_size != 8:
                 raise InvalidOperand(
@@ -214,19 +212,23 @@ class Arguments:
         if place not in self._known or not len(flat):
             self._known[place] = self._next
             self.allocations.append(Allocation(self._next, flat, label, bool(flat.flags.writeable)))
-            size = max(len(flat), 1) + state_spaces.ALIGNMENT  # a gap, so that an overrun does not reach the next array
+            # leave a gap, so that an overrun does not reach the next array
+            size = max(len(flat), 1) + state_spaces.ALIGNMENT
             self._next += -(-size // state_spaces.ALIGNMENT) * state_spaces.ALIGNMENT
             if self.pointer_size == 4 and self._next > self.memory_map.constants:
                 raise InvalidOperand(f"{label}: {len(flat)} bytes do not fit in a 32-bit address space")
         return self._known[place]
 
     def _is_pointer(self, array: NDArray[Any], parameter: Parameter) -> bool:
-        """Return True if an array is passed as a pointer, which is so unless it contains exactly a struct's bytes."""
+        """Return True if an array is passed as a pointer.
+
+        False if it has exactly a struct's size and is passed by value.
+        """
         is_pointer_sized = parameter.size == parameter.align == self.pointer_size
         return not parameter.is_array or (is_pointer_sized and array.nbytes != parameter.size)
 
     def _handle(self, resource: Texture | Surface, number: int, parameter: Parameter) -> bytes:
-        """Return the handle of a texture or surface; an object passed twice has one handle."""
+        """Return the handle of a texture or surface; an object that is passed twice has one handle."""
         if parameter.size != 8:
             raise InvalidOperand(
                 f"argument {number} ({parameter.name}): expected {parameter.size} bytes, got the handle of {resource}"
@@ -237,7 +239,7 @@ class Arguments:
         return handle.to_bytes(8, "little")
 
     def own_resources(self) -> dict[int, Texture | Surface]:
-        """Return textures and surfaces by handle; a texture whose memory this launch may change is copied."""
+        """Return textures and surfaces by handle, with a copy of any texture whose memory this launch may change."""
         surfaces = [resource for resource in self.resources.values() if isinstance(resource, Surface)]
         written = [allocation.data for allocation in self.allocations if allocation.writable]
         result: dict[int, Texture | Surface] = {}
@@ -255,7 +257,7 @@ class Arguments:
         return result
 
     def _struct(self, fields: Sequence[object], number: int, parameter: Parameter) -> bytes:
-        """Return the bytes of a struct; arrays become pointers, and each field is aligned to its size."""
+        """Return the bytes of a struct given as a list of fields; arrays become pointers, and each field is aligned."""
         data = b""
         for field_number, value in enumerate(fields):
             name = f"{parameter.name}, field {field_number}"
@@ -282,7 +284,7 @@ class Arguments:
 
 
 def _address(value: object) -> int:
-    """Return a valid address, or raise InvalidOperand."""
+    """Return a value as an address; raise InvalidOperand if it is not a valid one."""
     if isinstance(value, bool) or not isinstance(value, int | np.integer) or not 0 < value < MAX_ADDRESS:
         raise InvalidOperand(f"expected an address between 1 and {MAX_ADDRESS:#x} for each array, got {quote(value)}")
     return int(value)
@@ -316,7 +318,7 @@ def _scalar(value: object, number: int, parameter: Parameter, pointer_size: int)
 
 
 def _python_number(value: float, label: str, parameter: Parameter) -> bytes:
-    """Convert a plain Python number to the type of its parameter; raise InvalidOperand if it has none."""
+    """Convert a plain Python number to the type of its parameter; raise InvalidOperand if the parameter has no type."""
     bits = 8 * parameter.size
     fits = isinstance(value, float) or -(1 << (bits - 1)) <= value < 1 << bits
     if fits and not parameter.is_typed and parameter.size <= 8:

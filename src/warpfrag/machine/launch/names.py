@@ -1,7 +1,5 @@
 """Find entries and variables by PTX name, C++ name, or a unique part of a name."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from difflib import get_close_matches
@@ -11,20 +9,20 @@ import cxxfilt
 
 from warpfrag.errors import PtxError, quote
 
-MAX_NAMES = 12  # number of names listed in a message
-MAX_LENGTH = 4096  # maximum length of a mangled name
+MAX_NAMES = 12  # the most names that a message lists
+MAX_LENGTH = 4096  # the longest mangled name that is demangled
 BRACKETS = re.compile(r"<[^<>]*>|\([^()]*\)|\{[^{}]*\}")
 ANONYMOUS = "(anonymous namespace)"
 
 
 @lru_cache(4096)
 def readable(name: str) -> str:
-    """Return a mangled name in C++ form; any other name is returned unchanged."""
+    """Return the C++ form of a mangled name; other names are returned unchanged."""
     if not name.startswith("_Z") or len(name) > MAX_LENGTH:
         return name
     try:
         return cxxfilt.demangle(name).replace("> >", ">>")
-    except (cxxfilt.Error, UnicodeError):  # not a valid name, or this machine has no C++ library
+    except (cxxfilt.Error, UnicodeError):  # not a mangled name, or this machine has no C++ library
         return name
 
 
@@ -45,7 +43,7 @@ def qualified_name(text: str) -> str:
 
 
 def bare_name(text: str) -> str:
-    """Return a qualified name without template arguments: ns::gemm."""
+    """Return a qualified name without template arguments, such as ns::gemm."""
     while (shorter := BRACKETS.sub("", text)) != text:
         text = shorter
     return text.lstrip(":")
@@ -74,7 +72,7 @@ def matching(wanted: str, names: Sequence[str]) -> list[str]:
 
 
 def resolve(wanted: object, names: Sequence[str], kind: str) -> str:
-    """Return the only matching name; raise PtxError with the candidates if none or several match."""
+    """Return the one matching name; raise PtxError with the candidates if none or several match."""
     matches = matching(wanted, names) if isinstance(wanted, str) else []
     if len(matches) == 1:
         return matches[0]
@@ -87,7 +85,7 @@ def resolve(wanted: object, names: Sequence[str], kind: str) -> str:
 
 
 def _listed(names: Sequence[str], separator: str = ", ") -> str:
-    """Return the first few readable names, and the number of the others."""
+    """Return the first few names in readable form, and the number of omitted names."""
     more = f"{separator}{len(names) - MAX_NAMES} more" if len(names) > MAX_NAMES else ""
     return separator.join(readable(name) for name in names[:MAX_NAMES]) + more
 
@@ -105,7 +103,7 @@ FORMS = (
 
 
 def short_name(name: str, kernel: str) -> str:
-    """Return a parameter's name for messages, without the mangled kernel name with which nvcc begins it.
+    """Return a parameter's name for messages, without the mangled kernel name that nvcc puts before it.
 
     >>> short_name("_Z6saxpyifPKfPf_param_2", "_Z6saxpyifPKfPf"), short_name("out", "scale")
     ('param 2', 'out')

@@ -29,7 +29,7 @@ MAX_THREADS = 1024
 MAX_GRID = (2**31 - 1, 65535, 65535)
 MAX_BLOCK = (1024, 1024, 64)
 MAX_SHARED = 227 * 1024
-LIMIT = 10_000_000_000  # default limit of warp instructions
+LIMIT = 10_000_000_000  # the default limit on warp instructions
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,21 +37,21 @@ class LaunchOptions:
     """Rarely needed options of a launch."""
 
     cluster: int | Sequence[int] | None = None
-    """The shape of a cluster, with at most 8 blocks; None uses the shape in the PTX (.reqnctapercluster)."""
+    """The shape of a cluster, with at most 8 blocks; None selects the shape in the PTX (.reqnctapercluster)."""
     cooperative: bool = False
     """Run all blocks at the same time, as grid.sync() requires; they must fit on an H200."""
     explore: int = 0
-    """The number of further interleavings to run from the same memory; `Run.exploration` compares their results."""
+    """The number of additional interleavings to run from the same memory; `Run.exploration` compares their results."""
     limit: int = LIMIT
-    """Stop a launch after this number of warp instructions; a limit below the default is counted on one core."""
+    """Stop the launch after this number of warp instructions; a limit below the default is counted on one core."""
     seconds: float | None = None
-    """Stop a launch after this time, with an error that names the line it runs; None for no limit."""
+    """Stop the launch after this time, with an error that names the current line; None for no limit."""
     threads: int | None = None
-    """The number of cores for the blocks of a compiled kernel; None for all."""
+    """The number of cores to use for the blocks of a compiled kernel; None for all."""
     judge: bool = True
-    """Judge whether the result of machine code is exact; without it `Run.exact` is False, and launches are faster."""
+    """Judge whether the result of machine code is exact; if False, `Run.exact` is False and launches are faster."""
     progress: Progress | None = None
-    """Called with the number of finished blocks and the number of all blocks."""
+    """A function that is called with the number of finished blocks and the total number of blocks."""
 
     def __post_init__(self) -> None:
         """Raise InvalidOperand for invalid options."""
@@ -77,7 +77,7 @@ DEFAULT_OPTIONS = LaunchOptions()
 def launch_config(
     program: Program, grid: object, block: object, shared: int, arch: str | None, options: LaunchOptions
 ) -> LaunchConfig:
-    """Return the configuration of a launch, or raise InvalidOperand if it is not valid for the kernel."""
+    """Return the configuration of a launch; raise InvalidOperand if it is not valid for the kernel."""
     name = program.name
     blocks, threads = extent_of("grid", grid, MAX_GRID), extent_of("block", block, MAX_BLOCK)
     if threads[0] * threads[1] * threads[2] > MAX_THREADS:
@@ -108,7 +108,7 @@ def launch_config(
 
 
 def extent_of(name: str, value: object, limits: tuple[int, int, int] | None = None) -> tuple[int, int, int]:
-    """Return three extents, with 1 for missing axes; raise InvalidOperand if an extent is above its limit."""
+    """Return three extents, with 1 for missing axes; raise InvalidOperand if one exceeds its limit."""
     extents = [value] if isinstance(value, int | np.integer) else list(value) if isinstance(value, Sequence) else []
     sizes = [int(extent) for extent in extents if isinstance(extent, int | np.integer) and extent >= 1]
     if not 1 <= len(extents) <= 3 or len(sizes) != len(extents):
@@ -120,7 +120,7 @@ def extent_of(name: str, value: object, limits: tuple[int, int, int] | None = No
 
 
 def checks_of(checks: object) -> tuple[Check, ...]:
-    """Return the checks that a caller requests: one, several, or "all"."""
+    """Return the checks that a caller requests by name: one, several, or "all"."""
     named = (checks,) if isinstance(checks, str) else tuple(checks) if isinstance(checks, Iterable) else (checks,)
     if any(isinstance(name, str) and name == "all" for name in named):
         return CHECKS
@@ -129,7 +129,7 @@ def checks_of(checks: object) -> tuple[Check, ...]:
 
 
 def chosen_engine(engine: str) -> str:
-    """Return the engine of a launch; "auto" is replaced by the environment variable WARPFRAG_ENGINE if it is set."""
+    """Return the engine to use; the environment variable WARPFRAG_ENGINE, if set, replaces "auto"."""
     check_choice("engine", [engine], ENGINES)
     if engine == "auto" and ENGINE_VARIABLE in os.environ:
         engine = os.environ[ENGINE_VARIABLE]
@@ -138,7 +138,7 @@ def chosen_engine(engine: str) -> str:
 
 
 def chosen_level(level: str) -> str:
-    """Return the level of a launch; "auto" is replaced by the environment variable WARPFRAG_LEVEL if it is set."""
+    """Return the level to execute; the environment variable WARPFRAG_LEVEL, if set, replaces "auto"."""
     check_choice("level", [level], LEVELS)
     return execution_level() if level == "auto" else level
 
@@ -157,8 +157,9 @@ FIRST_ARCH = 90
 def cluster_shape(program: Program, cluster: object, grid: tuple[int, int, int]) -> tuple[tuple[int, int, int], bool]:
     """Return the cluster shape of a launch, and True if the PTX or the launch requests clusters.
 
-    The shape is in the PTX (.reqnctapercluster, or .blocksareclusters with it) or an argument of the launch. A cluster
-    has at most 8 blocks (CUDA C++ Programming Guide, "Thread Block Clusters"); `.maxclusterrank` may lower this limit.
+    The shape comes from the PTX (.reqnctapercluster, or .blocksareclusters with it) or from a launch argument. A
+    cluster has at most 8 blocks (CUDA C++ Programming Guide, "Thread Block Clusters"); `.maxclusterrank` may lower this
+    limit.
     """
     declared = declared_shape(program)
     is_explicit = declared is not None or cluster is not None or "explicitcluster" in program.directives
@@ -192,14 +193,14 @@ def declared_shape(program: Program) -> tuple[int, int, int] | None:
 
 
 MULTIPROCESSORS = 132
-RESIDENT_BLOCKS = 32  # this and the next two limits are per multiprocessor
+RESIDENT_BLOCKS = 32  # limits per multiprocessor, like the next two
 RESIDENT_WARPS = 64
 SHARED_BYTES = 228 * 1024
-RESERVED_BYTES = 1024  # reserved shared memory per block
+RESERVED_BYTES = 1024  # shared memory that the system reserves per block
 
 
 def check_resident(config: LaunchConfig, shared_bytes: int) -> None:
-    """Raise an error for a cooperative grid that does not fit on an H200, because its blocks would wait forever.
+    """Raise an error if a cooperative grid does not fit on an H200, because its blocks would wait forever.
 
     `shared_bytes` is the static and dynamic shared memory of a block. The limits are those of compute capability 9.0
     (CUDA C++ Programming Guide, "Technical Specifications per Compute Capability"); registers are not counted.

@@ -7,27 +7,27 @@ Both engines give the same counts. A profile can be shown as text (`str`), JSON 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import reduce
 from typing import NamedTuple
 
 from warpfrag.html import card, escape, table, table_lines
 from warpfrag.machine.ir.actions import MatrixOp
 from warpfrag.machine.ir.program import DecodedInstruction, SourceLine
 
-MAX_ROWS = 20  # number of rows in a text or a card
+MAX_ROWS = 20  # the most rows that a text or a card shows
 WARPGROUP = 4  # warps in a warpgroup; each counts a wgmma
-QUAD_PAIRS = 4  # independent products of an f16 mma.m8n8k4
+QUAD_PAIRS = 4  # the number of independent products in an f16 mma.m8n8k4
 
 
 class LineProfile(NamedTuple):
-    """The counts of one line."""
+    """The counts of one PTX or source line."""
 
-    line: int  # the line of the PTX or the source
+    line: int  # the line number in the PTX or the source file
     text: str
     source: SourceLine | None = None
     instructions: int = 0
-    read: int = 0  # bytes
+    read: int = 0  # the number of bytes read
     written: int = 0
     wavefronts: int = 0
     conflicts: int = 0
@@ -47,7 +47,7 @@ HEADINGS = {
 
 @dataclass(frozen=True, repr=False)
 class Profile:
-    """The counts of a launch: `lines` are the executed PTX lines in order; `by_source` groups them."""
+    """The counts of a launch: `lines` has the executed PTX lines in order; `by_source` groups them by source line."""
 
     kernel: str
     arch: str
@@ -56,13 +56,13 @@ class Profile:
     @property
     def total(self) -> LineProfile:
         """The sum of all lines."""
-        return _sum(self.lines, LineProfile(0, "all"))
+        return reduce(LineProfile.plus, self.lines, LineProfile(0, "all"))
 
     @property
     def by_source(self) -> tuple[LineProfile, ...]:
-        """One row per line of the kernel's own source; inlined code counts at the line of its call.
+        """One row per line of the kernel's own source; inlined code is counted at the line of the call.
 
-        PTX lines without a .loc are one row, with line 0. Without any .loc that is the only row.
+        PTX lines without a .loc form one row, with line 0. Without any .loc, that is the only row.
         """
         rows: dict[SourceLine | None, LineProfile] = {}
         for line in self.lines:
@@ -79,19 +79,19 @@ class Profile:
         return f"<Profile of {self.kernel} on {self.arch}: {', '.join(parts)}>"
 
     def __str__(self) -> str:
-        """Format the lines with the largest counts as a table, by source line if the code names source lines."""
+        """Format the lines with the largest counts as a table, by source line if the code has source lines."""
         heads, rows = self.table()
         return "\n".join([repr(self)[1:-1], *table_lines(heads, rows, right=self.numeric(heads))])
 
     @staticmethod
     def numeric(heads: list[str]) -> range:
-        """Return the indices of the columns with numbers."""
+        """Return the indices of the columns that contain numbers."""
         return range(1, len(heads) - (heads[-1] in {"code", "instruction"}))
 
     def table(
         self, *, by: str = "", sort: str = "instructions", limit: int | None = MAX_ROWS
     ) -> tuple[list[str], list[list[str]]]:
-        """Return headings and rows, largest first; `by` is "source" or "line" (default: "source" if known)."""
+        """Return headings and rows, largest first; `by` is "source" or "line" (default: "source" if available)."""
         by_source = by == "source" or (not by and any(line.source is not None for line in self.lines))
         rows = list(self.by_source if by_source else self.lines)
         if sort != "line":
@@ -109,7 +109,7 @@ class Profile:
         return heads, cells
 
     def _repr_html_(self) -> str:
-        """Return a card for notebooks."""
+        """Return an HTML card for notebooks."""
         return card(f"<code>{escape(repr(self)[1:-1])}</code>", table(*self.table()))
 
     def to_dict(self) -> dict[str, object]:
@@ -127,16 +127,10 @@ def _plain(row: LineProfile) -> dict[str, object]:
     return row._asdict() | {"source": None if row.source is None else str(row.source)}
 
 
-def _sum(rows: Iterable[LineProfile], start: LineProfile) -> LineProfile:
-    for row in rows:
-        start = start.plus(row)
-    return start
-
-
 def tensor_operations(inst: DecodedInstruction) -> int:
-    """Return the multiplications and additions of a matrix instruction, 2 m n k, per participating warp.
+    """Return the number of multiplications and additions, 2 m n k, of a matrix instruction per participating warp.
 
-    A sparse mma counts as the dense one of the same shape.
+    A sparse mma counts as much as the dense mma of the same shape.
     """
     action = inst.action
     if not isinstance(action, MatrixOp) or not action.form.op.startswith(("mma", "wmma.mma", "wgmma")):

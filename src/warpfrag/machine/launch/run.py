@@ -1,9 +1,11 @@
 """The result of a launch, apart from memory: counts, evidence and findings."""
 
-from __future__ import annotations
-
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from operator import itemgetter
+
+import numpy as np
+from numpy.typing import NDArray
 
 from warpfrag.errors import location_text
 from warpfrag.machine.interpreter.kernel_findings import KernelFinding, Verdict
@@ -12,23 +14,22 @@ from warpfrag.machine.launch.exploration import Exploration
 from warpfrag.machine.launch.profile import Profile
 from warpfrag.tensorcore.evidence import Evidence
 
-MAX_ROWS = 12  # number of rows of a table in a notebook
-MAX_NAMES = 3  # number of names listed in a sentence
+MAX_ROWS = 12  # the most rows of a table in a notebook
+MAX_NAMES = 3  # the most names in a sentence
 PTX = "ptx"
-"""The basis of a launch that executed PTX."""
+"""The value of `Run.basis` for a launch that executed PTX."""
 UNORDERED = "a check found unordered accesses"
 SKIPPED = {"bounds", "misaligned", "readonly", "freed"}
-PTX_REASON = "PTX was executed as its manual defines it; a GPU executes the machine code of ptxas, which can differ"
+PTX_REASON = "PTX was executed as its manual defines it; a GPU executes ptxas's machine code, which can differ"
 
 
 @dataclass(frozen=True)
 class Counts:
     """Counts of a launch: warp instructions by opcode, bytes and wavefronts by state space.
 
-    A shared memory wavefront is one pass over the banks: an access needs one for each word of its busiest bank
-    (`smem.shared_memory`), counted separately for each matrix of ldmatrix and stmatrix. A global memory wavefront is a
-    sector of 32 bytes that a warp's access touches. Accesses by wmma.load, wmma.store, wgmma and tcgen05 are not
-    counted.
+    A shared-memory wavefront is one pass over the banks: an access needs one for each word of its busiest bank
+    (`smem.shared_memory`), counted separately for each matrix of ldmatrix and stmatrix. A global-memory wavefront is a
+    32-byte sector that a warp's access touches. Accesses by wmma.load, wmma.store, wgmma and tcgen05 are not counted.
     """
 
     opcodes: dict[str, int]
@@ -58,25 +59,27 @@ class Run:
     evidence: dict[str, Evidence]
     counts: Counts
     profile: Profile
-    """The counts of every line."""
+    """The counts of each line."""
     findings: list[KernelFinding] = field(default_factory=list)
-    engine: str = "reference"  # or "compiled"
-    interpreted: tuple[str, ...] = ()  # opcodes that the interpreter ran
-    printed: str = ""  # the output of printf, block by block
+    engine: str = "reference"  # "reference" or "compiled"
+    interpreted: tuple[str, ...] = ()  # opcodes that the interpreter executed
+    printed: str = ""  # the output of printf, in block order
     inexact_lines: tuple[InexactLine, ...] = ()
-    arch: str = ""  # the architecture that the launch was for
+    arch: str = ""  # the architecture whose arithmetic was computed
     checks: tuple[str, ...] = ()
-    """The checks of the launch."""
+    """The checks that the launch ran."""
     unjudged: tuple[str, ...] = ()
-    """The parts that the checks could not judge, with reasons."""
+    """Accesses and events that the checks could not judge, with reasons."""
     notes: tuple[str, ...] = ()
-    """Stores that look like mistakes but have a definite result, with reasons."""
+    """Stores that look like mistakes but have a definite result, with the reason for each."""
     basis: str = PTX
-    """The code that was executed: "ptx", or machine code with its architecture, its assembler and its digest."""
+    """The code that was executed: "ptx", or machine code with its architecture, assembler and digest."""
     ptx_reason: str = ""
-    """The reason why PTX was executed instead of machine code."""
+    """The reason why PTX was executed instead of machine code, or ""."""
     reasons: tuple[str, ...] = ()
     """The reasons why machine code may give other results: uncompared spellings, order, unwritten values."""
+    unwritten: Mapping[int, NDArray[np.uint8]] = field(default_factory=dict, repr=False, compare=False)
+    """The marks of unwritten bytes after the launch, by host address, if the check "uninitialised" tracked them."""
     exploration: Exploration | None = None
     """The results of other interleavings, if `explore` was set."""
 
@@ -90,16 +93,17 @@ class Run:
 
     @property
     def exact(self) -> bool:
-        """True if a GPU of `arch` would leave the same bytes when it runs the cubin that `basis` names.
+        """True if a GPU of architecture `arch` would leave the same bytes when it runs the cubin that `basis` names.
 
-        Machine code was executed, every executed spelling was compared with a GPU of that architecture, and no order
-        that the hardware leaves open can change the result. Otherwise `inexact` has the reasons.
+        This means that machine code was executed, that every executed spelling was compared with a GPU of that
+        architecture, and that no order that the hardware leaves open can change the result. Otherwise `inexact` gives
+        the reasons.
         """
         return not self.inexact
 
     @property
     def inexact(self) -> tuple[str, ...]:
-        """The reasons why a GPU of `arch` may leave different bytes; empty if the run is `exact`."""
+        """Reasons why a GPU of architecture `arch` may leave different bytes; empty if the run is `exact`."""
         if self.basis == PTX:
             return (f"{PTX_REASON} ({self.ptx_reason})" if self.ptx_reason else PTX_REASON, *self.uncertain)
         explored = self.exploration
@@ -109,7 +113,7 @@ class Run:
 
     @property
     def uncertain(self) -> tuple[str, ...]:
-        """The opcodes, lines and races with uncertain results at the executed level, with reasons."""
+        """The opcodes, lines and races with uncertain results at the executed level, with a reason for each."""
         opcodes = [f"{name}: {self.evidence[name].detail}" for name in self.inexact_opcodes]
         lines = [f"{location_text(cause.line)}: {cause.reason}" for cause in self.inexact_lines]
         race = [UNORDERED] if self._has_race else []
@@ -122,16 +126,16 @@ class Run:
 
     @property
     def _has_race(self) -> bool:
-        """Return True if the order of accesses may change the result on a GPU."""
+        """True if the order of accesses may change the result on a GPU."""
         return any(finding.kind in {"race", "lockstep", "unordered", "async", "fence"} for finding in self.findings)
 
     @property
     def source_counts(self) -> dict[SourceLine, int]:
-        """Warp instructions per line of the kernel's own source; inlined code counts at the line of its call."""
+        """Warp instructions per line of the kernel's own source; inlined code is counted at the line of the call."""
         return {row.source: row.instructions for row in self.profile.by_source if row.source is not None}
 
     def __repr__(self) -> str:
-        """Summarise the run."""
+        """Return a summary of the run."""
         return f"<{self._summary()}>"
 
     def _summary(self) -> str:
@@ -156,7 +160,7 @@ class Run:
         return ", ".join(parts)
 
     def _repr_html_(self) -> str:
-        """Return a card for notebooks: the summary, the most frequent opcodes with their evidence, and the findings."""
+        """Return an HTML card for notebooks: a summary, frequent opcodes with their evidence, and the findings."""
         from warpfrag import html
 
         ranking = sorted(self.counts.opcodes.items(), key=itemgetter(1), reverse=True)
@@ -183,6 +187,6 @@ class Run:
 
 
 def _listed(names: list[str]) -> str:
-    """Return the first few names, and the number of the others."""
+    """Return the first few names, and the number of omitted names."""
     more = f" and {len(names) - MAX_NAMES} more" if len(names) > MAX_NAMES else ""
     return ", ".join(names[:MAX_NAMES]) + more

@@ -1,27 +1,30 @@
 """Build the result of a launch: evidence, counts by opcode and line, findings and uncertain lines."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Mapping
+
+import numpy as np
+from numpy.typing import NDArray
 
 from warpfrag.errors import PtxError
 from warpfrag.machine.interpreter.kernel_findings import KINDS, Check, FindingCollector, KernelFinding
 from warpfrag.machine.interpreter.warp_state import LaunchTally
 from warpfrag.machine.ir.actions import MemoryLoad
 from warpfrag.machine.ir.program import REASONS, Program, SourceLine, located
+from warpfrag.machine.ir.state_spaces import HEAP
 from warpfrag.machine.jit.register_flow import dropped_special_registers
 from warpfrag.machine.launch.grid import Work
 from warpfrag.machine.launch.profile import LineProfile, Profile, tensor_operations
 from warpfrag.machine.launch.run import Counts, InexactLine, Run
 from warpfrag.machine.launch.run_evidence import causes_of, instruction_evidence, launch_evidence
+from warpfrag.machine.sanitizer.unwritten import MARK
 from warpfrag.tensorcore.evidence import Evidence
 
 
 def build_run(
     work: Work, name: str, sources: Mapping[int, SourceLine], address_size: int, checks: tuple[Check, ...]
 ) -> Run:
-    """Return the result of a launch; raise its error unless a check reports it as a finding."""
+    """Return the result of a launch; raise its error, unless a check reports the error as a finding."""
     collector = findings_of(work, sources, checks)
     program, tally, memory, config, compiled = work.program, work.tally, work.memory, work.config, work.compiled
     opcodes: Counter[str] = Counter()
@@ -52,7 +55,18 @@ def build_run(
     return Run(
         known, counts, profile, collector.findings, engine, tuple(sorted(interpreted)), "".join(tally.printed),
         uncertain, config.arch, checks, tuple(collector.unjudged), tuple(collector.notes),
+        unwritten=left_unwritten(work),
     )  # fmt: skip
+
+
+def left_unwritten(work: Work) -> dict[int, NDArray[np.uint8]]:
+    """Return the marks of the bytes that are unwritten after a launch, by the host addresses of their arrays."""
+    arrays = {id(item.data): item.data for item in work.memory.allocations if item.start != HEAP}
+    if work.screen is not None:
+        marks = {key: np.where(own == 0, MARK, np.uint8(0)) for key, own in work.screen.marks.items()}
+    else:
+        marks = (work.checks and work.checks.unwritten) or {}
+    return {data.ctypes.data: marks[key][: data.size] for key, data in arrays.items() if key in marks}
 
 
 def inexact_lines(program: Program, tally: LaunchTally, arch: str) -> tuple[InexactLine, ...]:
@@ -68,7 +82,7 @@ def inexact_lines(program: Program, tally: LaunchTally, arch: str) -> tuple[Inex
 
 
 def findings_of(work: Work, sources: Mapping[int, SourceLine], checks: tuple[Check, ...]) -> FindingCollector:
-    """Return the collected findings, notes and gaps in the checks; raise the launch's error unless it is a finding."""
+    """Return the collected findings, notes and unjudged events; raise the launch's error unless it is a finding."""
     collector = work.checks.collector if work.checks is not None else FindingCollector(sources, checks)
     for line, text in work.divergent.items():
         collector.add(KernelFinding("barrier", line, text))
@@ -93,7 +107,7 @@ MEMORY_ORDER = (
 
 
 def leave_out_order(work: Work, collector: FindingCollector) -> None:
-    """Record that the verdict does not cover ordering information that machine code lacks."""
+    """Record which ordering information machine code lacks, so that the verdict does not cover it."""
     if collector.drop("lockstep"):
         collector.leave_out(WARP_ORDER)
     for inst, count in zip(work.program.instructions, work.tally.instructions.tolist(), strict=True):

@@ -1,10 +1,8 @@
 """Evidence for each opcode and line of a kernel, on one architecture.
 
-A launch is for one architecture (`launch_arch`). A comparison with a GPU counts only for the architecture of that GPU;
-results that the ISA specifies hold everywhere.
+A launch computes the arithmetic of one architecture (`launch_arch`). A comparison with a GPU counts only for the
+architecture of that GPU; results that the ISA specifies hold everywhere.
 """
-
-from __future__ import annotations
 
 import re
 from functools import lru_cache
@@ -19,8 +17,8 @@ from warpfrag.machine.ops.table import compared
 from warpfrag.tensorcore.arithmetic_plan import nearest_plan
 from warpfrag.tensorcore.evidence import AUTHORITIES, Evidence, evidence
 
-MEASURED_ADDRESSES = 64  # bits
-MEASURED = "sm_90"  # the tables describe its special function unit
+MEASURED_ADDRESSES = 64  # the address size of the measured kernels, in bits
+MEASURED = "sm_90"  # the architecture whose special function unit the tables describe
 WRITTEN_TARGET = re.compile(r"sm_([0-9]{1,4})([0-9])([af]?)", re.ASCII)
 
 
@@ -47,12 +45,12 @@ def default_arch(target: str) -> str:
 
 
 def launch_arch(target: str, arch: str | None) -> str:
-    """Return the architecture of a launch: the requested one, or the default."""
+    """Return the architecture of a launch: the requested one, or the default for the target."""
     return read_target(default_arch(target) if arch is None else arch, "").name
 
 
 def launch_evidence(program: Program, arch: str, address_size: int) -> dict[str, Evidence]:
-    """Return evidence for what is not modelled in a launch: a target that `arch` cannot run, or 32-bit addresses."""
+    """Return the features of a launch that are not modelled: a target that `arch` cannot run, or 32-bit addresses."""
     known = {}
     if not runs_on(program.target, arch):
         known[f".target {program.target}"] = Evidence("not modelled", f"{arch} cannot run a module for this target")
@@ -68,7 +66,8 @@ def causes_of(inst: DecodedInstruction, bits: int, arch: str) -> list[InexactCau
         return []
     causes = InexactCause(bits)
     if isinstance(inst.action, AsyncCopy) and InexactCause.LANES_AT_SAME_ADDRESS in causes:
-        causes = causes & ~InexactCause.LANES_AT_SAME_ADDRESS | InexactCause.OVERLAPPING_STORES  # depends on timing
+        # the result depends on timing
+        causes = causes & ~InexactCause.LANES_AT_SAME_ADDRESS | InexactCause.OVERLAPPING_STORES
     return [cause for cause in causes if MEASURED_ON.get(cause) != _arithmetic_of(arch)]
 
 
@@ -93,7 +92,7 @@ def instruction_evidence(inst: DecodedInstruction, arch: str) -> Evidence:
 
 
 def _tensor_evidence(spelling: TensorSpelling, arch: str) -> Evidence:
-    """Return the evidence for a tcgen05 mma by its .kind, because its types are in a register."""
+    """Return the evidence for a tcgen05 mma from its .kind, because its types are known only from a register."""
     row = rows_of(spelling)[0]
     known, _ = nearest_plan(typed(spelling, row, row.m[0], row.n[0], row.a[0], row.b[0]), arch)
     return Evidence(known.level, known.source, 0, known.machine, known.native, AUTHORITIES[known.level])
@@ -118,5 +117,5 @@ def _row_evidence(inst: DecodedInstruction, row: OpcodeRow, arch: str) -> Eviden
 
 
 def _arithmetic_of(arch: str) -> str:
-    """Return the architecture whose arithmetic a target uses, or the target itself if it is older than the table."""
+    """Return the architecture whose arithmetic a target uses; a target older than the table is returned unchanged."""
     return targets()[arch].arch if arch in targets() else arch

@@ -5,8 +5,6 @@ keeps its memory, like an array argument: kernels read the host's values, and th
 variables persist, as on a GPU.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping
 from functools import cached_property
 from typing import Any
@@ -27,14 +25,14 @@ class Symbols(Mapping[str, "Array"]):
     """The variables of a module by name, as views of their memory with the declared type and shape.
 
     Names are looked up like those of entries: mangled, in C++ form, or a unique part. nvcc declares most arrays as
-    bytes: `symbols["table"].view(np.float32)` has the numbers.
+    bytes: use `symbols["table"].view(np.float32)` to read the numbers.
     """
 
     def __init__(self, read: Callable[[], dict[str, ModuleVariable]], *, keep: bool = False) -> None:
         """Create the mapping; `read` returns the declarations and is called on first use."""
         self._read, self.keep = read, keep
         self._held: dict[str, tuple[NDArray[np.uint8], ModuleVariable]] = {}
-        self._targets: dict[str, DeviceArray] = {}  # arrays that pointers refer to, kept alive
+        self._targets: dict[str, DeviceArray] = {}  # the arrays that pointer variables refer to, to keep them alive
 
     @cached_property
     def variables(self) -> dict[str, ModuleVariable]:
@@ -42,13 +40,13 @@ class Symbols(Mapping[str, "Array"]):
         return self._read()
 
     def __getitem__(self, name: str) -> Array:
-        """Return a variable's memory, which launches keep from now on; raise PtxError for an unknown name."""
+        """Return a variable's memory, which later launches keep using; raise PtxError for an unknown name."""
         symbol = resolve(name, list(self), "variables")
         variable = self.variables[symbol]
         return as_declared(self._hold(symbol, variable), variable)
 
     def __setitem__(self, name: str, values: ArrayLike | DeviceArray) -> None:
-        """Assign values to a variable, or a DeviceArray to a pointer variable, which keeps the array alive."""
+        """Assign values to a variable, or a DeviceArray to a pointer variable, which then keeps the array alive."""
         memory, symbol = self[name], resolve(name, list(self), "variables")
         try:
             memory[...] = values.address if isinstance(values, DeviceArray) else values
@@ -85,15 +83,15 @@ class Symbols(Mapping[str, "Array"]):
 
     @property
     def is_held(self) -> bool:
-        """True if launches may start from values other than the initial ones."""
+        """True if launches may start from other than the initial values."""
         return self.keep or bool(self._held)
 
     def bind(self, symbol: str, memory: NDArray[np.uint8]) -> None:
-        """Use the caller's memory, with its contents, for a variable."""
+        """Use the caller's memory, including its contents, for a variable."""
         self._held[symbol] = memory, self.variables[symbol]
 
     def storage(self, name: str, variable: ModuleVariable) -> NDArray[np.uint8]:
-        """Return the memory that a launch uses for a variable: the kept memory, or new memory."""
+        """Return the memory that a launch uses for a variable: kept memory if there is any, otherwise new memory."""
         if self.keep:
             return self._hold(name, variable)
         return self._held[name][0] if name in self._held else initial_bytes(variable)
@@ -105,21 +103,21 @@ class Symbols(Mapping[str, "Array"]):
 
 
 def initial_bytes(variable: ModuleVariable) -> NDArray[np.uint8]:
-    """Allocate a variable's memory, with its initial values."""
+    """Return new memory that contains a variable's initial values."""
     data = np.zeros(variable.size, np.uint8)
     data[: len(variable.initial)] = np.frombuffer(variable.initial, np.uint8)
     return data
 
 
 def as_declared(data: NDArray[np.uint8], variable: ModuleVariable) -> Array:
-    """View a variable's memory with its declared type and shape."""
+    """Return a view of a variable's memory with its declared type and shape."""
     ptx_type = TYPES[variable.type]
     shape = (*variable.shape, 2) if ptx_type.bits == 128 else variable.shape
     return data.view(dtype_of(ptx_type)).reshape(shape)
 
 
 def dtype_of(ptx_type: Type) -> np.dtype[Any]:
-    """Return the NumPy dtype of a type, or that of its codes if NumPy has none."""
+    """Return the NumPy dtype of a PTX type, or the dtype of its codes if NumPy has none."""
     if ptx_type.kind == "s" and ptx_type.parts == 1:
         return np.dtype(f"i{ptx_type.bits // 8}")
     if ptx_type.name in {"f16", "f32", "f64"}:

@@ -31,7 +31,7 @@ from warpfrag.smem.descriptor import Descriptor
 from warpfrag.smem.shared_memory import SWIZZLES, Memory
 
 NO_ADDRESS = 0  # a placeholder address with the alignment of all arrays
-CORE_ROWS = 8  # matrix rows per descriptor stride
+CORE_ROWS = 8  # the number of matrix rows per descriptor stride
 
 
 class TensorMap:
@@ -103,7 +103,7 @@ class TensorMap:
         return result
 
     def __repr__(self) -> str:
-        """Format the array and the options that are not the default."""
+        """Format the array and the options that differ from the defaults."""
         fields = self.fields
         shape = ", ".join(map(str, fields.dims[::-1]))
         parts = [f"{fields.element.name}[{shape}]"]
@@ -119,7 +119,7 @@ class TensorMap:
         return f"TensorMap({', '.join(parts)})"
 
     def _repr_html_(self) -> str:
-        """Return a card for notebooks: the box that a copy moves, and its layout in shared memory."""
+        """Return an HTML card for notebooks: the box that a copy moves, and its layout in shared memory."""
         from warpfrag.html import card, escape, table
 
         fields = self.fields
@@ -145,13 +145,13 @@ class TensorMap:
         return self.fields.box_bytes
 
     def problems(self) -> list[str]:
-        """Return the reasons why the driver rejects the map, with the expected values."""
+        """Return the reasons why the driver would reject the map, with the expected values."""
         return self.fields.problems()
 
     def memory(self, start: int = 0) -> Memory:
-        """Return the shared-memory layout of a box: a matrix whose rows are along the innermost axis.
+        """Return the shared-memory layout of a box, as a matrix whose rows run along the innermost axis.
 
-        With `interleave` a row is the copied part of one line of pixels, one slice of channels after the other.
+        With `interleave`, a row is the copied part of one line of pixels, one slice of channels after the other.
         """
         return Memory(order="row", pitch=self.fields.shared_pitch, swizzle=self.fields.swizzle, start=start)
 
@@ -164,7 +164,10 @@ class TensorMap:
         return Descriptor(start=start, stride=CORE_ROWS * row, swizzle=self.fields.swizzle)
 
     def encode(self, address: int) -> bytes:
-        """Return the 128 bytes of the map for an array at an address; raise an error if the driver rejects the map."""
+        """Return the 128 bytes of the map for an array at an address.
+
+        Raise an error if the driver would reject the map.
+        """
         fields = replace(self.fields, address=_numbers("address", [address], 1)[0])
         problems = fields.problems()
         if problems:
@@ -180,9 +183,9 @@ def _tensor(
     dtype: str | None,
     interleave: int,
 ) -> tuple[list[int], list[int], tensor_map.TensorElement]:
-    """Return the tensor's extents, strides in bytes and type, in NumPy's order; the tensor must be inside the array.
+    """Return the tensor's extents, strides in bytes and element type, in NumPy's order; check the array's bounds.
 
-    The innermost stride is an element, or with `interleave` the slice of channels of a pixel.
+    The innermost stride is the element size, or with `interleave` the size of a pixel's channel slice.
     """
     name = host.dtype.name if dtype is None else dtype
     element = tensor_map.ELEMENT_TYPES.get(tensor_map.SAME_BYTES.get(name, name)) if isinstance(name, str) else None
@@ -212,7 +215,7 @@ def _tensor(
         label = "a slice" if interleave else "an element"
         raise InvalidOperand(f"expected an innermost stride of {inner} bytes, the size of {label}; got {pitches[-1]}")
     if not isinstance(array, DeviceArray):
-        as_bytes(array, "the array of a tensor map")  # rejects arrays that are not contiguous
+        as_bytes(array, "the array of a tensor map")  # raises an error for an array that is not contiguous
     reach = sum((extent - 1) * pitch for extent, pitch in zip(shape, pitches, strict=True)) + inner
     if min(shape) > 0 and reach > host.nbytes:
         raise InvalidOperand(f"expected a tensor within the array of {host.nbytes} bytes, got one of {reach} bytes")
@@ -220,7 +223,7 @@ def _tensor(
 
 
 def _columns(box: tensor_map.Im2col, rank: int) -> tensor_map.Im2col:
-    """Return a checked im2col box in the driver's order, innermost axis first."""
+    """Return a validated im2col box in the driver's order, innermost axis first."""
     lower, upper = (_numbers(name, getattr(box, name), max(0, rank - 2)) for name in ("lower", "upper"))
     channels, pixels = (_numbers(name, [getattr(box, name)], 1)[0] for name in ("channels", "pixels"))
     return tensor_map.Im2col(tuple(lower[::-1]), tuple(upper[::-1]), channels, pixels)
@@ -233,7 +236,7 @@ def _check_choice(name: str, value: object, choices: tuple[object, ...]) -> None
 
 
 def _numbers(name: str, values: object, count: int) -> list[int]:
-    """Return exactly `count` integers."""
+    """Return `values` as a list of exactly `count` integers; raise InvalidOperand otherwise."""
     items = list(values) if isinstance(values, Sequence) and not isinstance(values, str) else []
     numbers = [int(value) for value in items if isinstance(value, int | np.integer) and not isinstance(value, bool)]
     if len(numbers) != count or len(items) != count:

@@ -1,1 +1,1 @@
-"""The opcode table: each row has an opcode's types, modifiers, action and evidence."""
+"""The opcode table: each row gives an opcode's types, modifiers, action and evidence."""

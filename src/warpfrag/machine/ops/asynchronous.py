@@ -1,6 +1,6 @@
 """Opcode rows for the asynchronous data movement of sm_90: bulk copies, tensor maps, and cluster access.
 
-Each operation completes when it is issued: its mbarrier is notified at once, and committed bulk groups are empty.
+Each operation completes when it is issued: its mbarrier is signalled at once, and committed bulk groups are empty.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ MULTIMEM = "multimem needs a multicast object of several GPUs, and only one GPU 
 
 
 def reduction(name: str, ptx_type: Type, space: StateSpace) -> actions.CodeFunction:
-    """Return the element-wise function of a bulk reduction, which is the same as for `red`."""
+    """Return the element-wise function of a bulk reduction; it is the same as for `red`."""
     return update_of(Attributes(name, "red", (ptx_type,), operation=name, space=space))
 
 
@@ -61,7 +61,7 @@ def _replace(attributes: Attributes) -> actions.TensorMapReplace:
 
 
 def _map_address(attributes: Attributes) -> actions.LaneOp:
-    """Return the action of mapa, whose result is an address in another block: its rank is stored xor this block's."""
+    """Return the action of mapa, which maps an address to another block; ranks are stored xor this block's rank."""
     ptx_type = attributes.types[0]
 
     def run(a: Codes, rank: Codes, own: Codes) -> Codes:
@@ -72,7 +72,7 @@ def _map_address(attributes: Attributes) -> actions.LaneOp:
 
 
 def _block_rank(attributes: Attributes) -> actions.LaneOp:
-    """Return the action of getctarank, whose result is the block rank in an address."""
+    """Return the action of getctarank, which extracts the block rank of an address."""
     ptx_type = attributes.types[0]
 
     def run(a: Codes, own: Codes) -> Codes:
@@ -198,11 +198,11 @@ UNMODELLED = {
     "decompress": "the expansion of B by a look-up table is not published",
     "selection": "its register layout is not published",
 }
-"""Qualifiers that are not modelled, and the reason for each."""
+"""Qualifiers that are not modelled, with the reason for each."""
 
 
 def _tensor_op(attributes: Attributes) -> actions.Action:
-    """Return the action of a tcgen05 spelling; .sync makes it a warp instruction."""
+    """Return the action of a tcgen05 instruction; .sync makes it a warp instruction."""
     try:
         spelling = read_qualifiers(attributes.name.split(".")[1:])
     except ParseError as error:

@@ -25,7 +25,7 @@ TRUE = {"u32": 0xFFFFFFFF, "s32": 0xFFFFFFFF, "u16": 0xFFFF, "s16": 0xFFFF, **fl
 
 
 def comparison(attributes: Attributes, ptx_type: Type) -> Comparer:
-    """Return the comparison function for two arrays of codes."""
+    """Return the function that compares two arrays of codes."""
     order = attributes.comparison or "eq"
     if ptx_type.is_float:
         return partial(floats.compare, ptx_type.element, order, ftz=attributes.ftz)

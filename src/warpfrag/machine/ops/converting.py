@@ -91,7 +91,7 @@ def _tf32(attributes: Attributes) -> LaneOp:
 
 
 def _pack_pair(attributes: Attributes) -> LaneOp:
-    """Return the action that converts two f32 values to a packed pair, with the first in the upper half."""
+    """Return the action that converts two f32 values to a packed pair, the first one in the upper half."""
     target, source = attributes.types
     style, satfinite = style_of(attributes), attributes.satfinite
 
@@ -153,7 +153,7 @@ def _is_in_space(attributes: Attributes) -> LaneOp:
         return np.logical_or.reduce([(a >= np.uint64(start)) & (a < np.uint64(start + size)) for start, size in ranges])
 
     windows = {space: [(start, WINDOW_SIZE)] for space, start in WINDOWS.items() if start}
-    windows["shared"] = [(WINDOWS["shared"], 1 << RANK_SHIFT)]  # in the own block
+    windows["shared"] = [(WINDOWS["shared"], 1 << RANK_SHIFT)]  # the window of the own block
     windows["const"] = [(memory_map.constants, CONSTANTS_BYTES) for memory_map in GLOBAL_MEMORY_MAPS.values()]
     if attributes.space == "global":
         others = windows["shared"] + windows["local"] + windows["const"]

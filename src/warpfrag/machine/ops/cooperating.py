@@ -1,7 +1,5 @@
 """Opcode rows for control flow, barriers, shuffles, votes and matrix instructions."""
 
-from __future__ import annotations
-
 from functools import partial
 
 import numpy as np
@@ -29,7 +27,7 @@ MATRIX = "warpfrag's instruction tables: see `warpfrag get`"
 
 
 def ballot(mask: Mask) -> Codes:
-    """Return a lane mask as bits, in every lane."""
+    """Return a boolean lane mask as 32 bits, in every lane."""
     bits = np.bitwise_or.reduce(np.where(mask, BIT, np.uint32(0)), axis=1)
     return np.repeat(bits[:, None], 32, axis=1)
 
@@ -49,7 +47,7 @@ def shuffle(mask: Mask | None, a: Codes, b: Codes, c: Codes, *_members: Codes, m
 
 
 def vote(mask: Mask, a: Codes, *_members: Codes, mode: str) -> Codes:
-    """vote: return the result of all, any or uni, or for ballot the predicates as bits."""
+    """vote: return the result of all, any or uni; for ballot, return the predicates as bits."""
     if mode == "ballot":
         return ballot(mask & a)
     every, some = np.all(a | ~mask, axis=1, keepdims=True), np.any(a & mask, axis=1, keepdims=True)
@@ -138,7 +136,7 @@ def _barrier(attributes: Attributes) -> actions.Action:
 
 
 def _matrix(attributes: Attributes) -> actions.Action:
-    """Return the action for the `isa` instruction with this name."""
+    """Return the action for the `isa` instruction that the attributes name."""
     try:
         form = resolve(attributes.name)
     except WarpfragError as error:

@@ -42,18 +42,18 @@ def style_of(attributes: Attributes) -> FloatModifiers:
 
 
 NAN_ORDERS = {"div": (0, 1), "fma": (1, 2, 0), "mad": (1, 2, 0)}
-"""The operand order in which an f64 operation looks for a NaN to return; (1, 0) for other operations."""
+"""The order in which f64 operations search their operands for a NaN to return; (1, 0) for all others."""
 
 
 def nan_order(attributes: Attributes) -> tuple[int, ...]:
-    """Return the operand order in which an f64 operation looks for a NaN; empty for other types."""
+    """Return the order in which an f64 operation searches its operands for a NaN; empty for other types."""
     if attributes.types != (F64,) or attributes.opcode in {"rcp", "sqrt"}:
         return ()
     return NAN_ORDERS.get(attributes.opcode, (1, 0))
 
 
 def rounded(count: int, function: CodeFunction) -> Binder:
-    """Return a binder for an operation on `count` sources of one type; packed parts are rounded separately."""
+    """Return a binder for an operation on `count` sources of the same type; packed parts are rounded separately."""
 
     def make(attributes: Attributes) -> LaneOp:
         ptx_type = attributes.types[-1]
@@ -79,7 +79,7 @@ def _mixed(count: int, function: CodeFunction) -> Binder:
 
 
 def _sign(attributes: Attributes) -> LaneOp:
-    """Return the action of abs or neg, which are arithmetic operations and may change the bits of a NaN."""
+    """Return the action of abs or neg; both are arithmetic operations and may change the bits of a NaN."""
     ptx_type = attributes.types[0]
 
     def run(a: Codes) -> Codes:
@@ -111,13 +111,13 @@ def _test(attributes: Attributes) -> LaneOp:
 
 
 def _unit(attributes: Attributes) -> LaneOp:
-    """Return the action of ex2.approx or another approximate f32 function."""
+    """Return the action of an approximate f32 function, such as ex2.approx."""
     function = getattr(approximate_functions, attributes.opcode)
     return LaneOp((F32,), (F32,), partial(function, ftz=attributes.ftz))
 
 
 def _narrow_unit(attributes: Attributes) -> LaneOp:
-    """Return the action of ex2 or tanh for f16 or bf16."""
+    """Return the action of ex2 or tanh on f16 or bf16."""
     ptx_type = attributes.types[0]
     return LaneOp(
         (ptx_type,),
@@ -130,7 +130,7 @@ def _narrow_unit(attributes: Attributes) -> LaneOp:
 
 
 def _unit_f64(attributes: Attributes) -> LaneOp:
-    """Return the action of rcp or rsqrt for f64."""
+    """Return the action of approximate rcp or rsqrt on f64."""
     if attributes.opcode == "rcp":
         return LaneOp((F64,), (F64,), partial(approximate_functions.upper, special_functions.rcp))
     return LaneOp((F64,), (F64,), partial(approximate_functions.rsqrt64, ftz=attributes.ftz))
@@ -141,7 +141,7 @@ def _division(attributes: Attributes) -> LaneOp:
     return LaneOp((F32,), (F32, F32), divide)
 
 
-# add, sub, mul and fma: types, source, and the modifiers after the optional rounding mode
+# add, sub, mul and fma: types, source, and the modifiers that follow the optional rounding mode
 ARITHMETIC: tuple[tuple[Types, str, Modifier, dict[str, Modifier]], ...] = (
     ((F32,), ISA, ROUNDED, {"ftz": FTZ, "sat": SAT}),
     ((F32X2,), ISA, ROUNDED, {"ftz": FTZ}),
@@ -152,7 +152,7 @@ ARITHMETIC: tuple[tuple[Types, str, Modifier, dict[str, Modifier]], ...] = (
 
 
 def _contractible(opcode: str, function: CodeFunction) -> list[OpcodeRow]:
-    """Return the rows for add, sub or mul, which may be contracted if their text has no rounding mode."""
+    """Return the rows for add, sub or mul, which may be contracted if written without a rounding mode."""
     bind = rounded(2, function)
     rows: list[OpcodeRow] = []
     for types, source, rounding, others in ARITHMETIC:
@@ -174,7 +174,7 @@ def _out_of_bounds(attributes: Attributes) -> LaneOp:
     return LaneOp((ptx_type,), (ptx_type,) * 3, by_parts(ptx_type, part))
 
 
-OUTSIDE = 0x7FF7  # the NaN's code in both f16 and bf16
+OUTSIDE = 0x7FF7  # the fill NaN's code in both f16 and bf16
 FMA = rounded(3, floats.fma)
 RELU = required("relu")
 FLOAT_CLASSES = required("finite", "infinite", "number", "notanumber", "normal", "subnormal")

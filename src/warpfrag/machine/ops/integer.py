@@ -17,8 +17,8 @@ from warpfrag.machine.semantics import integers as on
 
 ALL = types_of("u16 u32 u64 s16 s32 s64")
 PAIRS = types_of("u16x2 s16x2")
-WORDS = types_of("u32 s32 u64 s64")  # types with a carry
-NARROW = types_of("u16 s16 u32 s32")  # types with a wide product
+WORDS = types_of("u32 s32 u64 s64")  # types that support carries
+NARROW = types_of("u16 s16 u32 s32")  # types that support wide products
 EITHER = types_of("u32 s32")
 BITS = types_of("b16 b32 b64")
 SAT = required("sat")
@@ -32,7 +32,7 @@ CARRY = "PTX ISA, Extended-Precision Integer Arithmetic Instructions"
 
 
 def same(count: int, function: Callable[[Attributes], CodeFunction]) -> Binder:
-    """Return a binder for an instruction on `count` sources of one type; packed parts are computed separately."""
+    """Return a binder for an instruction on `count` sources of the same type; packed parts are computed separately."""
 
     def make(attributes: Attributes) -> LaneOp:
         ptx_type = attributes.types[-1]
@@ -62,7 +62,7 @@ def _subtract(attributes: Attributes) -> CodeFunction:
 
 
 def product(attributes: Attributes) -> tuple[Type, CodeFunction]:
-    """Return a product's type, and the function that computes its low half, its high half or its full width."""
+    """Return the result type of a product, and the function that computes its low, high or full width."""
     ptx_type = attributes.types[0]
     half = attributes.half
     if half == "wide":

@@ -22,7 +22,7 @@ BARRIERS = "PTX ISA, mbarrier"
 
 
 def _wide(attributes: Attributes) -> tuple[Type, int]:
-    """Return the type and number of moved elements; a 128-bit element counts as two."""
+    """Return the element type and count of a load or store; a 128-bit element counts as two."""
     ptx_type, count = attributes.types[0], attributes.vector
     return (B64, 2 * count) if ptx_type.bits == 128 else (ptx_type, count)
 
@@ -37,9 +37,9 @@ def _store(attributes: Attributes) -> actions.MemoryStore:
 
 
 def _global_sum(ptx_type: Type) -> actions.CodeFunction:
-    """Return the add of global atomics, which flush f32 subnormals and keep an f64 NaN, preferably the operand's.
+    """Return the addition of global atomics: it flushes f32 subnormals and keeps an f64 NaN, if possible b's.
 
-    (Measured on an H200.)
+    This was measured on an H200.
     """
     style = FloatModifiers(ftz=ptx_type.element == "f32")
 
@@ -53,7 +53,7 @@ def _global_sum(ptx_type: Type) -> actions.CodeFunction:
 
 
 def _loop_sum(ptx_type: Type) -> actions.CodeFunction:
-    """Return the add of shared and local atomics: a cas loop that takes memory as the second operand of an add."""
+    """Return the addition of shared and local atomics: a compare-and-swap loop whose second addend is the old value."""
     return by_parts(ptx_type, lambda a, b: floats.add(ptx_type.element, FloatModifiers(), b, a))
 
 
@@ -66,11 +66,11 @@ def _decrement(a: Codes, b: Codes) -> Codes:
 
 
 def _compare_and_swap(a: Codes, b: Codes, c: Codes) -> Codes:
-    return np.where((a == b).all(axis=-1, keepdims=True), c, a)  # all 128 bits at once
+    return np.where((a == b).all(axis=-1, keepdims=True), c, a)  # compares all 128 bits at once
 
 
 def update_of(attributes: Attributes) -> actions.CodeFunction:
-    """Return the function that computes the new value from the old one and the operands."""
+    """Return the function that computes an atomic's new value from the old value and the operands."""
     ptx_type, name = attributes.types[0], attributes.operation or ""
     if name in {"min", "max"} and ptx_type.is_float:
         return by_parts(
@@ -104,7 +104,7 @@ def _atomic(attributes: Attributes) -> actions.Atomic:
 
 
 def _atomics(opcode: str, updates: Sequence[tuple[tuple[str, ...], Types]], *, has_result: bool) -> list[OpcodeRow]:
-    """Return the rows of atom or red, given the operations of each type."""
+    """Return the rows of atom or red, given the types that each operation supports."""
     return [
         row(opcode, [types], _atomic, ATOMS, has_result=has_result, operation=required(*names), like=ATOMIC)
         for names, types in updates

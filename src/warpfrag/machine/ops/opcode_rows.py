@@ -1,10 +1,8 @@
 """The rows of the opcode table, and the function that matches an instruction's qualifiers with a row.
 
 The qualifiers after an opcode are types and modifiers. An assembler accepts the modifiers in one order only; here any
-order is accepted. `program.opcode` describes the columns of a row.
+order is accepted. `ir.opcode` describes the columns of a row.
 """
-
-from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
@@ -13,16 +11,16 @@ from warpfrag.machine.ir.attributes import Attributes
 from warpfrag.machine.ir.opcode import HINTS, Binder, Level, Modifier, OpcodeRow, Types
 from warpfrag.machine.ir.scalar_types import TYPES, Type, types_of
 
-FLAGS = {attribute.name for attribute in fields(Attributes) if attribute.type == "bool"}
+FLAGS = {attribute.name for attribute in fields(Attributes) if isinstance(attribute.default, bool)}
 
 
 def optional(*words: str) -> Modifier:
-    """Return an optional modifier."""
+    """Return an optional modifier with these alternatives."""
     return Modifier(words, is_required=False)
 
 
 def required(*words: str) -> Modifier:
-    """Return a required modifier."""
+    """Return a required modifier with these alternatives."""
     return Modifier(words, is_required=True)
 
 
@@ -44,7 +42,7 @@ def row(
 ) -> OpcodeRow:
     """Return a table row; modifiers are given by name in assembler order, followed by those of `like`.
 
-    The types at a position are a tuple, or their names, separated by spaces.
+    The allowed types at a position are given as a tuple or as names separated by spaces.
     """
     allowed = tuple(types_of(each) if isinstance(each, str) else each for each in types)
     return OpcodeRow(
@@ -54,7 +52,7 @@ def row(
 
 
 def attribute(name: str, word: str) -> object:
-    """Return the attribute value that a qualifier represents.
+    """Return the attribute value that a qualifier stands for.
 
     >>> attribute("ftz", "ftz"), attribute("vector", "v4"), attribute("space", "shared::cta"), attribute("half", "hi")
     (True, 4, 'shared', 'hi')
@@ -73,7 +71,7 @@ def attribute(name: str, word: str) -> object:
 
 
 def match(candidate: OpcodeRow, name: str, operand_count: int) -> Attributes | str:
-    """Return the attributes of an instruction that matches a row, or the words that do not match."""
+    """Return the attributes of an instruction that matches a row, or the qualifiers that do not match."""
     types: list[Type] = []
     words: dict[str, str] = {}
     for word in name.split(".")[1:]:

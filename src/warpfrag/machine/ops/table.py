@@ -1,6 +1,4 @@
-"""The whole opcode table, and the lookup of an instruction's row."""
-
-from __future__ import annotations
+"""The complete opcode table, and the lookup of an instruction's row."""
 
 import gzip
 from collections import defaultdict
@@ -24,7 +22,7 @@ from warpfrag.machine.ops import (
 )
 from warpfrag.machine.ops.opcode_rows import match
 
-MAX_KEPT = 200  # longest opcode whose decoding is cached, in characters
+MAX_KEPT = 200  # the longest opcode whose decoding is cached, in characters
 ROWS: dict[str, list[OpcodeRow]] = defaultdict(list)
 _MODULES = (
     integer, floating, comparing, converting, moving, cooperating, video, texture_opcodes, asynchronous,
@@ -35,7 +33,7 @@ for _module in _MODULES:
 
 
 def find(name: str, operand_count: int) -> DecodedOpcode:
-    """Decode an opcode with the first row that accepts all of its qualifiers; otherwise return the reason."""
+    """Decode an opcode with the first row that accepts all of its qualifiers; otherwise record the reason."""
     return _decode(name, operand_count) if len(name) > MAX_KEPT else _find_kept(name, operand_count)
 
 
@@ -54,7 +52,7 @@ def _decode(name: str, operand_count: int) -> DecodedOpcode:
         matched = match(candidate, name, operand_count)
         if isinstance(matched, Attributes):
             return DecodedOpcode(candidate, matched)
-        misfit = matched  # the row that matched most qualifiers has the best message
+        misfit = matched  # keep the message of the row that matched the most qualifiers
     return DecodedOpcode(None, attributes, f"{name} is not modelled: {opcode} does not take {misfit}")
 
 
@@ -62,13 +60,13 @@ _find_kept = lru_cache(4096)(_decode)
 
 
 def rebind(opcode: DecodedOpcode, space: StateSpace) -> DecodedOpcode:
-    """Return the opcode with `space` instead of the state space in its text."""
+    """Return the opcode with `space` in place of the state space in its text."""
     return _find_in_space(opcode.attributes.name, opcode.attributes.operand_count, space)
 
 
 @lru_cache(4096)
 def _find_in_space(name: str, operand_count: int, space: StateSpace) -> DecodedOpcode:
-    """Decode an opcode in a state space; cached, because kernels have few distinct opcodes."""
+    """Decode an opcode for a state space; cached, because kernels use few distinct opcodes."""
     opcode = find(name, operand_count)
     return replace(opcode, attributes=replace(opcode.attributes, space=space))
 
@@ -78,7 +76,7 @@ TABLE = Path(__file__).parent / "compared.txt.gz"
 
 @dataclass(frozen=True)
 class Compared:
-    """Spellings that were compared with a GPU, always with equal results."""
+    """SASS spellings whose results always equalled a GPU's."""
 
     gpu: str
     driver: str
@@ -89,13 +87,13 @@ class Compared:
 
 @lru_cache(1)
 def compared() -> Compared:
-    """Return the compared spellings; the file is read once."""
+    """Return the compared spellings; the file is read only once."""
     head, *names = gzip.decompress(TABLE.read_bytes()).decode("ascii").splitlines()
     gpu, driver, arch, threads = head.split(",")
     return Compared(gpu, driver, arch, int(threads), frozenset(names))
 
 
 def packed(table: Compared) -> bytes:
-    """Return the compared spellings in their file format."""
+    """Return the compared spellings in the format of their file."""
     head = f"{table.gpu},{table.driver},{table.arch},{table.threads}"
     return gzip.compress("\n".join([head, *sorted(table.spellings), ""]).encode("ascii"), 9, mtime=0)

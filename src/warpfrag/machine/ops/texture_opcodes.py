@@ -1,7 +1,7 @@
 """Opcode rows for textures and surfaces, whose handles are cudaTextureObject_t and cudaSurfaceObject_t in CUDA.
 
 PTX does not specify every bit of the texture unit's results: `semantics.textures` reproduces an H200. The result type
-does not affect the result; the unit does no conversion for it.
+of an instruction has no effect, because the texture unit does not convert to it.
 """
 
 from __future__ import annotations
@@ -17,11 +17,12 @@ from warpfrag.machine.semantics.integers import values_of
 
 UNIT = "the texture unit of an H200, compared with `tools.textures`"
 SURFACES = "PTX ISA, Surface Instructions"
-SAMPLED, GATHERED = 358_912, 27_648  # the number of tex and tld4 threads compared with an H200
+SAMPLED, GATHERED = 358_912, 27_648  # the numbers of tex and tld4 threads that were compared with an H200
 RESULTS = types_of("f32 s32 u32")
 STORED = types_of("b8 b16 b32 b64")
 GEOMETRY = required("1d", "2d", "3d", "a1d", "a2d")
-OPERANDS = {None: 2, "base": 2, "level": 3, "grad": 4}  # without offsets and depth comparisons
+# the operand count of each mode, without offsets and depth comparisons
+OPERANDS = {None: 2, "base": 2, "level": 3, "grad": 4}
 ACCESS: dict[str, Modifier] = {
     "unformatted": required("b"),
     "geometry": GEOMETRY,

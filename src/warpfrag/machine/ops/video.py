@@ -1,10 +1,10 @@
 """Opcode rows for video instructions.
 
-SIMD instructions compute two halves or four bytes of a register at once (such as CUDA's __vabsdiffu4). Scalar
+SIMD instructions compute two halves or four bytes of a register at once (as CUDA's __vabsdiffu4 does). Scalar
 instructions take one byte, one half or all of each source, as in `%r1.b2`, and then apply a second operation with c, or
-insert their result into a part of c. No GPU since Maxwell has them: ptxas emits sequences of other instructions, which
-do not always match the manual. The results here are those of an H200; an instruction whose results follow no known rule
-is rejected.
+insert their result into a part of c. No GPU since Maxwell executes them directly: ptxas emits sequences of other
+instructions, which do not always match the manual. The results here are those of an H200; an instruction whose results
+follow no known rule is rejected.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from warpfrag.machine.semantics.integers import COMPARE
 
 ISA = "PTX ISA, Video Instructions"
 SEQUENCE = f"{ISA}: the sequence that ptxas 13.0 emits for sm_90"
-CASES = 128  # the number of threads per spelling compared with an H200
+CASES = 128  # threads per spelling that were compared with an H200
 EITHER = (U32, S32)
 OPERATIONS: dict[str, Callable[[Codes, Codes], Codes]] = {
     "vadd": np.add,
@@ -36,7 +36,7 @@ OPERATIONS: dict[str, Callable[[Codes, Codes], Codes]] = {
 
 
 def _parts(codes: Codes, count: int, ptx_type: Type) -> list[Codes]:
-    """Return the parts of registers as integers, low bits first."""
+    """Return the parts of packed registers as integers, low bits first."""
     bits = 32 // count
     parts = [codes.astype(np.int64) >> bits * part & ((1 << bits) - 1) for part in range(count)]
     return [part - ((part >> (bits - 1)) << bits) for part in parts] if ptx_type.kind == "s" else parts
@@ -47,7 +47,7 @@ def _limits(ptx_type: Type, bits: int) -> tuple[int, int]:
 
 
 def _by_parts(attributes: Attributes) -> LaneOp:
-    """Return the action that applies an operation to each part of a and b; with .add, it sums the parts and c."""
+    """Return the action that applies an operation to each part of a and b; with .add, it sums the results and c."""
     count = int(attributes.opcode[-1])
     bits = 32 // count
     comparison = attributes.comparison
@@ -69,7 +69,7 @@ def _by_parts(attributes: Attributes) -> LaneOp:
     return LaneOp((B32,), (B32, B32, B32), run)
 
 
-# --- scalar instructions: selectors of d, a and b and changed signs follow the registers as constants
+# --- scalar instructions: selectors of d, a and b and negations follow the registers as constants
 
 
 def _selected(codes: Codes, selector: int, ptx_type: Type) -> Codes:
@@ -93,7 +93,7 @@ def _scalar_operation(attributes: Attributes) -> Callable[[Codes, Codes], Codes]
 
 
 def _departs(attributes: Attributes) -> bool:
-    """Return True if an H200 differs from the manual in a way that follows no known rule."""
+    """Return True if an H200's results differ from the manual and follow no known rule."""
     is_merged = attributes.operand_count == MERGED_OPERANDS or attributes.operation is not None
     if attributes.operation in {"min", "max"}:
         return attributes.comparison is None
@@ -101,7 +101,7 @@ def _departs(attributes: Attributes) -> bool:
 
 
 WRAP_ABOVE = {("vadd", "u32", "s32", "u32"), ("vadd", "u32", "u32", "s32"), ("vsub", "u32", "u32", "s32")}
-"""Mixed-sign sums whose .sat on an H200 clamps only at 0 and wraps above the range."""
+"""Mixed-sign sums for which .sat on an H200 clamps only at 0 and wraps above the range."""
 
 
 def _scalar(attributes: Attributes) -> LaneOp | Refused:
@@ -110,7 +110,7 @@ def _scalar(attributes: Attributes) -> LaneOp | Refused:
         return Refused(f"{attributes.name} is not modelled: {DEPARTURE}")
     second, operation = attributes.operation, _scalar_operation(attributes)
     kinds = attributes.types[-2:]
-    ptx_type = attributes.types[0]  # vset: the signedness of a, which its second operation uses
+    ptx_type = attributes.types[0]  # the second operation of vset uses a's signedness
     wraps = attributes.opcode == "vadd" and set(attributes.types) == {U32}  # .sat has no effect on an H200
     wraps_above = (attributes.opcode, *(scalar_type.name for scalar_type in attributes.types)) in WRAP_ABOVE
 
@@ -131,7 +131,7 @@ def _scalar(attributes: Attributes) -> LaneOp | Refused:
 
 
 def _multiply_add(attributes: Attributes) -> LaneOp | Refused:
-    """Return the action of vmad, which computes the low word of the product of two parts plus c."""
+    """Return the action of vmad, which computes the low word of a product of two parts plus c."""
     if attributes.sat or attributes.shift_right:
         return Refused(f"{attributes.name} is not modelled: {DEPARTURE}")
     kinds = attributes.types[1:]
@@ -148,7 +148,7 @@ def _multiply_add(attributes: Attributes) -> LaneOp | Refused:
 DEPARTURE = "the code that ptxas emits differs from the PTX manual"
 MERGED_OPERANDS = 4
 SELECTORS = ((0, 32), (0, 8), (8, 8), (16, 8), (24, 8), (0, 16), (16, 16))
-"""The first bit and the width of each part in `ir.program.SELECTORS`."""
+"""The first bit and the width of each register part in `ir.program.SELECTORS`."""
 HIGH_HALF = 6  # ptxas inserts the high half of the result into d; the manual specifies the low half
 SCALAR_SOURCES = (B32, B32, B32, None, None, None, None)
 SCALAR_OPERATIONS = {name: OPERATIONS[name] for name in ("vadd", "vsub", "vabsdiff", "vmin", "vmax")}

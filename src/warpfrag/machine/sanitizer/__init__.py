@@ -1,8 +1,8 @@
 """Checks that find mistakes while the interpreter runs a kernel: races, missing waits, unwritten values.
 
-`interpreter.kernel_findings` has the table of checks and their findings; `checked_batch` runs blocks and notifies the
-checks. `ordering` knows which accesses are ordered, by vector clocks that `sync_tracking` updates; `races` compares
-accesses with the last ones to each word, which `conflicts` keeps and describes. `tensor_checks` checks tensor
-memory and the registers and descriptors of wgmma, `barrier_checks` barriers, and `unwritten` values that were never
-written.
+`interpreter.kernel_findings` lists the checks and their findings; `checked_batch` runs blocks and notifies the checks.
+`ordering` determines which accesses are ordered, with vector clocks that `sync_tracking` updates; `races` compares
+accesses with the last ones to each word, which `conflicts` stores and describes. `tensor_checks` checks tensor memory
+and the registers and descriptors of wgmma, `barrier_checks` checks barriers, and `unwritten` tracks values that were
+never written.
 """

@@ -1,12 +1,9 @@
 """Find barrier misuse: threads that exit without arriving, mismatched counts, overwritten mbarriers.
 
-`interpreter.block_barriers` records barriers that only part of a warp reaches, in both engines. This
-module checks the rest: a block-wide barrier that completes although threads have exited without it, arrivals at one
-barrier with different counts, and more arrivals than its count. A deadlock ends the launch; the launch turns its
-message into a finding.
+`interpreter.block_barriers` records barriers that only part of a warp reaches, in both engines. This module checks the
+rest: a block-wide barrier that completes although threads have exited without arriving, arrivals at one barrier with
+different counts, and more arrivals than the count. A deadlock ends the launch, which turns its message into a finding.
 """
-
-from __future__ import annotations
 
 from typing import Any
 
@@ -26,13 +23,14 @@ class BarrierCheck(InstructionObserver):
     """Checks the barriers of the blocks in a batch."""
 
     def __init__(self, state: WarpBatch, collector: FindingCollector) -> None:
-        """Record which lanes are threads, because a block's last warp may be partial."""
+        """Create the check; it records which lanes are threads, because a block's last warp may be partial."""
         super().__init__(state, collector)
         self.threads = state.alive.copy()
-        self.counts: dict[tuple[int, int], tuple[int, int]] = {}  # expected threads and line, keyed by block and number
+        # the expected thread count and its line, by block and barrier number
+        self.counts: dict[tuple[int, int], tuple[int, int]] = {}
 
     def barrier_arrived(self, block: int, number: int, warp: int, lanes: NDArray[np.bool_]) -> None:
-        """Compare the thread count of an arrival with that of the phase's first arrival."""
+        """Compare the thread count of an arrival with that of the first arrival in the same phase."""
         barrier = self.state.barriers.states[block, number]
         expected, line = self.counts.setdefault((block, number), (barrier.expected, self.state.line))
         if expected != barrier.expected:
@@ -41,7 +39,7 @@ class BarrierCheck(InstructionObserver):
             self.report("barrier", warp * LANES + int(lanes.argmax()), text, line=self.state.line)
 
     def barrier_released(self, block: int, number: int, here: NDArray[np.bool_]) -> None:
-        """Find threads that exited without arriving at the barrier, and threads that arrived in excess of its count."""
+        """Report threads that exited without arriving at the barrier, and threads that arrived beyond its count."""
         expected, _ = self.counts.pop((block, number), (0, 0))
         rows = slice(block * self.state.launch.warps, (block + 1) * self.state.launch.warps)
         barrier = self.state.barriers.states[block, number]
@@ -71,10 +69,14 @@ class MbarrierLifetimes(InstructionObserver):
         """Create the tracker for a batch."""
         super().__init__(state, collector)
         self.valid: dict[int, KernelAccess] = {}  # the access that initialised each mbarrier
-        self.preceding = np.zeros(len(state.memory.shared) // OBJECT_BYTES + 1, np.int64)  # valid mbarriers before each
+        # the number of valid mbarriers before each 8-byte object
+        self.preceding = np.zeros(len(state.memory.shared) // OBJECT_BYTES + 1, np.int64)
 
     def mbarrier_initialised(self, cell: int, thread: int) -> None:
-        """Report mbarrier.init on a valid mbarrier that is not in use; if in use, the launch ends with an error."""
+        """Report mbarrier.init on a valid mbarrier that is not in use.
+
+        If it is in use, the launch ends with an error.
+        """
         if cell in self.valid and not self.state.mbarriers.use_of(cell):
             self.report_object(cell, thread, f", is initialised again: {EXPECTED}")
         self.keep(cell, self.access_by(thread))
@@ -86,18 +88,18 @@ class MbarrierLifetimes(InstructionObserver):
         self.keep(cell, None)
 
     def write(self, buffer: Bytes, offsets: Numbers, codes: NDArray[Any], threads: Numbers) -> None:
-        """Check the bytes that threads store."""
+        """Report valid mbarriers whose bytes a store overwrites."""
         self.overwrite(buffer, offsets, codes.dtype.itemsize * codes.shape[1], threads)
 
     def update(self, buffer: Bytes, offsets: Numbers, size: int, threads: Numbers) -> None:
-        """Check the bytes that an atomic changes."""
+        """Report valid mbarriers whose bytes an atomic changes."""
         self.overwrite(buffer, offsets, size, threads)
 
     def copy_write(
-        self, buffer: Bytes, offsets: Numbers, size: int, thread: int, cell: int | None, *, reduces: bool = False
+        self, buffer: Bytes, offsets: Numbers, size: int, thread: int, cell: int | None, *, reduction: str = ""
     ) -> None:
         """Check the bytes that a copy writes."""
-        del cell, reduces  # other checks use them
+        del cell, reduction  # other checks use them
         self.overwrite(buffer, offsets, size, np.full(len(offsets), thread))
 
     def overwrite(self, buffer: Bytes, offsets: Numbers, size: int, threads: Numbers) -> None:
@@ -111,7 +113,7 @@ class MbarrierLifetimes(InstructionObserver):
                 self.keep(cell, None)
 
     def keep(self, cell: int, access: KernelAccess | None) -> None:
-        """Record the access that initialised an mbarrier, or remove the mbarrier."""
+        """Record the access that initialised an mbarrier; with None, remove the mbarrier."""
         self.preceding[cell + 1 :] += (access is not None) - (cell in self.valid)
         self.valid.pop(cell, None)
         if access is not None:

@@ -1,6 +1,6 @@
 """A batch of blocks with checks: the interpreter's batch, which reports every instruction to the checks.
 
-`LaunchChecks` has the state that all batches of a launch share: findings, time, the shadows of global memory.
+`LaunchChecks` holds the state that all batches of a launch share: findings, time, and the shadows of global memory.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ from warpfrag.machine.sanitizer.instruction_observer import InstructionObserver,
 from warpfrag.machine.sanitizer.ordering import LaunchOrder
 from warpfrag.machine.sanitizer.races import RaceCheck
 from warpfrag.machine.sanitizer.tensor_checks import TensorMemoryCheck, WgmmaCheck, uses_tensor_memory
-from warpfrag.machine.sanitizer.unwritten import MARK, UnwrittenCheck
+from warpfrag.machine.sanitizer.unwritten import UnwrittenCheck
 
 
 class LaunchChecks:
-    """The checks of one launch, and the state that its batches share."""
+    """The checks of a launch, with the state that its batches share."""
 
     def __init__(self, checks: tuple[Check, ...], sources: Mapping[int, SourceLine]) -> None:
         """Create the checks for a launch."""
@@ -44,7 +44,7 @@ class LaunchChecks:
         self.order = LaunchOrder()
         self.shadows: dict[int, ShadowMemory] = {}
         self.unwritten: dict[int, NDArray[np.uint8]] | None = None
-        self.stops: Callable[[int], bool] = lambda _instructions: False  # True stops the launch
+        self.stops: Callable[[int], bool] = lambda _instructions: False  # stops the launch when it returns True
         self.is_stopped = False
 
     @property
@@ -53,10 +53,10 @@ class LaunchChecks:
         return bool(ORDER_CHECKS & set(self.checks))
 
     def marks(self, memory: DeviceMemory) -> dict[int, NDArray[np.uint8]]:
-        """Return the marks of the arrays that the caller declared unwritten, by the array's id."""
+        """Return the marks of the arrays that have unwritten bytes, by the array's id."""
         if self.unwritten is None:
-            marked = [allocation.data for allocation in memory.allocations if allocation.is_unwritten]
-            self.unwritten = {id(data): np.full(len(data), MARK) for data in marked}
+            marked = [(item.data, item.unwritten) for item in memory.allocations if item.unwritten is not None]
+            self.unwritten = {id(data): marks.copy() for data, marks in marked}
         return self.unwritten
 
     def batch(self, part: LaunchPart) -> CheckedWarpBatch:
@@ -68,7 +68,7 @@ class CheckedWarpBatch(WarpBatch):
     """A batch of blocks that runs under checks."""
 
     def __init__(self, part: LaunchPart, checks: LaunchChecks) -> None:
-        """Create the checks of this batch, and register them with memory."""
+        """Create the checks for this batch, and register them with its memory."""
         super().__init__(part)
         self.checks = checks
         self.races: RaceCheck | None = None
@@ -87,7 +87,7 @@ class CheckedWarpBatch(WarpBatch):
         self.memory.observer = self.observer
 
     def order_check(self, numbers: list[int]) -> RaceCheck:
-        """Create the race check; `numbers` are the grid-wide numbers of the blocks."""
+        """Create the race check; `numbers` are the blocks' numbers in the grid."""
         checks = self.checks
         return RaceCheck(self, checks.order, checks.shadows, numbers, checks.collector)
 
@@ -109,7 +109,7 @@ class CheckedWarpBatch(WarpBatch):
         return result
 
     def run_inst(self, at: int, group: LaneGroup) -> bool:
-        """Run an instruction and notify the checks before and after it."""
+        """Run an instruction, notifying the checks before and after it."""
         self.checks.order.now += 1
         inst = self.program.instructions[at]
         self.line, self.memory.inst = inst.line, at
@@ -127,7 +127,7 @@ class CheckedWarpBatch(WarpBatch):
         return has_run
 
     def note(self, inst: DecodedInstruction, group: LaneGroup, fault: MemoryFault) -> None:
-        """Report a failed access."""
+        """Report a failed access to the checks."""
         warps, lanes = np.nonzero(group.mask)
         block, thread = self.indices(int(group.warp_rows[warps[fault.index]]), int(lanes[fault.index]))
         text = self.fault(inst, group, fault).reason
@@ -139,7 +139,7 @@ class CheckedWarpBatch(WarpBatch):
         return not self.checks.is_stopped and super().schedule_next()
 
     def run(self) -> None:
-        """Run until every lane has exited, then finish the checks."""
+        """Run until every lane has exited, then let the checks finish."""
         super().run()
         if not self.checks.is_stopped:
             self.observer.finish()

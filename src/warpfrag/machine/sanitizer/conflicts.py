@@ -2,10 +2,10 @@
 
 A cell covers a few bytes, initially four; a narrower access splits all cells of its buffer. Each cell has its last
 write, and vectors of its reads and of earlier writes that the last one does not supersede. As in FastTrack, an access
-is removed from a vector when a later access of the same vector is ordered after it. A slot of a vector holds an agent,
-or lanes of a warp: their last time, and the first one since lanes were added. If no slot is free, the access is
-evicted: of all evicted accesses, only the last time and the block are kept, and a later access that these do not prove
-to be ordered cannot be judged.
+is removed from a vector when a later access of the same vector is ordered after it. A slot of a vector represents an
+agent, or lanes of one warp: the time of their last access, and of the first one since lanes were added. If no slot is
+free, the access is evicted: only the latest time and the block of all evicted accesses are kept, and a later access
+that these do not prove to be ordered cannot be judged.
 
 An access has an entity, a time, an instruction and a `nature`: its strength, scope and size, and flags.
 """
@@ -32,18 +32,18 @@ STRONG, ATOMIC, ASYNC_PROXY, SAME_BYTES = 1, 2, 4, 8
 SCOPE_SHIFT, SIZE_SHIFT, INST_SHIFT = 4, 6, 9
 NATURE_BITS = (1 << INST_SHIFT) - 1
 SEVERAL_BLOCKS = -1
-MAX_SLOTS = 64  # maximum number of warps and agents remembered per word
-RECORDS = 1 << 21  # slots of a global-memory vector; large arrays have fewer
+MAX_SLOTS = 64  # the most warps and agents that are remembered per word
+RECORDS = 1 << 21  # slots of a global-memory vector; large arrays get fewer
 
 
 def nature_of(inst: int, flags: int, level: int, size: int) -> int:
-    """Pack an instruction index, and an access's flags, scope level and size, into one integer."""
+    """Pack an instruction's index and an access's flags, scope level and size into one integer."""
     return inst << INST_SHIFT | size.bit_length() - 1 << SIZE_SHIFT | level << SCOPE_SHIFT | flags
 
 
 @dataclass
 class Accesses:
-    """Accesses to cells: entity, time (0 for none), the earliest time of a slot's lanes, nature and lanes.
+    """Accesses to cells: entity, time (0 for none), the earliest time of the slot's lanes, nature and lanes.
 
     A kept strong write has the time of the fence that releases it; `issued` is the last time of the write itself.
     """
@@ -57,7 +57,7 @@ class Accesses:
 
     @staticmethod
     def none(*shape: int) -> Accesses:
-        """Return empty records in arrays of the given shape."""
+        """Return empty records, in arrays of the given shape."""
         types = (np.int64, np.int32, np.int32, np.int64, np.uint32, np.int32)
         return Accesses(*(np.zeros(shape, dtype) for dtype in types))
 
@@ -66,31 +66,31 @@ class Accesses:
         return self.entities, self.times, self.firsts, self.natures, self.lanes, self.issued
 
     def at(self, index: Any) -> Accesses:  # noqa: ANN401 (any index of an array)
-        """Return the selected accesses."""
+        """Return the accesses at an index."""
         return Accesses(*(part[index] for part in self.arrays()))
 
     def put(self, index: Any, new: Accesses) -> None:  # noqa: ANN401 (any index of an array)
-        """Store the accesses `new` at the selected index."""
+        """Store the accesses `new` at an index."""
         for part, values in zip(self.arrays(), new.arrays(), strict=True):
             part[index] = values
 
     def split(self, parts: int) -> Accesses:
-        """Return the accesses with each cell split into `parts` smaller cells."""
+        """Return the accesses after each cell is split into `parts` smaller cells."""
         return Accesses(*(np.repeat(part, parts, axis=-1) for part in self.arrays()))
 
 
 class AccessVectors:
-    """One vector of accesses for each cell, by warp or by agent."""
+    """A vector of accesses for each cell, with a slot per warp or per agent."""
 
     def __init__(self, cells: int, limit: int, *, of_agents: bool = False) -> None:
         """Create empty vectors, which grow to at most `limit` slots."""
         self.limit, self.width = limit, 1 if of_agents else LANES
         self.slots = Accesses.none(0, cells)
-        self.evicted = Accesses.none(2, 0)  # weak and strong accesses; `entities` are blocks
+        self.evicted = Accesses.none(2, 0)  # weak and strong accesses; their `entities` are block numbers
 
     @property
     def used(self) -> range:
-        """The allocated slots."""
+        """The slots that are allocated."""
         return range(len(self.slots.times))
 
     def split(self, parts: int) -> None:
@@ -98,10 +98,10 @@ class AccessVectors:
         self.slots, self.evicted = self.slots.split(parts), self.evicted.split(parts)
 
     def add(self, slots: Cells, cells: Cells, threads: Numbers, new: Accesses, ordering: Ordering) -> None:
-        """Record each access in the first slot, starting at its given slot, that is free, superseded or its warp's.
+        """Record each access in the first slot, from a given one on, that is free, superseded or its own warp's.
 
-        An access supersedes those that are ordered before it, unless they are weaker. `threads` are the threads of the
-        batch that now access the cells.
+        An access supersedes the accesses that are ordered before it, unless it is weaker. `threads` are the threads of
+        the batch that access the cells now.
         """
         for _ in range(self.limit):
             missing = int(slots.max()) + 1 - self.slots.times.shape[0]
@@ -125,7 +125,7 @@ class AccessVectors:
             at = slots[takes], cells[takes]
             self.slots.entities[at] = new.entities[takes]
             last = self.slots.entities[at]
-            is_last = last // self.width == new.entities[takes] // self.width  # not another warp's slot
+            is_last = last // self.width == new.entities[takes] // self.width  # the slot belongs to the same warp
             if not is_last.all():
                 takes, at, last = takes[is_last], (at[0][is_last], at[1][is_last]), last[is_last]
             self.replace(at, old and old.at(takes), new.at(takes), last, is_superseded[takes])
@@ -144,9 +144,9 @@ class AccessVectors:
         last: Numbers,
         is_superseded: NDArray[np.bool_],
     ) -> None:
-        """Replace accesses in slots, keeping lanes that are not superseded."""
+        """Replace the accesses in slots, keeping lanes that are not superseded."""
         lanes = new.lanes
-        if (last != new.entities).any():  # several lanes of a warp access a cell
+        if (last != new.entities).any():  # several lanes of a warp access the same cell
             self.slots.lanes[at] = 0
             np.bitwise_or.at(self.slots.lanes, at, lanes)
             lanes = self.slots.lanes[at]
@@ -158,14 +158,15 @@ class AccessVectors:
         self.slots.put(at, Accesses(last, new.times, firsts, new.natures, lanes, new.issued))
 
     def evict(self, cells: Cells, new: Accesses, per_block: int) -> None:
-        """Record the latest time of evicted accesses, and their block or SEVERAL_BLOCKS."""
+        """Record the latest time of evicted accesses, and their block, or SEVERAL_BLOCKS."""
         if not self.evicted.times.shape[1]:
             self.evicted = Accesses.none(2, self.slots.times.shape[1])
         blocks = np.where(new.entities < 0, SEVERAL_BLOCKS, new.entities // per_block)
         key, kept = ((new.natures & STRONG != 0).astype(np.int64), cells), self.evicted
         is_new = kept.times[key] == 0
         kept.entities[key] = np.where(is_new | (kept.entities[key] == blocks), blocks, SEVERAL_BLOCKS)
-        kept.entities[key] = np.where(kept.entities[key] == blocks, blocks, SEVERAL_BLOCKS)  # cells may repeat
+        # cells may occur more than once
+        kept.entities[key] = np.where(kept.entities[key] == blocks, blocks, SEVERAL_BLOCKS)
         np.maximum.at(kept.times, key, new.times)
 
 
@@ -173,7 +174,7 @@ class ShadowMemory:
     """The shadow memory of one buffer."""
 
     def __init__(self, size: int, *, is_shared: bool) -> None:
-        """Create a shadow without accesses."""
+        """Create a shadow without any accesses."""
         self.size, self.unit = size, 4
         count = -(-size // 4)
         limit = MAX_SLOTS if is_shared else min(max(RECORDS // max(count, 1), 4), MAX_SLOTS)
@@ -183,7 +184,7 @@ class ShadowMemory:
         self.agent_writes = AccessVectors(count, limit, of_agents=True)
 
     def cells(self, offsets: Cells, size: int) -> Cells:
-        """Return the cells that accesses of `size` bytes touch, [accesses, cells per access]."""
+        """Return the cells that accesses of `size` bytes touch, as [accesses, cells per access]."""
         narrow = int(np.bitwise_or.reduce(offsets)) | size if len(offsets) else size
         unit = min(narrow & -narrow, self.unit) if narrow else self.unit
         if unit < self.unit:
@@ -204,16 +205,16 @@ WHY = {
 
 FIXES = {
     "race": "put __syncthreads() (bar.sync) between them",
-    "global": "use an atomic operation if both update it, else put __syncthreads() between them"
+    "global": "use an atomic operation if both update it, otherwise put __syncthreads() between them"
     " (in Triton: tl.atomic_add, tl.debug_barrier)",
     "blocks": "use an atomic operation, let one block write each element, or use a grid-wide barrier",
-    "lockstep": "use an atomic operation (atomicAdd, tl.atomic_add) if both update it, else put __syncwarp()"
+    "lockstep": "use an atomic operation (atomicAdd, tl.atomic_add) if both update it, otherwise put __syncwarp()"
     " (bar.warp.sync) between them",
     "async": "wait for the asynchronous operation first (cp.async.wait_group, an mbarrier, wgmma.wait_group)",
     "fence": "put fence.proxy.async between them",
     "unordered": "put __syncwarp() or __syncthreads() between them; volatile does not order accesses",
 }
-"""The usual fix for each kind of conflict; `blocks` are races between blocks, `global` those within one."""
+"""The usual fix for each kind of conflict; `blocks` is a race between blocks, `global` one within a block."""
 
 
 class AccessGroup(NamedTuple):
@@ -221,10 +222,10 @@ class AccessGroup(NamedTuple):
 
     buffer: Bytes
     shadow: ShadowMemory
-    cells: Numbers  # [accesses, cells of each]
+    cells: Numbers  # [accesses, cells per access]
     offsets: Numbers
     size: int
-    threads: Numbers  # issuing threads, as numbers in the batch
+    threads: Numbers  # the issuing threads, numbered in the batch
     entities: Numbers
     nature: int
     codes: NDArray[Any] | None = None  # the values of plain stores
@@ -232,12 +233,12 @@ class AccessGroup(NamedTuple):
 
 
 class ConflictReporter:
-    """Turns conflicts into findings; `written` has the arrays that a kernel may change."""
+    """Turns conflicts into findings; `written` lists the arrays that a kernel may change."""
 
     def __init__(
         self, state: WarpBatch, ordering: Ordering, collector: FindingCollector, written: dict[int, Allocation]
     ) -> None:
-        """Create a reporter for a batch, its ordering and its collector."""
+        """Create a reporter for a batch, with its ordering and its collector of findings."""
         self.state, self.ordering, self.collector, self.written = state, ordering, collector, written
 
     def report(
@@ -249,7 +250,7 @@ class ConflictReporter:
         kind: str = "",
         text: str = "",
     ) -> None:
-        """Report the first conflict with each conflicting instruction, and count the conflicting accesses."""
+        """Report the first conflict with each conflicting instruction, and count the accesses that conflict."""
         instructions = natures >> INST_SHIFT
         for at in np.unique(instructions[wrong]).tolist():
             chosen = wrong & (instructions == at)
@@ -275,7 +276,10 @@ class ConflictReporter:
             )  # fmt: skip
 
     def loop_fix(self, earlier: int) -> str:
-        """Return the fix for accesses in two loop iterations; empty unless the later access comes first in the code."""
+        """Return the fix for accesses in two iterations of a loop.
+
+        "" unless the later access comes first in the code.
+        """
         instructions, now = self.state.program.instructions, self.state.memory.inst
         ends = [
             (at - target, target, at)
@@ -315,7 +319,7 @@ class ConflictReporter:
         )  # fmt: skip
 
     def agent_name(self, entity: int) -> int | None:
-        """Return the thread that an agent belongs to, if any."""
+        """Return the thread to which an agent belongs, or None."""
         column = int(self.ordering.columns(np.array([entity]))[0])
         name, number = self.ordering.agent_names[column - self.ordering.own_columns] if column >= 0 else ("mbarrier", 0)
         by_mbarrier = dict.fromkeys(("mbarrier", "mbarrier read", "st.async"))
@@ -332,7 +336,7 @@ class ConflictReporter:
         return tuple(self.state.program.instructions[int(at)].line for at in calls.callers[warp, lane, :depth])
 
     def place(self, access: AccessGroup, index: int) -> dict[str, Any]:
-        """Locate an access: return its space, its address and the caller's array."""
+        """Locate an access: return its space, its address, and the caller's array that contains it."""
         offset = int(access.offsets[index])
         memory = self.state.memory
         if access.buffer is memory.shared:

@@ -1,4 +1,4 @@
-"""The base class of all checks, and a group that forwards every event to its members."""
+"""The base class of all checks, and a group of checks that passes every event to its members."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from warpfrag.machine.ir.program import DecodedInstruction
 
 
 class InstructionObserver(Observer):
-    """A check: notified before and after each instruction, and when all lanes have exited."""
+    """A check: it is notified before and after each instruction, and when all lanes have exited."""
 
     def __init__(self, state: WarpBatch, collector: FindingCollector) -> None:
-        """Create a check for a batch that reports to a collector."""
+        """Create a check for a batch, which reports to a collector."""
         self.state, self.collector = state, collector
 
     @property
@@ -26,7 +26,7 @@ class InstructionObserver(Observer):
         return self.state.program.instructions[self.state.memory.inst]
 
     def access_by(self, thread: int, inst: DecodedInstruction | None = None) -> KernelAccess:
-        """Describe an instruction (default: the running one) as an access by a thread of the batch."""
+        """Return an instruction (default: the running one) as an access by a thread of the batch."""
         inst = inst or self.inst
         return KernelAccess(inst.name, inst.line, *self.state.indices(*divmod(thread, LANES)))
 
@@ -37,7 +37,7 @@ class InstructionObserver(Observer):
         self.collector.add(KernelFinding(kind, line, text, block=block, thread=index, **details), count)
 
     def guarded(self, inst: DecodedInstruction, group: LaneGroup) -> None:
-        """Handle lanes that reach a guarded instruction, even if the guard is false."""
+        """Handle lanes that reach a guarded instruction, including those whose guard is false."""
 
     def before(self, inst: DecodedInstruction, group: LaneGroup) -> None:
         """Handle an instruction before it runs."""
@@ -53,16 +53,16 @@ EVENTS = (*(name for name in vars(Observer) if not name.startswith("_")), "guard
 
 
 class ObserverGroup(InstructionObserver):
-    """Forwards every event to its checks."""
+    """A group of checks that receive the same events."""
 
     def __init__(self, state: WarpBatch, collector: FindingCollector, observers: list[InstructionObserver]) -> None:
-        """Create a group that notifies the checks in this order."""
+        """Create a group that notifies the checks in the given order."""
         super().__init__(state, collector)
         self.observers = observers
 
 
 def _pass_on(name: str) -> Callable[..., None]:
-    """Return a method that calls the method with the same name on each check."""
+    """Return a method that calls the method of this name on each check."""
 
     def method(group: ObserverGroup, *arguments: object, **options: object) -> None:
         for observer in group.observers:

@@ -38,15 +38,15 @@ from warpfrag.machine.interpreter.warp_state import WarpState
 Rows = NDArray[np.int64]
 Times = NDArray[np.int32]
 Past = dict[int, Times]
-Agent = tuple[str, int]  # an asynchronous operation, and its thread, warp or mbarrier
+Agent = tuple[str, int]  # an asynchronous operation's category, and its thread, warp or mbarrier
 
 BLOCK, CLUSTER, GPU = 0, 1, 2
 SCOPES = {"cta": BLOCK, "cluster": CLUSTER, "gpu": GPU, "sys": GPU}
 NOWHERE = -1
-MAX_MESSAGES = 6  # maximum number of messages per address, by sending block
-AGENT_CHUNK = 64  # number of columns that are added at a time
+MAX_MESSAGES = 6  # the most messages per address, by sending block
+AGENT_CHUNK = 64  # the number of columns that are added at once
 LANE_BITS = np.uint32(1) << np.arange(LANES, dtype=np.uint32)
-MAX_THREADS_APART = 9216  # threads per batch; beyond this, the lanes of a warp share a column
+MAX_THREADS_APART = 9216  # threads per batch; above this limit, the lanes of a warp share a column
 
 
 @dataclass
@@ -60,7 +60,7 @@ class Snapshot:
     sc: ScFences | None = None
 
     def joined(self, other: Snapshot) -> Snapshot:
-        """Merge two snapshots of one batch."""
+        """Return the merged knowledge of two snapshots from one batch."""
         return Snapshot(
             self.batch, _longest(self.row, other.row), _longest(self.fenced, other.fenced),
             merge_pasts(self.past, other.past), merge_fences(self.sc, other.sc),
@@ -69,10 +69,10 @@ class Snapshot:
 
 @dataclass(frozen=True)
 class ScFences:
-    """A thread's fence.sc knowledge: what it learned at earlier fences, and what it will learn at its next fence.
+    """A thread's knowledge from fence.sc: what it learned at earlier fences, and what it will learn at the next.
 
-    A fence.sc that happens before a strong write precedes, in the order of these fences, another one that happens
-    after a load of the written value: otherwise the load would precede the write.
+    A fence.sc that happens before a strong write precedes, in the order of these fences, another one that happens after
+    a load of the written value: otherwise the load would precede the write.
     """
 
     done: Snapshot | None = None
@@ -81,25 +81,25 @@ class ScFences:
 
 @dataclass(frozen=True)
 class LaunchBlocks:
-    """The blocks of a batch, by their index in the grid."""
+    """The blocks of a batch, numbered by their index in the grid."""
 
     numbers: tuple[int, ...]
 
 
 @dataclass
 class Message:
-    """A message from a strong store or atomic to the threads that load its value: a snapshot and a scope."""
+    """A message from a strong store or atomic to threads that load its value: a snapshot and a scope."""
 
     level: int
     block: int
     cluster: int
     snapshot: Snapshot
-    is_promise: bool = False  # True if only a fence.sc receives it
+    is_promise: bool = False  # True if only a fence.sc receives the message
 
 
 @dataclass
 class SyncObject:
-    """A barrier in use: the knowledge of the current phase's arrivals, and of all completed phases."""
+    """A barrier in use: the knowledge of arrivals in the current phase, and of all completed phases."""
 
     current: Snapshot | None = None
     completed: Snapshot | None = None
@@ -107,7 +107,7 @@ class SyncObject:
 
 @dataclass
 class LaunchOrder:
-    """The state that a launch's batches share: the time, and the messages in global memory."""
+    """The state that all batches of a launch share: the time, and the messages in global memory."""
 
     now: int = 0
     messages: dict[tuple[int, int], list[Message]] = field(default_factory=dict)
@@ -130,17 +130,18 @@ class Ordering:
         self.known: Times = np.zeros((self.threads, self.own_columns), np.int32)
         self.fenced: Times = np.zeros((self.threads, self.own_columns if has_proxies else 0), np.int32)
         self.grid_blocks = np.repeat(np.array(numbers, np.int64), self.per_block)  # the block of each thread
-        self.floor: Times = np.zeros(self.threads, np.int32)  # threads are ordered after their block up to this time
-        self.agents: dict[Agent, int] = {}  # columns of agents
+        # each thread is ordered after its whole block up to this time
+        self.floor: Times = np.zeros(self.threads, np.int32)
+        self.agents: dict[Agent, int] = {}  # the column of each agent
         self.agent_names: list[Agent] = []
         self.pasts: list[Past] = [{}] * self.threads
         self.sc_fences: list[ScFences | None] = [None] * self.threads
         self.has_past = self.has_sc = False  # True if any thread has fence.sc knowledge
-        self.released: dict[int, Times] = {}  # rows at the last fence, by fence level
+        self.released: dict[int, Times] = {}  # the row at each thread's last fence, by fence level
         self.released_fenced: dict[int, Times] = {}
         self.released_past: dict[tuple[int, int], Past] = {}
         self.has_released: dict[int, NDArray[np.bool_]] = {}
-        self.pending: dict[tuple[int, int], list[Snapshot]] = {}  # received but not fenced, by thread and level
+        self.pending: dict[tuple[int, int], list[Snapshot]] = {}  # received, but not yet fenced, by thread and level
         self.barriers: dict[tuple[int, int], SyncObject] = {}
         self.clusters: dict[int, SyncObject] = {}
         self.mbarriers: dict[int, SyncObject] = {}
@@ -154,11 +155,11 @@ class Ordering:
         return self.launch.now
 
     def entities(self, threads: Rows) -> Rows:
-        """Return grid-wide thread numbers."""
+        """Return the entities of threads: their numbers in the grid."""
         return self.grid_blocks[threads] * self.per_block + threads % self.per_block
 
     def agent(self, name: Agent) -> int:
-        """Return the column of an agent, and add a column if necessary."""
+        """Return the column of an agent, adding one if necessary."""
         column = self.agents.get(name)
         if column is None:
             column = self.agents[name] = self.own_columns + len(self.agent_names)
@@ -171,11 +172,11 @@ class Ordering:
         return column
 
     def agent_entity(self, column: int) -> int:
-        """Return the number that identifies an agent in shadow memory, which is negative and includes the batch."""
+        """Return the entity that represents an agent in shadow memory, which is negative and unique across batches."""
         return -1 - (column - self.own_columns) - (self.blocks.numbers[0] << 24)
 
     def columns(self, entities: Rows) -> Rows:
-        """Return the columns of entities, or -1 for entities of an earlier batch."""
+        """Return the columns of entities, or -1 for entities from an earlier batch."""
         if self.is_contiguous:
             threads = entities - self.numbers[0] * self.per_block
             inside = (threads >= 0) & (threads < self.threads)
@@ -198,7 +199,7 @@ class Ordering:
     def knows(
         self, threads: Rows, entities: Rows, times: Times | Rows, *, through_fence: bool = False
     ) -> NDArray[np.bool_]:
-        """Return, element by element, whether an access (entity, time) is ordered before a thread."""
+        """Return a mask of the accesses (entity, time) that are ordered before the corresponding threads."""
         columns = self.columns(entities)
         table = self.fenced if through_fence else self.known
         result = table[threads, columns] >= times
@@ -234,7 +235,7 @@ class Ordering:
         return result
 
     def knows_blocks(self, threads: Rows, blocks: Rows, times: Times) -> NDArray[np.bool_]:
-        """Return True for each thread that is ordered after everything a block's threads did up to a time."""
+        """Return a mask of the threads that are ordered after everything a block's threads did up to a time."""
         first = np.where(blocks < 0, -1, self.columns(np.maximum(blocks, 0) * self.per_block))
         own, which = np.unique(threads, return_inverse=True)
         rows = self.known[own, : self.own_columns]
@@ -244,16 +245,16 @@ class Ordering:
         return (first >= 0) & (by_block[which, np.maximum(first, 0) // columns] >= times)
 
     def has_loaded_flag(self, thread: int, entity: int, time: int) -> bool:
-        """Return True if a thread loaded a value that was released after an access, and has had no fence since."""
+        """Return True if a thread loaded a value released after an access, but has executed no fence since."""
         column = int(self.columns(np.array([entity]))[0])
         waiting = [snapshot for (own, _), items in self.pending.items() if own == thread for snapshot in items]
         rows = [snapshot.row for snapshot in map(self.localised, waiting)]
         return column >= 0 and any(column < len(row) and int(row[column]) >= time for row in rows)
 
     def _knows_past(self, thread: int, entity: int, time: int) -> bool:
-        """Return True if a thread is ordered after an access by an entity of an earlier batch."""
+        """Return True if a thread is ordered after an access by an entity from an earlier batch."""
         past = self.pasts[thread]
-        if entity < 0:  # an agent ends with its thread's block
+        if entity < 0:  # an agent ends when its thread's block ends
             times = past.get((-1 - entity) >> 24)
             return times is not None and int(times.max()) >= time
         times = past.get(entity // self.per_block)
@@ -266,7 +267,7 @@ class Ordering:
         self.known[threads, threads // self.share] = self.now
 
     def snapshot(self, threads: Rows) -> Snapshot:
-        """Return the merged current knowledge of the given threads."""
+        """Return the merged knowledge that the given threads have now."""
         self.touch(threads)
         past: Past = {}
         sc: ScFences | None = None
@@ -305,7 +306,7 @@ class Ordering:
                 self.pasts[thread] = cache[id(mine)]
 
     def localised(self, snapshot: Snapshot) -> Snapshot:
-        """Convert a snapshot from an earlier batch, all of whose blocks have ended, to this batch."""
+        """Convert a snapshot from an earlier batch, whose blocks have all ended, to this batch."""
         if snapshot.batch is self.blocks:
             return snapshot
         columns = self.per_block // self.share
@@ -321,7 +322,7 @@ class Ordering:
         return Snapshot(self.blocks, nothing, nothing, merge_pasts(snapshot.past, own), sc)
 
     def learn_of_agent(self, threads: Rows, column: int, time: int) -> None:
-        """Order threads after everything an agent did up to a time; the completion is also a proxy fence."""
+        """Order threads after everything that an agent did up to a time; its completion is also a proxy fence."""
         for table in (self.known, self.fenced):
             if column < table.shape[1]:
                 table[threads, column] = np.maximum(table[threads, column], time)
@@ -329,7 +330,7 @@ class Ordering:
     def sync_lanes(self, threads: Rows) -> None:
         """bar.warp.sync: merge the knowledge of the named lanes of a warp.
 
-        Afterwards the lanes share their objects of past and fence knowledge, so the next merge of them costs nothing.
+        Afterwards the lanes share their objects of past and fence knowledge, so merging the same lanes again is free.
         """
         snapshot = self.snapshot(threads)
         self.known[threads], self.fenced[threads] = snapshot.row, snapshot.fenced
@@ -337,7 +338,7 @@ class Ordering:
             self.pasts[thread], self.sc_fences[thread] = snapshot.past, snapshot.sc
 
     def sync_warps(self, warps: Rows) -> None:
-        """bar.warp.sync: merge the knowledge of all lanes of each warp."""
+        """bar.warp.sync: merge the knowledge of all lanes in each warp."""
         threads = (warps[:, None] * LANES + np.arange(LANES)).reshape(-1)
         self.touch(threads)
         for table in (self.known, self.fenced):
@@ -357,7 +358,7 @@ class Ordering:
         self.floor[threads] = snapshot.row[first // self.share : last // self.share + 1].min()
 
     def arrive(self, sync: SyncObject, threads: Rows, relaxed_at: int | None = None) -> None:
-        """Record arrivals at a barrier; a relaxed arrival releases what was known at the last fence of its level."""
+        """Record arrivals at a barrier; a relaxed arrival releases what was known at its thread's last fence."""
         mine = self.snapshot(threads) if relaxed_at is None else self.released_snapshot(threads, relaxed_at)
         if mine is None:
             return
@@ -372,7 +373,7 @@ class Ordering:
     # --- fences
 
     def fence(self, threads: Rows, level: int, *, is_sc: bool = False) -> None:
-        """fence and membar: later stores carry the threads' knowledge, and loaded messages are received."""
+        """fence and membar: later stores carry what the threads know now, and loaded messages are received."""
         is_sc = is_sc and level == GPU
         for thread in threads.tolist() if is_sc else ():
             fences = self.sc_fences[thread]
@@ -403,7 +404,7 @@ class Ordering:
         return np.max([table[threads, columns] for table in self.released.values()], axis=0)
 
     def released_snapshot(self, threads: Rows, level: int) -> Snapshot | None:
-        """Return the threads' merged knowledge at their last fences of at least `level`, or None."""
+        """Return the merged knowledge of the threads at their last fences of level `level` or wider, or None."""
         if level not in self.has_released:
             return None
         threads = threads[self.has_released[level][threads]]
@@ -416,7 +417,7 @@ class Ordering:
         return Snapshot(self.blocks, known, fenced, past)
 
     def _grow_released(self, level: int) -> None:
-        """Extend the rows of fences to the width of the threads' rows."""
+        """Extend the rows recorded at fences to the current width of the threads' rows."""
         for tables in (self.released, self.released_fenced):
             new = np.zeros_like(self.known if tables is self.released else self.fenced)
             if level in tables:
@@ -425,7 +426,7 @@ class Ordering:
         self.has_released.setdefault(level, np.zeros(self.threads, np.bool_))
 
     def fence_proxy(self, threads: Rows) -> None:
-        """fence.proxy.async: make the threads' knowledge visible to the async proxy."""
+        """fence.proxy.async: make what the threads know visible to the async proxy."""
         self.touch(threads)
         if self.fenced.shape[1]:
             self.fenced[threads] = self.known[threads]
@@ -433,19 +434,19 @@ class Ordering:
     # --- messages
 
     def place_of(self, thread: int) -> tuple[int, int]:
-        """Return a thread's block and cluster numbers in the grid."""
+        """Return the numbers, in the grid, of a thread's block and cluster."""
         at = thread // self.per_block
         size = self.state.launch.cluster_blocks
         return self.blocks.numbers[at], self.blocks.numbers[at // size * size]
 
     def table_of(self, buffer: NDArray[np.uint8]) -> dict[tuple[int, int], list[Message]]:
-        """Return the messages in a buffer; shared-memory messages end with the batch."""
+        """Return the messages in a buffer by offset; those in shared memory end with the batch."""
         return self.shared_messages if buffer is self.state.memory.shared else self.launch.messages
 
     def send(
         self, buffer: NDArray[np.uint8], offset: int, thread: int, level: int, *, releases: bool, passes_on: bool
     ) -> None:
-        """Put a message at an address: the thread's knowledge now if it releases, otherwise at its last fence.
+        """Leave a message at an address: the thread's knowledge now if it releases, otherwise at its last fence.
 
         A store replaces the messages of other threads; an atomic passes them on.
         """
@@ -468,9 +469,9 @@ class Ordering:
             self.leave(table.setdefault(key, []), message)
 
     def leave(self, messages: list[Message], new: Message) -> None:
-        """Add a message to an address, merged with the message of the same level and block.
+        """Add a message to an address, merging it with the message of the same level and block.
 
-        If there are many, GPU-scope messages are merged into one without a block, which narrower accesses ignore.
+        If there are too many, GPU-scope messages are merged into one without a block, which narrower accesses ignore.
         """
         if new.level == GPU and len(messages) >= MAX_MESSAGES:
             new = Message(GPU, NOWHERE, NOWHERE, new.snapshot, new.is_promise)
@@ -482,7 +483,7 @@ class Ordering:
         messages.append(new)
 
     def receive(self, buffer: NDArray[np.uint8], offset: int, thread: int, level: int, *, acquires: bool) -> None:
-        """Receive the message at an address: now if the load acquires, else at the next fence."""
+        """Receive the messages at an address: now if the load acquires, otherwise at the next fence."""
         messages = self.table_of(buffer).get((id(buffer), offset))
         if not messages:
             return
@@ -501,7 +502,7 @@ class Ordering:
                 self.learn_at_fence(np.array([thread]), message.snapshot, needed)
 
     def learn_at_fence(self, threads: Rows, snapshot: Snapshot, level: int = CLUSTER) -> None:
-        """Order threads after a snapshot when they execute a fence of at least `level`."""
+        """Order threads after a snapshot once they execute a fence of level `level` or wider."""
         for thread in threads.tolist():
             waiting = self.pending.setdefault((thread, level), [])
             if all(earlier is not snapshot for earlier in waiting):
@@ -516,7 +517,7 @@ def merge_fences(first: ScFences | None, second: ScFences | None) -> ScFences | 
 
 
 def _joined(left: Snapshot | None, right: Snapshot | None) -> Snapshot | None:
-    """Merge two snapshots; either may be None."""
+    """Return the merged knowledge of two snapshots, either of which may be None."""
     return left.joined(right) if left and right and left is not right else left or right
 
 
@@ -533,7 +534,7 @@ def merge_pasts(first: Past, second: Past) -> Past:
 
 
 def _longest(first: Times, second: Times) -> Times:
-    """Return the element-wise maximum of two rows; one may have more columns."""
+    """Return the element-wise maximum of two rows, one of which may have more columns."""
     if len(first) < len(second):
         first, second = second, first
     result = first.copy()

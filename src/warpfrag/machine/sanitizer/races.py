@@ -13,8 +13,6 @@ other (`ordering`), or both are strong enough (`sync_tracking.strength_of`), or 
 `sync_tracking` has the strength of accesses and follows barriers; `conflicts` has the shadow memory and the reports.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 
@@ -52,7 +50,8 @@ Numbers = NDArray[np.int64]
 
 
 STORES = actions.MemoryStore | actions.Atomic | actions.AsyncStore | actions.DirectCall
-ROUNDED, ROUNDING = np.dtype(np.float32), 2.0**-20  # maximum difference of sums that differ only in rounding
+# the largest relative difference between sums that differ only in rounding
+ROUNDED, ROUNDING = np.dtype(np.float32), 2.0**-20
 LOCK_ORDER = "threads may take a lock in several orders, and some accesses are outside its critical sections"
 NO_ACQUIRE = "a volatile or relaxed load is ordered only by a flag that was loaded without an acquire or a fence"
 UNCERTAIN_FENCE = "fences: several threads wrote a word before an asynchronous copy, and some may lack a fence"
@@ -60,7 +59,7 @@ COPIES = actions.AsyncCopy | actions.BulkCopy | actions.TensorCopy | actions.Asy
 
 
 class RaceCheck(SyncFollower):
-    """Compares the accesses of a batch, and reports unordered accesses."""
+    """Compares the accesses of a batch, and reports those that are not ordered."""
 
     def __init__(
         self,
@@ -70,7 +69,7 @@ class RaceCheck(SyncFollower):
         numbers: list[int],
         collector: FindingCollector,
     ) -> None:
-        """Create the check; batches share the shadow of global memory, and the shadow of shared memory is new."""
+        """Create the check; batches share the shadow of global memory, and each has its own shadow of shared memory."""
         has_proxies = any(uses_async_proxy(inst) for inst in state.program.instructions)
         ordering = Ordering(state, order, numbers, has_proxies=has_proxies)
         if ordering.share > 1:
@@ -84,7 +83,8 @@ class RaceCheck(SyncFollower):
         instructions = list(enumerate(code))
         self.async_stores = [at for at, inst in instructions if isinstance(inst.action, actions.AsyncStore)]
         self.value_loads = value_loads(state.program)
-        self.flagged: set[tuple[int, int]] = set()  # threads and cells that are ordered only by a flag without a fence
+        # pairs of a thread and a cell that only a flag without a fence orders
+        self.flagged: set[tuple[int, int]] = set()
         polled = {at for at, inst in instructions if isinstance(inst.action, actions.Atomic) and is_polled(code, at)}
         self.synchronizing = polled | {at for at, inst in instructions if strength_of(inst).releases}
         self.locks = LockFollower(code, polled, has_one_block=state.launch.grid == (1, 1, 1))
@@ -93,14 +93,14 @@ class RaceCheck(SyncFollower):
     # --- accesses
 
     def strength(self) -> Strength:
-        """Return the strength of this instruction's accesses."""
+        """Return the strength of the current instruction's accesses."""
         at = self.state.memory.inst
         if at not in self.strengths:
             self.strengths[at] = strength_of(self.inst)
         return self.strengths[at]
 
     def shadow_of(self, buffer: Bytes) -> ShadowMemory | None:
-        """Return a buffer's shadow, or None for local memory, parameters and constants, which cannot race."""
+        """Return a buffer's shadow, or None for local memory, parameters and constants, where no race is possible."""
         if buffer is self.state.memory.shared:
             return self.shared_shadow
         if id(buffer) not in self.written:
@@ -125,7 +125,7 @@ class RaceCheck(SyncFollower):
         )  # fmt: skip
 
     def by_agents(self, access: AccessGroup, names: list[Agent]) -> AccessGroup:
-        """Return the same accesses, attributed to the threads' agents or to one agent."""
+        """Return the same accesses, attributed to agents of the threads or to a single agent."""
         own = [self.ordering.agent_entity(self.ordering.agent(name)) for name in names]
         return access._replace(entities=np.broadcast_to(np.array(own, np.int64), access.entities.shape))
 
@@ -145,8 +145,12 @@ class RaceCheck(SyncFollower):
                 self.compare_values(access, writes, (writes.natures & ATOMIC == 0))
         self.note_read(access)
         if strength.is_strong:
-            for offset, thread in zip(offsets.tolist(), threads.tolist(), strict=True):
-                self.ordering.receive(buffer, offset, thread, strength.level, acquires=strength.acquires)
+            self.receive(buffer, offsets, threads, strength)
+
+    def receive(self, buffer: Bytes, offsets: Numbers, threads: Numbers, strength: Strength) -> None:
+        """Order threads after the releases that their strong loads observe."""
+        for offset, thread in zip(offsets.tolist(), threads.tolist(), strict=True):
+            self.ordering.receive(buffer, offset, thread, strength.level, acquires=strength.acquires)
 
     def write(self, buffer: Bytes, offsets: Numbers, codes: NDArray[Any], threads: Numbers) -> None:
         """Check st, stmatrix, wmma.store and the target of cp.async."""
@@ -200,12 +204,12 @@ class RaceCheck(SyncFollower):
             ordering.send(buffer, offset, thread, strength.level, releases=strength.releases, passes_on=True)
 
     def follow_lock(self, buffer: Bytes, offsets: Numbers, threads: Numbers) -> None:
-        """Report the check as incomplete if the order in which threads took a lock may matter."""
+        """Mark the check as incomplete if the order in which threads take a lock may affect the result."""
         if self.locks.polled and self.locks.is_order_open(self.state.memory.inst, id(buffer), offsets, threads):
             self.collector.leave_out(LOCK_ORDER)
 
     def copy_read(self, buffer: Bytes, offsets: Numbers, size: int, thread: int, cells: list[int]) -> None:
-        """Check the source of a bulk or box copy, which may change only after a wait for its mbarriers or group."""
+        """Check the source of a bulk or box copy, which may be changed only after a wait for its mbarriers or group."""
         access = self.accesses(buffer, offsets, size, np.full(len(offsets), thread), ASYNC_PROXY)
         if access is None:
             return
@@ -219,12 +223,13 @@ class RaceCheck(SyncFollower):
             self.issued["bulk read", thread] = self.ordering.now, self.state.memory.inst, thread
 
     def copy_write(
-        self, buffer: Bytes, offsets: Numbers, size: int, thread: int, cell: int | None, *, reduces: bool = False
+        self, buffer: Bytes, offsets: Numbers, size: int, thread: int, cell: int | None, *, reduction: str = ""
     ) -> None:
         """Check the target of a bulk copy, a box copy or st.async."""
         if isinstance(self.inst.action, actions.TensorMapCopy):
             return
-        flags = (STRONG | ATOMIC) * reduces | ASYNC_PROXY * (not isinstance(self.inst.action, actions.AsyncStore))
+        flags = STRONG | ATOMIC if reduction else 0
+        flags |= ASYNC_PROXY * (not isinstance(self.inst.action, actions.AsyncStore))
         access = self.accesses(buffer, offsets, size, np.full(len(offsets), thread), flags, GPU)
         if access is None:
             return
@@ -252,7 +257,7 @@ class RaceCheck(SyncFollower):
         self.note_read(access)
 
     def mbarrier_initialised(self, cell: int, thread: int) -> None:
-        """Check mbarrier.init, which writes bytes that no copy may still use."""
+        """Check mbarrier.init, which writes bytes that an earlier copy may still use."""
         super().mbarrier_initialised(cell, thread)
         access = self.accesses(self.state.memory.shared, np.array([8 * cell]), 8, np.array([thread]))
         if access is not None:
@@ -269,14 +274,13 @@ class RaceCheck(SyncFollower):
         )
 
     def slots_of(self, shadow: ShadowMemory, entities: Numbers) -> Numbers:
-        """Return the preferred slots of accesses, by warp; agents use the first free slot."""
+        """Return the slots at which the search for accesses starts, by warp; agents use the first free slot."""
         if entities[0] < 0:
             return np.zeros(len(entities), np.int64)
-        slots = entities // LANES
-        if shadow is not self.shared_shadow:  # warps with the same index in adjacent blocks often read the same data
-            slots = slots % self.state.launch.warps + entities // self.ordering.per_block
-        else:
-            slots = slots % (self.state.launch.warps * self.state.launch.cluster_blocks)
+        warps, slots = self.state.launch.warps, entities // LANES
+        if shadow is self.shared_shadow:
+            return slots % (warps * self.state.launch.cluster_blocks) % shadow.reads.limit
+        slots = slots % warps + entities // self.ordering.per_block  # warps of adjacent blocks often read the same data
         return slots % shadow.reads.limit
 
     def records(self, access: AccessGroup) -> tuple[Numbers, Numbers, Accesses]:
@@ -289,7 +293,7 @@ class RaceCheck(SyncFollower):
         return access.cells.reshape(-1), np.repeat(access.threads, count), new
 
     def note_write(self, access: AccessGroup, stays: NDArray[np.bool_]) -> None:
-        """Record writes, keep earlier writes that `stays` selects, and report lanes that write one cell differently."""
+        """Record writes, keep the earlier writes that `stays` selects, and report lanes that write different values."""
         cells, threads, new = self.records(access)
         shadow = access.shadow
         if stays.any():
@@ -320,7 +324,7 @@ class RaceCheck(SyncFollower):
         self.keep_writes(access, (twice & ~wrong).reshape(-1), new)
 
     def is_decided(self, left: Bytes, right: Bytes) -> bool:
-        """Return True, and add a note, if lanes store sums that differ only in rounding and the kept sum is known."""
+        """Return True, and add a note, if lanes store sums that differ only in rounding and one is known to remain."""
         name, inst = self.state.launch.arch, self.inst
         arch = targets()[name].arch if name in targets() else name
         is_measured = MEASURED_ON[InexactCause.LANES_AT_SAME_ADDRESS] == arch
@@ -338,7 +342,7 @@ class RaceCheck(SyncFollower):
         return True
 
     def keep_writes(self, access: AccessGroup, stays: NDArray[np.bool_], old: Accesses) -> None:
-        """Keep writes that the last write does not supersede; a strong write gets the time of its releasing fence."""
+        """Keep writes that the last write does not supersede; a strong one gets the time of its releasing fence."""
         cells, threads = access.cells.reshape(-1), np.repeat(access.threads, access.cells.shape[1])
         natures = old.natures | (SAME_BYTES if access.codes is not None else 0) * (old.natures & STRONG == 0)
         old = Accesses(old.entities, old.firsts, old.firsts, natures, old.lanes, old.times)
@@ -350,10 +354,9 @@ class RaceCheck(SyncFollower):
                 own.add(self.slots_of(access.shadow, kept.entities), cells[at], threads[at], kept, self.ordering)
 
     def compare_with_writes(self, access: AccessGroup) -> NDArray[np.bool_]:
-        """Find accesses that are not ordered after earlier writes; return a mask of the earlier writes to keep.
+        """Report accesses that are not ordered after earlier writes; return a mask of the earlier writes to keep.
 
-        These are last writes that a new write does not supersede: they are unordered but not a race, or they are
-        weaker.
+        A new write does not supersede these last writes: they are unordered but not a race, or differ in strength.
         """
         if not access.shadow.writes.times[access.cells].any():
             return np.zeros(access.cells.shape, np.bool_)
@@ -382,10 +385,10 @@ class RaceCheck(SyncFollower):
         return writes
 
     def compare_values(self, access: AccessGroup, others: Accesses, chosen: NDArray[np.bool_]) -> None:
-        """Find unordered pairs of strong accesses, which make the loaded or final value depend on timing.
+        """Report unordered pairs of strong accesses that make the loaded or final value depend on timing.
 
-        A thread that polled for a flag and has no fence after it is not judged: its loads, and its stores of what it
-        loaded. The PTX model does not order them, although programs rely on it.
+        A thread that polled for a flag and has executed no fence since is not judged: neither its loads nor its stores
+        of loaded values. The PTX model does not order them, although programs rely on it.
         """
         others.times = np.where(chosen & self.are_strong(access, others), others.times, 0)
         wrong = self.unordered(access._replace(nature=access.nature & ~STRONG), others)
@@ -401,24 +404,24 @@ class RaceCheck(SyncFollower):
             self.reporter.report(access, wrong, others.entities, others.natures, kind="unordered")
 
     def compare_stores(self, access: AccessGroup, chosen: NDArray[np.bool_]) -> None:
-        """Find unordered strong stores and atomics of other warps, which make the final value depend on timing."""
+        """Report unordered strong stores and atomics of other warps that make the final value depend on timing."""
         writes = self.last_writes(access)
         if self.synchronizing:
             chosen = chosen & ~np.isin(writes.natures >> INST_SHIFT, list(self.synchronizing))
         self.compare_values(access, writes, chosen & (writes.entities // LANES != access.entities[:, None] // LANES))
 
     def differs(self, access: AccessGroup) -> NDArray[np.bool_]:
-        """Return True for cells whose bytes a store changes."""
+        """Return a mask of the cells whose bytes a store changes."""
         held = access.buffer[access.cells[..., None] * access.shadow.unit + np.arange(access.shadow.unit)]
         return (held != _cell_bytes(access)).any(axis=-1)
 
     def compare_with_reads(self, access: AccessGroup) -> None:
-        """Find writes that are not ordered after earlier reads."""
+        """Report writes that are not ordered after earlier reads."""
         self.compare(access, access.shadow.reads)
         self.compare(access, access.shadow.agent_reads)
 
     def compare(self, access: AccessGroup, vectors: AccessVectors, *, needs_fence: bool = False) -> None:
-        """Find accesses that are not ordered after those in `vectors`, or lack a proxy fence."""
+        """Report accesses that are not ordered after those in `vectors`, or that lack a proxy fence."""
         if not len(vectors.slots.times):
             return
         times = vectors.slots.times[:, access.cells]
@@ -438,7 +441,7 @@ class RaceCheck(SyncFollower):
         self.compare_with_evicted(access, vectors.evicted, needs_fence=needs_fence)
 
     def compare_with_evicted(self, access: AccessGroup, evicted: Accesses, *, needs_fence: bool) -> None:
-        """Mark the check as incomplete if an access may race with evicted accesses, or lack a proxy fence."""
+        """Mark the check as incomplete if an access may race with evicted accesses, or may lack a proxy fence."""
         if not evicted.times.shape[1]:
             return
         for row in range(1 if access.nature & STRONG and not needs_fence else 2):
@@ -453,8 +456,8 @@ class RaceCheck(SyncFollower):
     def unordered(self, access: AccessGroup, others: Accesses) -> NDArray[np.bool_]:
         """Return a mask of accesses that are not ordered after `others`, unless both accesses are strong enough.
 
-        Lanes that were added to a slot at different times have no exact time: an access that is ordered only after the
-        first of them is not judged. Entities of `others` become their first unordered lane.
+        Lanes that were added to a slot at different times have no exact time: an access that is ordered after only the
+        first of them is not judged. Entities in `others` are replaced by their first unordered lane.
         """
         wrong = others.times > 0
         if access.nature & STRONG:
@@ -500,7 +503,7 @@ class RaceCheck(SyncFollower):
         return np.where((mine == others) | (entities < 0), BLOCK, far)
 
     def check_fence(self, access: AccessGroup, writes: Accesses, wrong: NDArray[np.bool_]) -> None:
-        """Find bytes that a thread wrote and a copy or wgmma accesses without a proxy fence in between."""
+        """Report bytes that a thread wrote and that a copy or wgmma accesses without a proxy fence in between."""
         entities, natures, ordering = writes.entities, writes.natures, self.ordering
         generic = entities >= 0
         if self.async_stores:
@@ -539,7 +542,7 @@ def value_loads(program: Program) -> set[int]:
 
 
 def is_polled(instructions: Sequence[DecodedInstruction], at: int) -> bool:
-    """Return True if an instruction is in a loop without stores, which waits for other threads."""
+    """Return True if an instruction is in a loop without stores, that is, one that waits for other threads."""
     for end, inst in enumerate(instructions[at:], at):
         start = min(inst.targets, default=end) if isinstance(inst.action, actions.Branch) else end
         if start <= at < end:
@@ -559,7 +562,7 @@ def is_tensor_allocation(inst: DecodedInstruction) -> bool:
 
 
 def _cell_bytes(access: AccessGroup) -> Bytes:
-    """Return the stored bytes per cell, [accesses, cells, bytes]."""
+    """Return the stored bytes of each cell, as [accesses, cells, bytes]."""
     data = np.ascontiguousarray(access.codes).view(np.uint8)
     return data.reshape(*access.cells.shape, access.shadow.unit)
 

@@ -1,10 +1,9 @@
-"""The strength of accesses and fences: the meaning of .relaxed, .acquire, .gpu and similar qualifiers.
+"""The strength of accesses and fences, and the synchronisation that orders threads.
 
-Sources: PTX ISA, Memory Consistency Model. An access is strong if it is volatile, relaxed, acquire or release, or an
-atomic. Two strong accesses do not race if each one's scope includes the other's thread, and they overlap completely.
+This module implements the meaning of .relaxed, .acquire, .gpu and similar qualifiers (PTX ISA, Memory Consistency
+Model). An access is strong if it is volatile, relaxed, acquire or release, or an atomic. Two strong accesses do not
+race if the scope of each includes the other's thread, and they overlap completely.
 """
-
-from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
@@ -33,7 +32,7 @@ MEMBAR_LEVELS = {"cta": BLOCK, "gl": GPU, "sys": GPU}
 
 
 class Strength(NamedTuple):
-    """The strength of an access: flags for strong, acquire and release, and its scope level."""
+    """The strength of an access: flags for strong, acquire and release, and the level of its scope."""
 
     is_strong: bool
     acquires: bool
@@ -90,12 +89,12 @@ NO_INIT_FENCE = (
     "an asynchronous copy signals an mbarrier without fence.proxy.async or fence.mbarrier_init after mbarrier.init: the"
     " manual requires one, but Triton's kernels omit it"
 )
-"""The reason why a launch is not called clean."""
+"""The reason why a launch is not reported as clean."""
 
 
 @dataclass
 class BarrierInit:
-    """The initialisation of an mbarrier: thread, time and line; fence.mbarrier_init sets `is_fenced`."""
+    """The initialisation of an mbarrier: its thread, time and line; fence.mbarrier_init sets `is_fenced`."""
 
     thread: int
     time: int
@@ -113,11 +112,11 @@ class BarrierPhase:
 
 
 class CopyGroups:
-    """The committed groups of threads' copies or warps' wgmma, each with the time of its last instruction."""
+    """The committed groups of a thread's copies or a warp's wgmma, each with the time of its last instruction."""
 
     def __init__(self) -> None:
         """Create an empty record."""
-        self.last: dict[int, int] = {}  # the last time in the open group
+        self.last: dict[int, int] = {}  # the last time in each owner's open group
         self.groups: dict[int, list[int]] = defaultdict(list)
 
     def issue(self, owner: int, time: int) -> None:
@@ -129,27 +128,28 @@ class CopyGroups:
         self.groups[owner].append(self.last.pop(owner, 0))
 
     def wait(self, owner: int, left: int) -> int:
-        """Return the time up to which all work is complete if at most `left` groups are pending."""
+        """Return the time up to which all work is complete after a wait that leaves at most `left` groups pending."""
         groups = self.groups[owner]
         done = groups[: len(groups) - left] if left < len(groups) else []
         return max(done, default=0)
 
 
 class LockFollower:
-    """Finds locks: words that one thread polls with an atomic and then changes, before another thread polls them.
+    """Finds locks: words that one thread polls with an atomic and then changes before another thread polls them.
 
-    Threads may acquire a lock in several orders. Another order could change the result if an access in the program is
-    outside the critical sections, so such a launch is not judged.
+    Threads may acquire a lock in any order. If an access in the program is outside the critical sections, another order
+    could change the result, so such a launch is not judged.
     """
 
     def __init__(self, instructions: Sequence[DecodedInstruction], polled: set[int], *, has_one_block: bool) -> None:
-        """Start with no lock; `polled` has the indices of the atomics in waiting loops."""
+        """Create the follower without any locks; `polled` are the indices of atomics in waiting loops."""
         self.polled = polled
-        self.words: dict[tuple[int, int], dict[int, bool]] = defaultdict(dict)  # True if the thread changed the word
+        # by word and thread: True if the thread has changed the word
+        self.words: dict[tuple[int, int], dict[int, bool]] = defaultdict(dict)
         self.has_outside_access = bool(polled) and has_access_outside(instructions, polled, has_one_block=has_one_block)
 
     def is_order_open(self, at: int, buffer: int, offsets: Numbers, threads: Numbers) -> bool:
-        """Record strong accesses; return True if several threads took a lock and some accesses are outside the lock."""
+        """Record strong accesses; return True if several threads took a lock and some accesses are outside it."""
         is_open = False
         for offset, thread in zip(offsets.tolist(), threads.tolist(), strict=True):
             users = self.words[buffer, offset]
@@ -189,17 +189,19 @@ class SyncFollower(InstructionObserver):
         super().__init__(state, collector)
         self.ordering, self.reporter = ordering, reporter
         self.copies, self.bulk_copies, self.products = CopyGroups(), CopyGroups(), CopyGroups()
-        self.issued: dict[Agent, tuple[int, int, int]] = {}  # an agent's last copy: time, instruction and thread
+        # the time, instruction and thread of each agent's last copy
+        self.issued: dict[Agent, tuple[int, int, int]] = {}
         self.initialised: dict[int, BarrierInit] = {}  # keyed by mbarrier cell
-        self.remote: dict[tuple[int, int], tuple[int, int]] = {}  # the last time and instruction, by block and thread
+        # the time and instruction of the last access to another block's shared memory, by block and thread
+        self.remote: dict[tuple[int, int], tuple[int, int]] = {}
         self.phases: dict[tuple[int, int], BarrierPhase] = {}  # the last phase of each named barrier
 
     def mbarrier_initialised(self, cell: int, thread: int) -> None:
-        """Record mbarrier.init, so that later uses can be checked to be ordered after it."""
+        """Record mbarrier.init, so that later uses can be checked against it."""
         self.initialised[cell] = BarrierInit(thread, self.ordering.now, self.state.memory.inst)
 
     def check_initialised(self, cell: int, thread: int, *, by_async_proxy: bool = False) -> None:
-        """Find uses of an mbarrier that are not ordered after its initialisation, or lack a proxy fence."""
+        """Report uses of an mbarrier that are not ordered after its initialisation, or that lack a proxy fence."""
         init = self.initialised.get(cell)
         needs_fence = by_async_proxy and init is not None and not init.is_fenced
         if init is None or (init.thread == thread and not needs_fence):
@@ -225,7 +227,7 @@ class SyncFollower(InstructionObserver):
         )  # fmt: skip
 
     def note_remote(self, offsets: Numbers, threads: Numbers) -> None:
-        """Record accesses to the shared memory of other blocks, which must not have exited."""
+        """Record accesses to other blocks' shared memory; these blocks must not have exited."""
         if self.state.launch.cluster_blocks == 1:
             return
         blocks = offsets // self.state.memory.shared_stride
@@ -234,7 +236,7 @@ class SyncFollower(InstructionObserver):
             self.remote[key] = self.ordering.now, self.state.memory.inst
 
     def check_exits(self) -> None:
-        """Find accesses to a block's shared memory that are not ordered before the block's exit."""
+        """Report accesses to a block's shared memory that are not ordered before the block's exit."""
         per_block = self.ordering.per_block
         for (block, thread), (time, at) in self.remote.items():
             column = thread // self.ordering.share
@@ -248,7 +250,7 @@ class SyncFollower(InstructionObserver):
             )
 
     def finish(self) -> None:
-        """Find copies that no thread has waited for, and accesses to blocks that may have exited."""
+        """Report copies that no thread has waited for, and accesses to blocks that may have exited."""
         self.check_exits()
         for name, (time, at, thread) in self.issued.items():
             column = self.ordering.agents[name]
@@ -267,11 +269,11 @@ class SyncFollower(InstructionObserver):
         sync = self.ordering.barriers.setdefault((block, number), SyncObject())
         threads, action = warp * LANES + np.nonzero(lanes)[0], self.inst.action
         self.check_phase(block, number, threads)
-        if not (isinstance(action, Barrier) and action.waits):  # waiting threads are updated when released
+        if not (isinstance(action, Barrier) and action.waits):  # waiting threads are updated when the barrier completes
             self.ordering.arrive(sync, threads)
 
     def check_phase(self, block: int, number: int, threads: Numbers) -> None:
-        """Find arrivals that are not ordered after the barrier's last phase and may complete that phase."""
+        """Report arrivals that are not ordered after the barrier's last phase, and so may complete that phase."""
         phase = self.phases.get((block, number))
         if phase is None:
             return
@@ -288,7 +290,7 @@ class SyncFollower(InstructionObserver):
         self.report_phase(thread, text)
 
     def report_phase(self, thread: int, text: str) -> None:
-        """Report that other threads may complete a barrier."""
+        """Report that other threads than intended may complete a barrier."""
         self.report("barrier", thread, text)
         if "barriers" not in self.collector.checks:
             self.collector.leave_out(f"the code after line {self.state.line}: other threads may complete the barrier")
@@ -316,14 +318,14 @@ class SyncFollower(InstructionObserver):
         for cell in [
             cell for cell, state in self.initialised.items() if state.is_fenced and state.thread // size == cluster
         ]:
-            del self.initialised[cell]  # the whole cluster sees it, even if the arrival is relaxed
+            del self.initialised[cell]  # the whole cluster sees the initialisation, even if the arrival is relaxed
         waiting = np.nonzero(self.state.cluster_barriers.waiting.reshape(-1))[0]
         mine = waiting[waiting // size == cluster]
         if sync.completed is not None and len(mine):
             self.ordering.learn(mine, sync.completed)
 
     def mbarrier_arrived(self, cell: int, thread: int) -> None:
-        """Handle mbarrier.arrive, which releases; the cp.async form also covers the thread's copies."""
+        """Handle mbarrier.arrive, which releases; its cp.async form also covers the thread's copies."""
         self.check_initialised(cell, thread)
         self.note_remote(np.array([8 * cell]), np.array([thread]))
         action = self.inst.action
@@ -336,7 +338,7 @@ class SyncFollower(InstructionObserver):
             sync.current = self.with_agent(sync.current, column)
 
     def with_agent(self, snapshot: Snapshot | None, column: int, *, fences: bool = True) -> Snapshot:
-        """Return a snapshot that includes an agent's work, whose completion is a proxy fence if `fences` is set."""
+        """Return a snapshot that includes an agent's work; with `fences`, its completion is a proxy fence."""
         width = self.ordering.known.shape[1]
         row, fenced = np.zeros(width, np.int32), np.zeros(self.ordering.fenced.shape[1], np.int32)
         row[column] = self.ordering.now
@@ -355,7 +357,7 @@ class SyncFollower(InstructionObserver):
             sync.current = own if sync.current is None else sync.current.joined(own)
 
     def mbarrier_completed(self, cell: int) -> None:
-        """Handle the end of a phase, which completes the copies that the phase counts."""
+        """Handle the end of a phase, which completes the copies that the phase counted."""
         sync = self.ordering.mbarriers.setdefault(cell, SyncObject())
         for name in ("mbarrier", "mbarrier read", "st.async"):
             column = self.ordering.agents.get((name, cell))
@@ -366,7 +368,7 @@ class SyncFollower(InstructionObserver):
     def mbarrier_waited(self, cells: Numbers, threads: Numbers) -> None:
         """Handle mbarrier.test_wait and try_wait, which acquire; a relaxed wait acquires at the thread's next fence.
 
-        The phase may count arrivals and copies of the whole cluster, so that fence needs at least cluster scope.
+        The phase may count arrivals and copies of the whole cluster, so that fence needs cluster scope or wider.
         """
         for cell, thread in zip(cells.tolist(), threads.tolist(), strict=True):
             self.check_initialised(cell, thread)
@@ -403,17 +405,17 @@ class SyncFollower(InstructionObserver):
             self.fence_or_wait(inst, group)
 
     def by_cluster(self, threads: Numbers) -> Iterator[tuple[SyncObject, Numbers]]:
-        """Yield the cluster barrier of each cluster, with its threads."""
+        """Yield the barrier of each cluster, with the cluster's threads."""
         clusters = threads // (self.state.cluster_barriers.size * LANES)
         for cluster in np.unique(clusters).tolist():
             yield self.ordering.clusters.setdefault(cluster, SyncObject()), threads[clusters == cluster]
 
     def threads_of(self, group: LaneGroup) -> Numbers:
-        """Return the threads of a lane group, as numbers in the batch."""
+        """Return the threads of a lane group, numbered in the batch."""
         return group.pick(self.state.lane_number).astype(np.int64)
 
     def sync_lanes(self, inst: DecodedInstruction, group: LaneGroup) -> None:
-        """Handle bar.warp.sync: order lanes that name each other."""
+        """Handle bar.warp.sync, which orders lanes that name each other in their masks."""
         whole = group.mask.all(axis=1)
         if whole.any():
             self.ordering.sync_warps(group.warp_rows[whole].astype(np.int64))
@@ -426,7 +428,7 @@ class SyncFollower(InstructionObserver):
                 self.ordering.sync_lanes(int(group.warp_rows[row]) * LANES + lanes)
 
     def fence_or_wait(self, inst: DecodedInstruction, group: LaneGroup) -> None:
-        """Handle fences, and the groups of copies and wgmma."""
+        """Handle fences, and waits for groups of copies and wgmma."""
         words = inst.name.split(".")
         if words[0] in {"fence", "membar"}:
             threads = self.threads_of(group)

@@ -21,8 +21,6 @@ load before they know whether another iteration follows. The registers are marke
 `interpreter.wgmma_registers` has the rules for the registers of wgmma.
 """
 
-from __future__ import annotations
-
 from collections import defaultdict, deque
 from dataclasses import dataclass
 
@@ -47,7 +45,7 @@ PIPELINED = {("mma", "mma"), ("cp", "mma"), ("shift", "mma"), ("shift", "cp"), (
 IN_ISSUE_ORDER = PIPELINED | {("mma", "cp"), ("cp", "cp")}
 FENCES = ("fence::before_thread_sync", "fence::after_thread_sync")
 PRODUCT_OPERANDS = {"d", "a", "metadata", "scale_a", "scale_b"}
-MAX_EVENTS = 16  # maximum number of recorded waits for one thread's commits, per warp
+MAX_EVENTS = 16  # the most waits for one thread's commits that are recorded per warp
 
 
 def uses_tensor_memory(program: Program) -> bool:
@@ -56,10 +54,10 @@ def uses_tensor_memory(program: Program) -> bool:
 
 
 class WrittenColumns:
-    """The columns of each block's tensor memory that were written since their allocation, for each 32 lanes."""
+    """The columns of each block's tensor memory that were written since their allocation, per 32 lanes."""
 
     def __init__(self) -> None:
-        """Create the record for a batch."""
+        """Create the record; nothing is written yet."""
         self.blocks: dict[int, NDArray[np.bool_]] = defaultdict(lambda: np.zeros((QUARTERS, TENSOR_COLUMNS), np.bool_))
 
     def forget(self, block: int, column: int, columns: int) -> None:
@@ -72,7 +70,8 @@ class WrittenColumns:
 
     def first_unwritten(self, access: TensorAccess) -> int | None:
         """Return the first unwritten column of an access, or None."""
-        padded = access.operand.startswith("scale")  # allocated in multiples of 128 rows; the last may be unused
+        # scale factors are allocated in multiples of 128 rows, of which the last may be unused
+        padded = access.operand.startswith("scale")
         end = access.column + (1 if padded else access.columns)
         written = self.blocks[access.block][list(access.quarters), access.column : end]
         return next((access.column + at for at in range(written.shape[1]) if not written[:, at].any()), None)
@@ -80,7 +79,7 @@ class WrittenColumns:
 
 @dataclass
 class IssuedAccess:
-    """An access, its issue time and, for ld and st, the time of its warp's wait."""
+    """An access, the time at which it was issued and, for ld and st, the time of its warp's wait."""
 
     access: TensorAccess
     op: str  # ld, st, mma, cp, shift
@@ -94,27 +93,30 @@ class IssuedAccess:
 
     @property
     def is_of_warp(self) -> bool:
-        """True if the warp's wait, not a commit, completes the access."""
+        """True if a wait of the warp, not a commit, completes the access."""
         return self.op in ("ld", "st")
 
 
 class TensorMemoryCheck(InstructionObserver):
-    """Checks the tensor memory accesses of a batch."""
+    """Checks a batch's accesses to tensor memory."""
 
     def __init__(self, state: WarpBatch, ordering: Ordering, collector: FindingCollector) -> None:
         """Create the check for a batch."""
         super().__init__(state, collector)
         self.ordering = ordering
-        self.issued: dict[int, list[IssuedAccess]] = defaultdict(list)  # keyed by block
+        self.issued: dict[int, list[IssuedAccess]] = defaultdict(list)  # accesses by block
         self.written = WrittenColumns()
-        self.committed: dict[int, dict[int, int]] = defaultdict(dict)  # (thread, time), keyed by mbarrier
+        # by mbarrier: the latest commit time of each thread
+        self.committed: dict[int, dict[int, int]] = defaultdict(dict)
         self.completed: dict[int, dict[int, int]] = defaultdict(dict)
-        self.learned: dict[int, dict[int, deque[tuple[int, int]]]] = defaultdict(dict)  # (commit, wait) by issuer, warp
-        self.fences_before: dict[int, deque[int]] = defaultdict(lambda: deque(maxlen=MAX_EVENTS))  # keyed by warp
-        self.fences_after: dict[int, tuple[int, NDArray[np.int32]]] = {}  # (time, known times), keyed by warp
+        # by issuer and warp: pairs of commit time and wait time
+        self.learned: dict[int, dict[int, deque[tuple[int, int]]]] = defaultdict(dict)
+        self.fences_before: dict[int, deque[int]] = defaultdict(lambda: deque(maxlen=MAX_EVENTS))  # by warp
+        # by warp: the time, and what the warp knew then
+        self.fences_after: dict[int, tuple[int, NDArray[np.int32]]] = {}
         self.asks_for_fences = any(_spelled(inst) in FENCES for inst in state.program.instructions)
         if not self.asks_for_fences:
-            collector.leave_out("tensor memory: the kernel has no tcgen05.fence, so none is required between threads")
+            collector.leave_out("tensor memory: the kernel has no tcgen05.fence, so missing fences are not reported")
 
     # --- ordering events
 
@@ -153,7 +155,7 @@ class TensorMemoryCheck(InstructionObserver):
             self.completed[cell] |= self.committed.pop(cell)
 
     def mbarrier_waited(self, cells: NDArray[np.int64], threads: NDArray[np.int64]) -> None:
-        """Record that warps know the committed operations are complete."""
+        """Record that warps now know that committed operations are complete."""
         for cell in np.unique(cells).tolist():
             for issuer, time in self.completed.get(cell, {}).items():
                 for warp in np.unique(threads[cells == cell] // LANES).tolist():
@@ -190,13 +192,13 @@ class TensorMemoryCheck(InstructionObserver):
             covered = [old for old in items if _covers(access, old.access) and old.access.inst is not access.inst]
             for prior in covered:
                 items.remove(prior)
-        same = [prior for prior in items if prior.access == access]  # repeated reads in a loop
+        same = [prior for prior in items if prior.access == access]  # repeated reads, as in a loop
         for prior in same:
             items.remove(prior)
         items.append(IssuedAccess(access, op, self.ordering.now))
 
     def tensor_freed(self, access: TensorAccess) -> None:
-        """Report accesses in flight to freed columns, which may be reallocated to another block."""
+        """Report accesses in flight to columns that are freed, because another block may reallocate them."""
         for prior in list(self.issued[access.block]):
             if prior.access.overlaps(access):
                 fault = self._fault(prior, access, needs_fences=False)
@@ -205,7 +207,7 @@ class TensorMemoryCheck(InstructionObserver):
                 self.issued[access.block].remove(prior)
 
     def finish(self) -> None:
-        """Report allocations that were never freed, which end a launch without checks with an error."""
+        """Report allocations that were never freed; without checks, these end a launch with an error."""
         memories = self.state.tensor_memories
         for block, live in sorted(memories.live.items()) if memories is not None else ():
             for allocation in live:
@@ -275,7 +277,7 @@ class TensorMemoryCheck(InstructionObserver):
 
 
 def _spelled(inst: DecodedInstruction) -> str:
-    """Return the tcgen05 operation of an instruction, or an empty string."""
+    """Return the name of an instruction's tcgen05 operation, or an empty string."""
     return inst.action.spelling.op if isinstance(inst.action, TensorThreadOp) else ""
 
 
@@ -285,7 +287,7 @@ def _op(inst: DecodedInstruction) -> str:
 
 
 def _covers(access: TensorAccess, other: TensorAccess) -> bool:
-    """Return True if `access` covers everything that `other` accesses."""
+    """Return True if one access covers everything that another access touches."""
     return (
         set(access.quarters) >= set(other.quarters)
         and access.column <= other.column
@@ -297,13 +299,13 @@ class WgmmaCheck(InstructionObserver):
     """Checks the registers and descriptors of wgmma, warp by warp."""
 
     def __init__(self, state: WarpBatch, collector: FindingCollector) -> None:
-        """Find the instructions that use tracked registers; the check skips all others."""
+        """Create the check and find the instructions that use tracked registers; it skips all others."""
         super().__init__(state, collector)
         self.touching = touching(state.program)
         self.warps: dict[int, WarpProducts] = defaultdict(WarpProducts)
 
     def before(self, inst: DecodedInstruction, group: LaneGroup) -> None:
-        """Report the registers that an instruction uses too early."""
+        """Report the registers that an instruction accesses too early."""
         if self.state.memory.inst not in self.touching:
             return
         for warp, lanes in zip(group.warp_rows.tolist(), group.mask, strict=True):

@@ -1,15 +1,13 @@
 """Track unwritten values from registers and memory through every instruction.
 
 Each register has a mask of the bits that come from unwritten data. Each byte of shared and local memory, and of arrays
-that the caller marks (`ptx.Unwritten`), has one too; tensor memory records which columns are written. Reading such a
+that the caller marks (`ptx.Unwritten`), has one too; for tensor memory, written columns are recorded. Reading such a
 value is not a mistake: compilers generate such reads for lanes that are masked off later. It is a finding if the value
 determines an address or a branch, or is stored to global memory. A shuffle that reads a lane that does not take part
-reads an unwritten value. Moves, shifts and byte permutations keep the mask
-exact; packed arithmetic marks part by part; an mma marks the elements of D whose row of A or column of B has a mark;
-any other result is marked entirely if part of an operand is marked.
+reads an unwritten value. Moves, shifts and byte permutations keep the mask exact; packed arithmetic is marked part by
+part; an mma marks the elements of D whose row of A or column of B has a mark; any other result is marked completely if
+any bit of an operand is marked.
 """
-
-from __future__ import annotations
 
 from functools import reduce
 from typing import Any
@@ -43,32 +41,25 @@ Bytes = NDArray[np.uint8]
 Numbers = NDArray[np.int64]
 
 APPLIED = {"shl", "shr", "prmt", "bfi", "bfe", "shf"}
-"""Opcodes that move bits: they transform masks as they transform values, if their control operands are written."""
+"""Opcodes that move bits; if their control operands are written, they transform masks in the same way as values."""
 MOVED_OPERANDS = {"shl": 1, "shr": 1, "prmt": 2, "bfi": 2, "bfe": 1, "shf": 2}
 ADDRESSED = (
-    actions.MemoryLoad
-    | actions.MemoryStore
-    | actions.Atomic
-    | actions.AsyncCopy
-    | actions.BulkCopy
-    | actions.TensorCopy
-    | actions.AsyncStore
-    | actions.MemoryBarrier
-    | actions.MatrixOp
-)
+    actions.MemoryLoad | actions.MemoryStore | actions.Atomic | actions.AsyncCopy | actions.BulkCopy
+    | actions.TensorCopy | actions.AsyncStore | actions.MemoryBarrier | actions.MatrixOp
+)  # fmt: skip
 MARK = np.uint8(0xFF)
 EVERY_BIT = np.uint64(0xFFFFFFFFFFFFFFFF)
 WORDS_OF_PAIR = 2
 FIRST_VALUE_SOURCES = 3  # the value, the guard, and the old value
 CARRYING = {"add", "sub", "neg", "iadd3", "mul.lo", "mad.lo", "mul.wide", "mad.wide"}
-"""Integer operations in which a bit of the first result depends on the same and lower bits of the operands."""
+"""Integer operations in which each bit of the first result depends only on the same and lower operand bits."""
 
 
 class UnwrittenCheck(InstructionObserver):
-    """Tracks values that were never written."""
+    """Tracks values that come from unwritten registers or memory."""
 
     def __init__(self, state: WarpBatch, collector: FindingCollector, marked: dict[int, Bytes]) -> None:
-        """Mark all registers and all of shared and local memory; marks of arrays persist between batches."""
+        """Mark all registers, shared memory and local memory; the marks of arrays persist between batches."""
         super().__init__(state, collector)
         program = state.program
         full = {
@@ -77,8 +68,8 @@ class UnwrittenCheck(InstructionObserver):
         }
         self.masks: list[Codes] = [full[bits] for bits in program.registers]
         self.clean = {dtype: np.zeros((state.warps, LANES), dtype) for dtype in {mask.dtype for mask in self.masks}}
-        self.is_marked = [True] * len(self.masks)  # True for a register with a mark in any lane
-        self.read_registers: dict[int, list[int]] = {}  # keyed by instruction index
+        self.is_marked = [True] * len(self.masks)  # by register: True if it has a mark in any lane
+        self.read_registers: dict[int, list[int]] = {}  # by instruction index
         frame = program.frame
         self.masks[frame.index] = np.zeros_like(self.masks[frame.index])
         self.is_marked[frame.index] = False
@@ -86,18 +77,19 @@ class UnwrittenCheck(InstructionObserver):
         self.shared = np.full(len(memory.shared), MARK)
         self.local = np.full(len(memory.local), MARK)
         self.marked = marked
-        self.loaded: list[tuple[Bytes, Numbers, Numbers]] = []  # marks, threads and offsets of this instruction's reads
-        self.products: list[Bytes] = []  # marks of the operands of wgmma
+        # marks, threads and offsets of the bytes that this instruction reads
+        self.loaded: list[tuple[Bytes, Numbers, Numbers]] = []
+        self.products: list[Bytes] = []  # marks of the bytes that this wgmma reads
         self.results: list[Codes] | None = None
-        self.is_clean = False  # True if no operand of the instruction is marked
+        self.is_clean = False  # True if no operand of this instruction is marked
         self.copied: list[Bytes] = []
         self.columns = WrittenColumns()
-        self.origins: dict[int, str] = {}  # the first unwritten value that a load or shuffle reads, by line
+        self.origins: dict[int, str] = {}  # by line: the first unwritten value that a load or shuffle reads
         self.unwritten_loads: list[int] = []  # warps whose tcgen05.ld reads unwritten columns
-        self.idle = np.zeros((0, LANES), np.bool_)  # lanes that read the register of an idle lane in this shuffle
+        self.idle = np.zeros((0, LANES), np.bool_)  # lanes for which this shuffle reads the register of an idle lane
 
     def marks_of(self, buffer: Bytes) -> Bytes | None:
-        """Return the marks of a buffer, or None if all of it has been written."""
+        """Return the marks of a buffer, or None if the whole buffer is written."""
         memory = self.state.memory
         if buffer is memory.shared:
             return self.shared
@@ -106,7 +98,7 @@ class UnwrittenCheck(InstructionObserver):
     # --- memory
 
     def read(self, buffer: Bytes, offsets: Numbers, size: int, threads: Numbers) -> None:
-        """Keep the marks of the loaded bytes."""
+        """Record the marks of the loaded bytes."""
         marks = self.marks_of(buffer)
         if marks is not None:
             self.loaded.append((marks[offsets[:, None] + np.arange(size)], threads, offsets))
@@ -119,10 +111,11 @@ class UnwrittenCheck(InstructionObserver):
         memory = self.state.memory
         if buffer is memory.shared:
             return f"shared memory at {offset % memory.shared_stride:#x}"
-        return "local memory" if buffer is memory.local else f"an array at byte {offset}"
+        names = (item.name for item in memory.allocations if item.data is buffer)
+        return "local memory" if buffer is memory.local else f"byte {offset} of {next(names, 'an array')}"
 
     def write(self, buffer: Bytes, offsets: Numbers, codes: NDArray[Any], threads: Numbers) -> None:
-        """Store marks with the values; a marked value that is stored to memory without marks is a finding."""
+        """Store marks with the values; storing a marked value to memory that has no marks is a finding."""
         size = codes.dtype.itemsize * codes.shape[1]
         data = self.stored_marks(self.inst, threads, size)
         marks = self.marks_of(buffer)
@@ -139,7 +132,7 @@ class UnwrittenCheck(InstructionObserver):
             marks[offsets[:, None] + np.arange(size)] = 0 if is_global else data
 
     def stored_marks(self, inst: DecodedInstruction, threads: Numbers, size: int) -> Bytes | None:
-        """Return the marks of stored values, [threads, size], or None if all are written."""
+        """Return the marks of the values that an instruction stores, [threads, size], or None if all are written."""
         action = inst.action
         if isinstance(action, actions.AsyncCopy):
             result = np.zeros((len(threads), size), np.uint8)
@@ -165,7 +158,7 @@ class UnwrittenCheck(InstructionObserver):
         if action.operation == "stmatrix":
             lines = matrix_moves.lines_by_lane(action.form, words)
             return lines.reshape(-1, lines.shape[-1]) if lines.any() else None
-        # wmma.store: element by element, for the first lane of each warp
+        # wmma.store: element by element, from the first lane of each warp
         (spec,) = operands(action.form, architecture_of(action.form, self.state.launch.arch)).values()
         codes = fragment.unpack(spec, words).reshape(-1, 1) != 0
         return np.where(codes, MARK, np.uint8(0)).repeat(size, axis=1) if codes.any() else None
@@ -187,28 +180,28 @@ class UnwrittenCheck(InstructionObserver):
             marks[cells] = 0
 
     def copy_read(self, buffer: Bytes, offsets: Numbers, size: int, thread: int, cells: list[int]) -> None:
-        """Keep the marks of the bytes that a copy reads."""
-        del thread, cells  # other checks use them
+        """Record the marks of the bytes that a copy reads."""
+        del thread, cells  # only other checks use these
         marks, places = self.marks_of(buffer), offsets[:, None] + np.arange(size)
         self.copied.append(np.zeros(places.size, np.uint8) if marks is None else marks[places].reshape(-1))
 
     def copy_write(
-        self, buffer: Bytes, offsets: Numbers, size: int, thread: int, cell: int | None, *, reduces: bool = False
+        self, buffer: Bytes, offsets: Numbers, size: int, thread: int, cell: int | None, *, reduction: str = ""
     ) -> None:
-        """Copy marks with the bytes; marked bytes that reach global memory are a finding."""
-        del cell  # other checks use them
+        """Copy marks along with the bytes; marked bytes that reach global memory are a finding."""
+        del cell  # only other checks use it
         source = np.concatenate(self.copied) if self.copied else np.zeros(0, np.uint8)
         marks = self.marks_of(buffer)
         is_global = buffer is not self.state.memory.shared
         if is_global and source.any():
             self.report_unwritten(thread, "a copy stores bytes to global memory that were never written")
-        if marks is not None and not reduces:
+        if marks is not None and not reduction:
             cells = offsets[:, None] + np.arange(size)
             fits = len(source) == cells.size and not is_global and isinstance(self.inst.action, actions.BulkCopy)
             marks[cells] = source.reshape(cells.shape) if fits else 0
 
     def product_read(self, offsets: Numbers, size: int, warp: int) -> None:  # noqa: ARG002 (all are told)
-        """Keep the marks of wgmma operands."""
+        """Record the marks of the bytes that wgmma reads."""
         self.products.append(self.shared[offsets[:, None] + np.arange(size)].any(axis=1).astype(np.uint8))
 
     def tensor_allocated(self, block: int, column: int, columns: int) -> None:
@@ -216,7 +209,7 @@ class UnwrittenCheck(InstructionObserver):
         self.columns.forget(block, column, columns)
 
     def tensor_access(self, access: TensorAccess) -> None:
-        """Track which columns are written, and which warps load unwritten columns."""
+        """Record the columns that are written, and the warps that load unwritten columns."""
         if access.reads and access.operand == "registers" and self.columns.first_unwritten(access) is not None:
             self.unwritten_loads.append(access.thread // LANES)
         if access.writes:
@@ -232,13 +225,13 @@ class UnwrittenCheck(InstructionObserver):
             return self.mask_of(operand.base)
         if isinstance(operand, VectorOperand):
             whole, is_pair = np.zeros((self.state.warps, LANES), np.uint64), len(operand.items) <= WORDS_OF_PAIR
-            for index, reg in enumerate(operand.items):  # for a wider vector, only whether it is zero matters
+            for index, reg in enumerate(operand.items):  # for a wider vector, it only matters whether the mask is zero
                 whole = whole | self.mask_of(reg).astype(np.uint64) << np.uint64(32 * index * is_pair)
             return whole
         return self.clean.setdefault(np.dtype(np.uint32), np.zeros((self.state.warps, LANES), np.uint32))
 
     def words(self, group: LaneGroup, operand: PtxOperand) -> NDArray[np.uint32]:
-        """Return the masks of an operand as words, [warps, 32, words]."""
+        """Return the masks of an operand as 32-bit words, [warps, 32, words]."""
         return join_words([self.mask_of(reg)[group.warp_rows] for reg in items_of(operand)])
 
     def put(self, group: LaneGroup, operand: PtxOperand, mask: Codes) -> None:
@@ -268,14 +261,14 @@ class UnwrittenCheck(InstructionObserver):
                     self.put(group, reg, np.zeros(group.mask.shape, self.masks[reg.index].dtype))
 
     def put_whole(self, group: LaneGroup, operand: PtxOperand, wrong: NDArray[np.bool_]) -> None:
-        """Mark an operand's whole registers in the `wrong` lanes, and clear their marks in the group's other lanes."""
+        """Mark an operand's whole registers in the lanes of `wrong`, and clear the marks in the group's other lanes."""
         for reg in items_of(operand):
             self.put(group, reg, np.where(wrong, EVERY_BIT, np.uint64(0)))
 
     # --- instructions
 
     def guarded(self, inst: DecodedInstruction, group: LaneGroup) -> None:
-        """Report unwritten guards of branches and memory accesses."""
+        """Report branches and memory accesses whose guard is unwritten."""
         if inst.guard is not None and isinstance(inst.action, actions.Branch | ADDRESSED):
             self.check(group, inst.guard, "a branch or a guard depends on a value that was never written")
 
@@ -294,8 +287,8 @@ class UnwrittenCheck(InstructionObserver):
         self.loaded, self.products, self.copied, self.unwritten_loads, self.results = [], [], [], [], None
         self.idle = np.zeros(group.mask.shape, np.bool_)
         action = inst.action
-        if isinstance(action, actions.WarpCollective) and action.synced and inst.attributes.opcode == "shfl":
-            self.idle = idle_sources(inst, action, group)
+        if isinstance(action, actions.WarpCollective) and inst.attributes.opcode == "shfl":
+            self.idle = self.idle_sources(inst, action, group)
             if self.idle.any():
                 self.origins.setdefault(inst.line, "lanes that do not take part in it")
         self.is_clean = not self.has_marks(inst) and not self.idle.any()
@@ -312,6 +305,17 @@ class UnwrittenCheck(InstructionObserver):
         elif isinstance(action, actions.WarpCollective):
             self.results = self.collected(inst, action, group)
 
+    def idle_sources(self, inst: DecodedInstruction, action: actions.WarpCollective, group: LaneGroup) -> Codes:
+        """Return the lanes that read a lane outside the group or the member mask of a shuffle, which is undefined."""
+        args = [group.read(operand, kind) for operand, kind in zip(inst.sources, action.sources, strict=True)]
+        source = action.function(None, np.arange(LANES) + np.zeros_like(args[0], np.int64), *args[1:])[0]
+        is_named = args[-1] >> source.astype(np.uint32) & 1 != 0 if action.synced else np.True_
+        return group.mask & ~(np.take_along_axis(self.may_read(group), source, axis=1) & is_named)
+
+    def may_read(self, group: LaneGroup) -> NDArray[np.bool_]:
+        """Return the lanes that a shuffle may read: those that run it."""
+        return group.mask
+
     def check(self, group: LaneGroup, operand: PtxOperand, text: str) -> None:
         """Report the active lanes in which an operand has unwritten bits."""
         if isinstance(operand, Register) and not self.is_marked[operand.index]:
@@ -322,7 +326,7 @@ class UnwrittenCheck(InstructionObserver):
             self.report_unwritten(int(group.warp_rows[warp]) * LANES + lane, text, int(wrong.sum()))
 
     def computed(self, inst: DecodedInstruction, action: actions.LaneOp, group: LaneGroup) -> list[Codes]:
-        """Return the masks of a LaneOp's results."""
+        """Return the masks of the results of a per-lane operation."""
         masks = [
             read_part(self.mask_of(operand)[group.warp_rows], kind)
             for operand, kind in zip(inst.sources, action.sources, strict=True)
@@ -370,15 +374,14 @@ class UnwrittenCheck(InstructionObserver):
         return carried(inst, action, masks, values, parts_of(masks, action, wrong))
 
     def collected(self, inst: DecodedInstruction, action: actions.WarpCollective, group: LaneGroup) -> list[Codes]:
-        """Return the masks of the results of shuffles, votes and reductions."""
+        """Return the masks of the results of a shuffle, vote or reduction."""
         masks = [self.mask_of(operand)[group.warp_rows] for operand in inst.sources]
         clean = np.zeros(group.mask.shape, np.uint64)
         if not masks:
             return [clean] * len(inst.results)
         is_first = inst.attributes.opcode == "first_value" and len(masks) == FIRST_VALUE_SOURCES
-        if (
-            is_first and not ((masks[1] != 0) & group.mask).any()
-        ):  # R2UR takes the marks of the lane whose value it takes
+        # R2UR takes the marks of the lane whose value it takes
+        if is_first and not ((masks[1] != 0) & group.mask).any():
             held = group.read(inst.sources[1], action.sources[1])
             moved = action.function(group.mask, masks[0].astype(np.uint32), held, masks[2].astype(np.uint32))
             return [moved[0] if isinstance(moved, tuple) else moved]
@@ -393,7 +396,7 @@ class UnwrittenCheck(InstructionObserver):
         return [np.where(wrong, EVERY_BIT, np.uint64(0))] * len(inst.results)
 
     def after(self, inst: DecodedInstruction, group: LaneGroup) -> None:
-        """Mark the results."""
+        """Set the marks of the instruction's results."""
         action = inst.action
         if self.is_clean and isinstance(action, actions.LaneOp | actions.WarpCollective | actions.Move):
             for operand in inst.results:
@@ -413,9 +416,9 @@ class UnwrittenCheck(InstructionObserver):
             self.put_others(inst, group)
 
     def put_others(self, inst: DecodedInstruction, group: LaneGroup) -> None:
-        """Handle other instructions: their results are written, except loads of unwritten tensor memory."""
+        """Handle all other instructions: their results are written, except when tcgen05.ld reads unwritten columns."""
         if any(isinstance(operand, MemoryOperand) for operand in inst.results):
-            self.local[...] = 0  # results of a driver function are in local memory, as in `call`
+            self.local[...] = 0  # the results of a driver function are in local memory, as in `call`
         wrong = group.mask & np.isin(group.warp_rows, self.unwritten_loads)[:, None]
         for operand in inst.results:
             if self.unwritten_loads:
@@ -444,7 +447,7 @@ class UnwrittenCheck(InstructionObserver):
             self.put(group, target, mask)
 
     def load(self, inst: DecodedInstruction, action: actions.MemoryLoad | actions.Atomic, group: LaneGroup) -> None:
-        """Handle ld and atom: load the marks of the bytes."""
+        """Handle ld and atom, whose results get the marks of the loaded bytes."""
         if not inst.results:
             return
         if not any(marks.any() for marks, _, _ in self.loaded):
@@ -454,7 +457,7 @@ class UnwrittenCheck(InstructionObserver):
         size = kind.dtype.itemsize
         threads = group.pick(self.state.lane_number)
         data = np.zeros((len(threads), size * action.count), np.uint8)
-        for marks, owners, _ in self.loaded:  # bytes without marks are omitted
+        for marks, owners, _ in self.loaded:  # bytes that have no marks are not in the list
             data[np.searchsorted(threads, owners)] = marks
         codes = np.ascontiguousarray(data).view(f"i{size}" if kind.kind == "s" else f"u{size}")
         for index, reg in enumerate(items_of(inst.results[0])):
@@ -462,7 +465,7 @@ class UnwrittenCheck(InstructionObserver):
             self.put(group, reg, group.scatter(wide))
 
     def call(self, inst: DecodedInstruction, group: LaneGroup) -> None:
-        """Handle call: copy marks with the arguments."""
+        """Handle call, which copies marks with the arguments."""
         for copy in inst.arguments:
             for target, source in zip(items_of(copy.target), items_of(copy.source), strict=False):
                 if isinstance(target, Register):
@@ -513,9 +516,9 @@ class UnwrittenCheck(InstructionObserver):
         return _packed(specs["d"], c | a.any(axis=-1, keepdims=True) | b.any(axis=-2, keepdims=True))
 
     def put_products(self, inst: DecodedInstruction, action: actions.MatrixOp, group: LaneGroup) -> None:
-        """wgmma: mark all results of a warp if an operand has a mark; D keeps its marks if it is also C."""
+        """Mark all results of a warp's wgmma if an operand has a mark; D keeps its own marks if it is also C."""
         wrong = np.full(group.mask.shape, any(part.any() for part in self.products))
-        for operand in inst.sources:  # A in registers, descriptors, the factor of C
+        for operand in inst.sources:  # A in registers, the descriptors, and the scale of D
             wrong |= (self.mask_of(operand)[group.warp_rows] != 0).any(axis=1, keepdims=True)
         is_added = group.read(inst.sources[4 if action.form.operation.sparsity else 2], TYPES["pred"])
         for reg in items_of(inst.results[0]):
@@ -535,23 +538,15 @@ class UnwrittenCheck(InstructionObserver):
         self.report("uninitialised", thread, f"{self.inst.name}: {text}{origin}", count)
 
 
-def idle_sources(inst: DecodedInstruction, action: actions.WarpCollective, group: LaneGroup) -> NDArray[np.bool_]:
-    """Return the lanes that read a lane outside the group or the member mask of a shuffle, which is undefined."""
-    args = [group.read(operand, kind) for operand, kind in zip(inst.sources, action.sources, strict=True)]
-    source = action.function(None, np.arange(LANES) + np.zeros_like(args[0], np.int64), *args[1:])[0]
-    is_named = args[-1] >> source.astype(np.uint32) & 1 != 0
-    return group.mask & ~(np.take_along_axis(group.mask, source, axis=1) & is_named)
-
-
 def read_part(mask: Codes, kind: Type | None) -> Codes:
-    """Return the bits of a mask that an operand of the given type reads."""
+    """Return the bits of a mask that an operand of this type reads."""
     if kind is None or mask.dtype == np.bool_ or kind.bits >= 8 * mask.itemsize:
         return mask
     return mask & mask.dtype.type((1 << kind.bits) - 1)
 
 
 def parts_of(masks: list[Codes], action: actions.LaneOp, wrong: NDArray[np.bool_]) -> Codes:
-    """Return the mask of a result: all bits in `wrong` lanes, or the bits of marked parts for packed operations."""
+    """Return the mask of a result: all bits in `wrong` lanes, or the bits of marked parts in a packed operation."""
     kinds = [kind for kind in (*action.results, *action.sources) if kind is not None]
     count, bits = kinds[0].parts, kinds[0].part_bits
     if count == 1 or any(kind.parts != count for kind in kinds):
@@ -574,7 +569,7 @@ def carried(
     if inst.attributes.opcode + half not in CARRYING or is_float or inst.attributes.sat or len(values) < len(masks):
         return [whole] * len(inst.results)
     marks = [mask.astype(np.uint64) for mask in masks]
-    if half:  # a factor's trailing zeros shift the marks of the other factor
+    if half:  # trailing zeros of one factor shift the marks of the other factor
         first, second = (lowest(mask) for mask in marks[:2])
         left, right = (lowest(value.astype(np.uint64)) for value in values[:2])
         moved = np.where(second == 0, first * right, second * left)
@@ -584,15 +579,15 @@ def carried(
 
 
 def lowest(codes: Codes) -> Codes:
-    """Return the lowest bit that is set in each number."""
+    """Return the lowest set bit of each number."""
     return codes & (np.uint64(0) - codes)
 
 
 def _ones(mask: Codes) -> Codes:
-    """Return a mask with all bits set."""
+    """Return a mask of the same type with all bits set."""
     return mask | True if mask.dtype == np.bool_ else mask | mask.dtype.type(np.iinfo(mask.dtype).max)
 
 
 def _packed(spec: OperandSpec, wrong: NDArray[np.bool_]) -> NDArray[np.uint32]:
-    """Return the words of a fragment, with all bits of the marked elements set."""
+    """Return the words of a fragment in which all bits of the marked elements are set."""
     return fragment.pack(spec, np.where(wrong, spec.format.codes - 1, 0).astype(f"u{max(8, spec.container) // 8}"))

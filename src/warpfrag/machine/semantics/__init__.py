@@ -1,1 +1,1 @@
-"""Per-lane functions of instructions, on arrays of codes. `floats` rounds exact results once; `integers` wraps."""
+"""Functions that lanes compute, on arrays of codes: `floats` rounds each exact result once, and `integers` wraps."""

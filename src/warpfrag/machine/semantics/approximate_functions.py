@@ -6,8 +6,6 @@ scale a subnormal input up, call the unit, scale back. All of them match sm_90 b
 opcode rows say "approximate".
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import numpy as np
@@ -26,13 +24,13 @@ INFINITY, NAN_OF_NEGATIVE = np.uint64(0x7FF0000000000000), np.uint64(CANONICAL_N
 
 
 def constant(like: Codes, value: float) -> Codes:
-    """Return the code of a float constant in every lane, as wide as the codes of `like`."""
+    """Return a float constant's code in every lane, in the width of `like`."""
     kind = np.float32 if like.dtype == np.uint32 else np.float64
     return np.full(like.shape, kind(value).view(like.dtype), like.dtype)
 
 
 def rescaled(function: Callable[[Codes], Codes], a: Codes, back: Callable[[Codes], Codes]) -> Codes:
-    """Apply `function` to inputs with subnormals scaled up by 2**24; `back` undoes the scaling in their results."""
+    """Apply `function` to inputs whose subnormals are scaled up by 2**24; `back` undoes the scaling in the results."""
     tiny = magnitude_of(a) < SMALLEST_NORMAL
     normal: Codes = np.where(tiny, multiply("f32", PLAIN, a, constant(a, 2.0**24)), a)
     result = function(normal)
@@ -87,7 +85,7 @@ def sin(a: Codes, *, ftz: bool) -> Codes:
 
 
 def cos(a: Codes, *, ftz: bool) -> Codes:
-    """Return the cosine of a; ftz has no effect, as in `sin`."""
+    """Return the cosine of a; ftz has no effect, for the same reason as in `sin`."""
     del ftz
     return special_functions.cos(multiply("f32", TRUNCATED, a, constant(a, special_functions.TURNS)))
 
@@ -99,7 +97,7 @@ def tanh(a: Codes, *, ftz: bool) -> Codes:
 
 
 def narrow(function: Callable[[Codes], Codes], name: str, a: Codes) -> Codes:
-    """Apply `function` to f16 or bf16; the f32 result is truncated, and values beyond the range become infinite."""
+    """Apply an f32 function to f16 or bf16 codes and truncate the result; values beyond the range become infinite."""
     result = function(float_to_float(a, name, "f32", PLAIN))
     codes = float_to_float(result, "f32", name, TRUNCATED)
     beyond = decode(result, "f32") >= 2.0 ** (FORMATS[name].bias + 1)
@@ -107,7 +105,7 @@ def narrow(function: Callable[[Codes], Codes], name: str, a: Codes) -> Codes:
 
 
 def upper(function: Callable[[Codes, special_functions.FloatEncoding], Codes], a: Codes) -> Codes:
-    """Apply `function` to the upper halves of f64 codes; the lower halves of the results are zero."""
+    """Apply `function` to the upper halves of f64 codes, and set the lower halves of the results to zero."""
     return function((a >> np.uint64(32)).astype(np.uint32), special_functions.UPPER).astype(np.uint64) << np.uint64(32)
 
 
@@ -131,12 +129,12 @@ def rsqrt64(a: Codes, *, ftz: bool) -> Codes:
 
 
 def divide(a: Codes, b: Codes, *, full: bool, ftz: bool) -> Codes:
-    """Return a / b, computed as a times the special-function unit's 1 / b."""
+    """Return a / b, computed as a times the approximate 1 / b of the special-function unit."""
     return multiply("f32", FTZ if ftz else PLAIN, *quotient_factors(a, b, full=full, ftz=ftz))
 
 
 def quotient_factors(a: Codes, b: Codes, *, full: bool, ftz: bool) -> tuple[Codes, Codes]:
-    """Return 1 / b from the special-function unit, and a; a large (.full) or subnormal (no ftz) b scales both first."""
+    """Return the unit's 1 / b, and a; a large (.full) or subnormal (without ftz) b scales both operands first."""
     style = FTZ if ftz else PLAIN
     size = magnitude_of(b)
     if full:

@@ -1,6 +1,4 @@
-"""cvt: conversions between all types, each rounded once."""
-
-from __future__ import annotations
+"""The cvt instruction: conversions between all types, each rounded once."""
 
 import numpy as np
 
@@ -40,7 +38,7 @@ def integer_to_float(a: Codes, source: Type, name: str, mode: str) -> Codes:
 
 
 def bit_length(values: Codes) -> Codes:
-    """Return the position of the highest set bit plus one, like int.bit_length, by binary search."""
+    """Return the bit length of each integer, like int.bit_length, found by binary search."""
     length = np.zeros(values.shape, np.uint64)
     for step in (32, 16, 8, 4, 2, 1):
         shift = np.uint64(step)
@@ -51,7 +49,7 @@ def bit_length(values: Codes) -> Codes:
 
 
 def float_to_integer(a: Codes, name: str, target: Type, mode: str, *, ftz: bool) -> Codes:
-    """Round floats to integers and clamp them; NaN becomes 0, or the top bit alone if either type has 64 bits."""
+    """Round floats to integers and clamp them; NaN gives 0, or only the top bit if either type has 64 bits."""
     values = decode(floats.flush(a, name) if ftz and name == "f32" else a, name)
     with np.errstate(invalid="ignore"):
         whole = INTEGRAL[mode](values)
@@ -100,7 +98,7 @@ def float_to_float(
 
 
 def nan_payload(a: Codes, source: str, target: str) -> Codes:
-    """Convert NaNs to another width with sign and upper payload bits; they become quiet, except from bf16 to f32."""
+    """Convert NaNs to another width with sign and upper payload bits; all become quiet, except bf16 to f32."""
     old, new = FORMATS[source], FORMATS[target]
     wide = a.astype(np.uint64)
     payload = wide & np.uint64((1 << old.fraction) - 1)
@@ -113,7 +111,7 @@ def nan_payload(a: Codes, source: str, target: str) -> Codes:
 
 
 def relu_small(codes: Codes, name: str) -> Codes:
-    """Replace negative numbers with zero, for tf32 and formats narrower than 16 bits."""
+    """Replace negative values with zero, for tf32 and formats narrower than 16 bits."""
     sign = codes.dtype.type(FORMATS[name].sign_bit)
     nan = np.isnan(decode(codes, name))
     return np.where(((codes & sign) != 0) & ~nan, codes.dtype.type(0), codes)
@@ -132,7 +130,7 @@ def to_tf32(a: Codes, mode: str, *, satfinite: bool, relu: bool) -> Codes:
     codes = rounded & ~drop
     if mode != "rna":
         codes = np.where(floats.is_nan(a, "f32"), np.uint32(0x7FFFE000), codes)
-    if satfinite:  # one ulp back, for NaNs too (measured)
+    if satfinite:  # step back by one ulp, for NaNs too (measured)
         codes = np.where(floats.magnitude_of(codes) >= exponent_ones, codes - np.uint32(0x2000), codes)
     if relu:
         codes = np.where((floats.sign_of(codes) != 0) & ~floats.is_nan(codes, "f32"), np.uint32(0), codes)

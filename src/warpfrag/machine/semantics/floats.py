@@ -1,8 +1,8 @@
-"""Float arithmetic on codes: the exact result rounded once in every mode, with ftz, sat, relu and the NaN rules.
+"""Float arithmetic on codes: exact results, rounded once in any mode, with ftz, sat, relu and the NaN rules.
 
 Formats up to f32 are computed in float64: a product is exact there, a sum is a float64 plus its rounding error, and the
-pair is rounded once (`ptx_rounding`). f64 with rounding to nearest even uses NumPy; other modes and fma use Python
-integers if float64 cannot hold the parts.
+pair is rounded once (`ptx_rounding`). f64 with rounding to nearest even uses NumPy; other modes, and fma if its parts
+do not fit float64, use Python integers.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ from warpfrag.machine.semantics.ptx_rounding import (
 )
 
 SMALLEST_NORMAL = {"f32": 0x00800000, "f64": 0x0010000000000000, "f16": 0x0400, "bf16": 0x0080}
-FAR_FROM_TINY = 2.0**10  # scales numbers near the smallest normal number into every format's normal range
+FAR_FROM_TINY = 2.0**10  # scales numbers near the smallest normal number into the normal range of every format
 CODE_OF_1 = {"f32": 0x3F800000, "f64": 0x3FF0000000000000, "f16": 0x3C00, "bf16": 0x3F80}
 QUIET = np.uint64(1 << 51)
-SAFE = 2.0**-400, 2.0**400  # fma64 neither overflows nor underflows if factors and sums are in this range
+SAFE = 2.0**-400, 2.0**400  # with factors and sums in this range, fma64 neither overflows nor underflows
 
 
 @dataclass(frozen=True)
@@ -43,25 +43,26 @@ class FloatModifiers:
     rounding: str = "rn"
     ftz: bool = False  # flush subnormal operands and results to zero
     sat: bool = False  # clamp the result to 0..1
-    relu: bool = False  # replace a negative result with 0
-    nan: bool = False  # min and max: NaN takes precedence over a number
-    xorsign_abs: bool = False  # min and max: compare magnitudes; the sign is the exclusive or of both
+    relu: bool = False  # replace negative results with 0
+    nan: bool = False  # min and max: prefer a NaN to a number
+    # min and max: compare magnitudes; the sign of the result is the exclusive or of both signs
+    xorsign_abs: bool = False
     abs: bool = False  # min and max: compare magnitudes
 
 
 def sign_of(codes: Codes) -> Codes:
-    """Return only the sign bits."""
+    """Return only the sign bits of codes."""
     bit = codes.dtype.type(1 << (codes.dtype.itemsize * 8 - 1))
     return codes & bit
 
 
 def magnitude_of(codes: Codes) -> Codes:
-    """Return codes with their sign bits cleared."""
+    """Return codes with the sign bit cleared."""
     return codes & codes.dtype.type((1 << (codes.dtype.itemsize * 8 - 1)) - 1)
 
 
 def is_nan(codes: Codes, name: str) -> Codes:
-    """Return True for NaN codes of f16, bf16, f32 or f64."""
+    """Return a mask of the NaN codes of f16, bf16, f32 or f64."""
     fmt = FORMATS[name]
     return magnitude_of(codes) > codes.dtype.type(((1 << fmt.exponent) - 1) << fmt.fraction)
 
@@ -107,15 +108,15 @@ def operation(function: Callable[..., Codes]) -> Callable[..., Codes]:
 
 
 def _f64_nan(*codes: Codes) -> Codes:
-    """Return the NaN result of an f64 operation: the quieted NaN of b, else c, else a, else the canonical NaN."""
+    """Return the NaN that an f64 operation produces: that of b, else c, else a, quieted; else the canonical NaN."""
     nan: Codes = np.full(codes[0].shape, canonical_nan(FORMATS["f64"]), np.uint64)
-    for code in (codes[0], *codes[:0:-1]):  # a, c, b: the last wins
+    for code in (codes[0], *codes[:0:-1]):  # in the order a, c, b, so that the last NaN wins
         nan = np.where(is_nan(code, "f64"), code | QUIET, nan)
     return nan
 
 
 def choose_nan(result: Codes, operands: Sequence[Codes], order: Sequence[int]) -> tuple[Codes, Codes | None]:
-    """Replace NaN results with the first operand NaN in `order`, quieted; also return the lanes whose NaNs differ."""
+    """Replace NaN results with the first operand NaN in `order`, quieted; also return lanes whose NaNs differ."""
     nan = is_nan(result, "f64")
     if not nan.any():
         return result, None
@@ -134,7 +135,7 @@ def flush_tiny(codes: Codes, high: Codes, low: Codes | None, name: str, modifier
     """Apply ftz: flush results that are subnormal when rounded with an unbounded exponent.
 
     So 2**-126 * (1 - 2**-24), which f32 cannot represent, becomes zero although it would round to a normal number, and
-    a result that this rounding raises to 2**-126 is kept. (Measured on an H200.)
+    a result that this rounding raises to 2**-126 is kept (measured on an H200).
     """
     if not modifiers.ftz:
         return codes
@@ -148,7 +149,7 @@ def flush_tiny(codes: Codes, high: Codes, low: Codes | None, name: str, modifier
 
 
 def _zero_sign(high: Codes, x: Codes, y: Codes, mode: str) -> Codes:
-    """Return the sums with the sign of exact zeros set; the sum of opposite numbers is -0 when rounding down."""
+    """Return sums with the right sign of exact zeros: x + -x is -0 when rounding down, else +0."""
     if mode != "rm":
         return high
     return np.where((high == 0) & (np.signbit(x) | np.signbit(y)), -0.0, high)
@@ -247,7 +248,7 @@ def reciprocal(name: str, modifiers: FloatModifiers, a: Codes) -> Codes:
 
 
 def _f64(mode: str, a: Codes, b: Codes, c: Codes, *, product_only: bool = False) -> Codes:
-    """Return an f64 fma in any rounding mode; sums and products are special cases."""
+    """Return an f64 fma, sum or product in any rounding mode."""
     x, y, z = a.view(np.float64), b.view(np.float64), c.view(np.float64)
     plain = x * y if product_only else x * y + z
     if not product_only:  # the exact product of finite numbers is finite even if float64 overflows
@@ -318,7 +319,7 @@ def _is_plain(function: Callable[..., Any], flat: list[Codes], index: int) -> bo
 
 
 def ordered(codes: Codes) -> Codes:
-    """Map codes to signed integers in numeric order, -0 before +0."""
+    """Map codes to signed integers in the numeric order of the floats, with -0 before +0."""
     bits = codes.dtype.itemsize * 8
     values = codes.view(f"i{bits // 8}")
     return np.where(values < 0, values ^ values.dtype.type((1 << (bits - 1)) - 1), values)
@@ -347,7 +348,7 @@ def extreme(name: str, modifiers: FloatModifiers, a: Codes, b: Codes, *, largest
 
 
 def compare(name: str, word: str, a: Codes, b: Codes, *, ftz: bool = False) -> Codes:
-    """Apply a setp comparison to floats; comparisons that end in u are true for NaNs."""
+    """Apply a setp comparison to floats; comparisons whose names end in u are true for NaNs."""
     if ftz:
         a, b = flush(a, name), flush(b, name)
     x, y = decode(a, name), decode(b, name)
@@ -366,7 +367,7 @@ def compare(name: str, word: str, a: Codes, b: Codes, *, ftz: bool = False) -> C
 
 
 def test_property(name: str, word: str, a: Codes) -> Codes:
-    """testp: return True for floats of a class, such as finite."""
+    """testp: return a mask of the floats in a class, such as finite."""
     size, nan = magnitude_of(a), is_nan(a, name)
     top = a.dtype.type(((1 << FORMATS[name].exponent) - 1) << FORMATS[name].fraction)
     subnormal = (size < a.dtype.type(SMALLEST_NORMAL[name])) & (size != 0)

@@ -19,12 +19,12 @@ def values_of(a: Codes, kind: str) -> Codes:
 
 
 def width(a: Codes) -> int:
-    """Return the width of an array's codes in bits."""
+    """Return the width in bits of an array's codes."""
     return int(a.dtype.itemsize) * 8
 
 
 def saturate(values: Codes, bits: int) -> Codes:
-    """Clamp int64 values to the range of a signed `bits`-bit integer."""
+    """Clamp int64 values to the range of signed `bits`-bit integers."""
     low, high = limits("s", bits)
     return np.clip(values, low, high).astype(f"i{bits // 8}").view(f"u{bits // 8}")
 
@@ -51,7 +51,7 @@ def add_carry(a: Codes, b: Codes, carry: Codes | None = None) -> tuple[Codes, Co
 
 
 def subtract_borrow(a: Codes, b: Codes, carry: Codes | None = None) -> tuple[Codes, Codes]:
-    """Return the difference and the carry out of a + ~b + 1, which is set if there is no borrow."""
+    """Return the difference and the carry out of a + ~b + 1, which is set unless there is a borrow."""
     return add_carry(a, ~b, np.ones(a.shape, np.bool_) if carry is None else carry)
 
 
@@ -81,7 +81,7 @@ def multiply_wide(a: Codes, b: Codes, kind: str) -> Codes:
 
 
 def multiply_24(a: Codes, b: Codes, kind: str, *, high: bool) -> Codes:
-    """Return the low or high 32 bits of the 48-bit product of the low 24 bits."""
+    """Return the low or high 32 bits of the 48-bit product of two 24-bit integers."""
     shift = np.int64(40)
     if kind == "s":
         x, y = ((signed(v).astype(np.int64) << shift) >> shift for v in (a, b))
@@ -92,7 +92,7 @@ def multiply_24(a: Codes, b: Codes, kind: str, *, high: bool) -> Codes:
 
 
 def divide(a: Codes, b: Codes, kind: str, *, remainder: bool) -> Codes:
-    """Return the quotient, rounded towards zero, or the remainder; division by zero gives all ones."""
+    """Return the quotient, truncated towards zero, or the remainder; division by zero gives all ones."""
     zero = b == 0
     x, y = values_of(a, kind), np.where(zero, b.dtype.type(1), b)
     y = values_of(y, kind)
@@ -171,7 +171,7 @@ def reverse_bits(a: Codes) -> Codes:
 
 
 def _field_of(count: Codes, bits: int) -> Codes:
-    """Return a bit-field position or length: the low byte for 32-bit operands, the value up to 255 for 64-bit ones."""
+    """Return a bit-field position or length: the low byte of a 32-bit operand, or a 64-bit operand clamped to 255."""
     return count & np.uint32(0xFF) if bits == 32 else np.minimum(count, np.uint32(255))
 
 
@@ -203,7 +203,7 @@ def insert_field(a: Codes, b: Codes, start: Codes, length: Codes) -> Codes:
 
 
 def bit_mask(a: Codes, b: Codes, *, wrap: bool) -> Codes:
-    """bmsk: return a mask of b ones that starts at bit a."""
+    """bmsk: return a mask of b ones that starts at bit position a."""
     start, count = (a & np.uint32(31), b & np.uint32(31)) if wrap else (a, b)
     ones = shift_left(np.ones_like(a), count) - np.uint32(1)
     ones = np.where(count >= 32, np.uint32(0xFFFFFFFF), ones)
@@ -227,7 +227,7 @@ def find_nth(mask: Codes, base: Codes, offset: Codes) -> Codes:
     def find(bits: int, start: int, count: int) -> int:
         count = count - (1 << 32) if count >> 31 else count
         if count == -(1 << 31):
-            return 0  # measured
+            return 0  # as measured
         if count == 0:
             return start if start < 32 and bits >> start & 1 else 0xFFFFFFFF
         step, left = (1, count) if count > 0 else (-1, -count)

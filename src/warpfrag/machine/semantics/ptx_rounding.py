@@ -1,8 +1,9 @@
 """Correct rounding: convert exact numbers to codes of a format, rounded once, in any PTX rounding mode.
 
-The exact number has a sign, a significand of 64 bits whose top bit is set, and the exponent of that bit. Bits below the
-64 are combined into the last bit ("sticky"): no format keeps more than 53 bits, so the last bit never decides alone. A
-sum of two floats reaches that form as `high + low`, where `low` is the error of float64 (Knuth's two-sum).
+An exact number consists of a sign, a significand of 64 bits whose top bit is set, and the exponent of that bit. Bits
+below the 64 are combined into the last bit ("sticky"): no format keeps more than 53 bits, so the last bit alone never
+decides the rounding. The sum of two floats is first computed as `high + low`, where `low` is the rounding error of the
+float64 sum (Knuth's two-sum).
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ class ExactNumbers:
 
 
 def infinity(fmt: Format) -> int:
-    """Return the code of infinity, or the first code above all finite codes if the format has none."""
+    """Return the code of infinity, or the first code above the finite ones if the format has no infinity."""
     top = 1 << (fmt.exponent + fmt.fraction)
     if fmt.nan == "ieee":
         return top - (1 << fmt.fraction)
@@ -39,7 +40,7 @@ def infinity(fmt: Format) -> int:
 
 
 def canonical_nan(fmt: Format) -> int:
-    """Return the NaN that arithmetic produces; for conversion-only formats, all ones except the sign."""
+    """Return the NaN that arithmetic produces; in conversion-only formats, all bits except the sign are ones."""
     if fmt.canonical_nan is not None:
         return fmt.canonical_nan
     if fmt.nan == "none":
@@ -57,11 +58,12 @@ def decode(codes: Codes, name: str) -> Codes:
         return _widened((codes.astype(np.uint32) << np.uint32(16)).view(np.float32))
     if name == "f16":
         return _widened(codes.view(np.float16))
-    return _small_values(name)[codes & codes.dtype.type(FORMATS[name].codes - 1)]  # the byte may be wider
+    # the container byte may be wider than the format
+    return _small_values(name)[codes & codes.dtype.type(FORMATS[name].codes - 1)]
 
 
 def _widened(values: Codes) -> Codes:
-    """Convert values to float64 without NumPy's warning about signalling NaNs."""
+    """Convert values to float64, suppressing NumPy's warning about signalling NaNs."""
     with np.errstate(invalid="ignore"):
         return values.astype(np.float64)
 
@@ -70,7 +72,7 @@ _SMALL: dict[str, Codes] = {}
 
 
 def _small_values(name: str) -> Codes:
-    """Return every value of a format of at most 8 bits."""
+    """Return the values of all codes of a format with at most 8 bits."""
     if name not in _SMALL:
         fmt = FORMATS[name]
         _SMALL[name] = np.array([float(fmt.decode(code)) for code in range(fmt.codes)])
@@ -78,7 +80,7 @@ def _small_values(name: str) -> Codes:
 
 
 def exact_of(high: Codes, low: Codes | None = None) -> ExactNumbers:
-    """Return high + low as exact numbers; `low` is at most half an ulp of `high`, and zeros are excluded."""
+    """Return high + low as exact numbers; `low` is at most half an ulp of `high`, and the sum is not zero."""
     bits = high.view(np.uint64)
     exponent = ((bits >> np.uint64(52)) & np.uint64(0x7FF)).astype(np.int64) - 1023
     significand = ((bits & FRACTION) | HIDDEN) << np.uint64(11)
@@ -94,7 +96,7 @@ def exact_of(high: Codes, low: Codes | None = None) -> ExactNumbers:
 
 
 def encode(number: ExactNumbers, fmt: Format, mode: str, *, satfinite: bool = False) -> Codes:
-    """Return the codes of nonzero exact numbers."""
+    """Return the codes of nonzero exact numbers, rounded once."""
     emin = 1 - fmt.bias
     drop = 63 - fmt.fraction + np.maximum(0, emin - number.exponent)
     gone = drop > 64  # below half the smallest number, only the sticky bit matters
@@ -105,11 +107,11 @@ def encode(number: ExactNumbers, fmt: Format, mode: str, *, satfinite: bool = Fa
     half = U1 << (drop - U1)
     up = _rounds_up(mode, number.negative, kept, rest, half)
     biased = np.minimum(np.maximum(number.exponent, emin) + fmt.bias, (1 << fmt.exponent) - (fmt.nan == "ieee"))
-    # the hidden bit of `kept` adds one to the exponent, and a carry one more
+    # the hidden bit of `kept` adds one to the exponent field, and a carry adds one more
     magnitude = kept.astype(np.int64) + up + ((biased - 1) << fmt.fraction)
     limit = infinity(fmt)
     largest = limit - 1
-    # the exponent is out of range: adding to its code could exceed 63 bits
+    # the exponent is out of range, and adding it to the code could exceed 63 bits
     beyond = number.exponent + fmt.bias >= (1 << fmt.exponent) - (fmt.nan == "ieee")
     magnitude = np.where(beyond, limit, magnitude)
     if fmt.fraction == 0:  # ue8m0 codes are exponents, without a hidden bit to add
@@ -133,7 +135,7 @@ def encode(number: ExactNumbers, fmt: Format, mode: str, *, satfinite: bool = Fa
 
 
 def _rounds_up(mode: str, negative: Codes, kept: Codes, rest: Codes, half: Codes) -> Codes:
-    """Return True if rounding increments the magnitude; `rest` has the dropped bits, and `half` is half their range."""
+    """Return a mask of numbers to round up in magnitude; `rest` has the dropped bits, `half` half their range."""
     if mode == "rn":
         return (rest > half) | ((rest == half) & ((kept & U1) == U1))
     if mode == "rna":
@@ -158,7 +160,7 @@ def round_sum(high: Codes, low: Codes | None, fmt: Format, mode: str, *, satfini
 
 
 def two_sum(x: Codes, y: Codes) -> tuple[Codes, Codes]:
-    """Return the float64 sum and its error, which are exact unless the sum overflows."""
+    """Return the float64 sum and its rounding error; both are exact unless the sum overflows."""
     high = x + y
     part = high - x
     low = (x - (high - part)) + (y - part)
@@ -166,7 +168,7 @@ def two_sum(x: Codes, y: Codes) -> tuple[Codes, Codes]:
 
 
 def sticky_round(high: Codes, low: Codes) -> Codes:
-    """Round high + low to odd: a float64 that rounds to every narrower format like the exact number.
+    """Round high + low to odd, so that rounding the float64 to any narrower format rounds the exact number.
 
     If bits are lost, the last bit is set: it is sticky, as in hardware adders (Boldo and Melquiond).
     """
@@ -177,7 +179,7 @@ def sticky_round(high: Codes, low: Codes) -> Codes:
 
 
 def two_product(x: Codes, y: Codes) -> tuple[Codes, Codes]:
-    """Return the float64 product and its error, exact without overflow or underflow (Veltkamp, Dekker)."""
+    """Return the float64 product and its error, which are exact without overflow or underflow (Veltkamp, Dekker)."""
     high = x * y
     x1, x2 = _halves(x)
     y1, y2 = _halves(y)
@@ -185,7 +187,7 @@ def two_product(x: Codes, y: Codes) -> tuple[Codes, Codes]:
 
 
 def _halves(x: Codes) -> tuple[Codes, Codes]:
-    """Return the upper 26 bits of a significand, and the rest."""
+    """Split a float64 into the upper 26 bits of its significand and the rest."""
     scaled = x * 134217729.0
     upper = scaled - (scaled - x)
     return upper, x - upper
@@ -195,13 +197,13 @@ def _halves(x: Codes) -> tuple[Codes, Codes]:
 
 
 def parts(code: int) -> tuple[bool, int, int]:
-    """Return the sign, the significand and the exponent of the last bit of a finite f64."""
+    """Return the sign, the significand, and the exponent of the significand's last bit, of a finite f64."""
     exponent, fraction = code >> 52 & 0x7FF, code & ((1 << 52) - 1)
     return bool(code >> 63), fraction | (1 << 52 if exponent else 0), max(exponent, 1) - 1075
 
 
 def scaled(numerator: int, exponent: int, *, inexact: bool = False) -> tuple[int, int]:
-    """Return a positive integer times 2**exponent as a 64-bit significand, with a sticky last bit."""
+    """Return a positive integer times 2**exponent as a 64-bit significand with a sticky last bit, and its exponent."""
     size = numerator.bit_length()
     if size <= 64:
         return numerator << (64 - size) | inexact, exponent + size - 1

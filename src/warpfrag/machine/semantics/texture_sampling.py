@@ -11,8 +11,6 @@ largest exponent, rounded down to a multiple of four; lower bits are truncated. 
 texels, with halves away from zero.
 """
 
-from __future__ import annotations
-
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -24,18 +22,18 @@ from warpfrag.machine.semantics.textures import AddressMode, Texture
 Integers = NDArray[np.int64]
 
 FRACTION = 8
-"""Fraction bits of a texel position for linear filtering."""
+"""The fraction bits of a texel position for linear filtering."""
 TEXEL = 1 << FRACTION
 COORDINATE_BITS = ((8192, 21), (65536, 22), (1 << 31, 23))
-"""Fraction bits of normalized coordinates, by the largest extent of a texture."""
-LONG_Z = 2049  # larger extents give all axes 22 bits; measured from 3,000 on
+"""The fraction bits of normalized coordinates, by the largest extent of the texture."""
+LONG_Z = 2049  # a larger z extent gives all axes 22 bits; measured from 3,000 on
 SMALLEST_NORMAL = 2.0**-126
 MAX_AXES = 3
-GUARD = 4  # number of extra low bits that floats keep when they are aligned
+GUARD = 4  # the extra low bits that floats keep when they are aligned
 
 
 class AxisPlace(NamedTuple):
-    """The texel indices on both sides of each coordinate along one axis, and the second texel's weight in 256ths."""
+    """The texel indices on both sides of each coordinate along one axis, and the weight of the second in 256ths."""
 
     before: Integers
     after: Integers
@@ -46,7 +44,7 @@ class AxisPlace(NamedTuple):
 
 
 def _values(codes: Codes) -> NDArray[np.float64]:
-    """Return coordinates as numbers; NaN and subnormals become zero."""
+    """Return coordinates as numbers; NaNs and subnormals become zero."""
     bits = codes & np.uint32(0x7FFFFFFF)
     is_zero = (bits > np.uint32(0x7F800000)) | (bits < np.uint32(0x00800000))
     return np.where(is_zero, np.uint32(0), codes).view(np.float32).astype(np.float64)
@@ -76,7 +74,7 @@ def _positions(texture: Texture, codes: Codes, axis: int, mode: AddressMode, *, 
 
 
 def _addressed(index: Integers, extent: int, mode: AddressMode) -> Integers:
-    """Apply an address mode to indices; -1 is the border."""
+    """Apply an address mode to texel indices; -1 stands for the border."""
     if mode == "border":
         return np.where((index >= 0) & (index < extent), index, -1)
     if mode == "wrap":
@@ -88,7 +86,7 @@ def _addressed(index: Integers, extent: int, mode: AddressMode) -> Integers:
 
 
 def _axes(texture: Texture) -> list[tuple[int, AddressMode]]:
-    """Return the extent and the address mode of x, y and z, for the axes that the texture has."""
+    """Return the extent and the address mode of each axis that the texture has, in the order x, y, z."""
     _, depth, height, width, _ = texture.texels.shape
     modes = texture.address if texture.normalized else (_UNNORMALIZED[mode] for mode in texture.address)
     return list(zip((width, height, depth), modes, strict=False))
@@ -97,11 +95,11 @@ def _axes(texture: Texture) -> list[tuple[int, AddressMode]]:
 _UNNORMALIZED: dict[AddressMode, AddressMode] = {
     "clamp": "clamp", "wrap": "clamp", "mirror": "clamp", "border": "border",
 }  # fmt: skip
-"""CUDA's replacement for address modes that need normalized coordinates."""
+"""CUDA's replacements for address modes that require normalized coordinates."""
 
 
 def _nearest(texture: Texture, axes: list[Codes]) -> list[Integers]:
-    """Return the indices of the texels that contain coordinates."""
+    """Return the indices of the texels that contain the coordinates."""
     return [
         _addressed(_positions(texture, codes, axis, mode, fraction=0), extent, mode)
         for axis, (codes, (extent, mode)) in enumerate(zip(axes, _axes(texture), strict=True))
@@ -109,7 +107,7 @@ def _nearest(texture: Texture, axes: list[Codes]) -> list[Integers]:
 
 
 def _around(texture: Texture, axes: list[Codes], *, gathers: bool = False) -> list[AxisPlace]:
-    """Return the texels around coordinates; at a clamped edge, only a gather reads a second texel."""
+    """Return the texels around each coordinate; at a clamped edge, only a gather reads a second texel."""
     places = []
     for axis, (codes, (extent, mode)) in enumerate(zip(axes, _axes(texture), strict=True)):
         position = _positions(texture, codes, axis, mode, fraction=FRACTION) - TEXEL // 2
@@ -137,7 +135,7 @@ def _texels(texture: Texture, layer: Integers, index: list[Integers]) -> NDArray
 
 
 def _results(codes: NDArray[np.uint32]) -> NDArray[np.uint32]:
-    """Return codes extended to four channels; missing channels are 0."""
+    """Return codes extended to four channels; missing channels are zero."""
     result = np.zeros((len(codes), 4), np.uint32)
     result[:, : codes.shape[1]] = codes
     return result
@@ -191,9 +189,9 @@ def fetch(texture: Texture, layers: Codes, axes: list[Codes]) -> NDArray[np.uint
 
 
 def gather(texture: Texture, layers: Codes, axes: list[Codes], channel: int) -> NDArray[np.uint32]:
-    """tld4: return one channel of the four texels that linear filtering would weight, [lanes, 4].
+    """tld4: return one channel of the four texels that linear filtering would weight, as [lanes, 4].
 
-    They are in OpenGL's order: counter-clockwise from the upper left, y upwards.
+    The texels are in OpenGL's order: counter-clockwise from the upper left, with y pointing upwards.
     """
     if channel >= texture.channels:
         return np.zeros((len(layers), 4), np.uint32)
@@ -203,7 +201,7 @@ def gather(texture: Texture, layers: Codes, axes: list[Codes], channel: int) -> 
     texels = np.stack([_texels(texture, layer, list(corner))[:, channel] for corner in corners], axis=1)
     if texels.dtype.kind != "f" and texture.read == "element":
         return _converted(texture, texels)
-    whole = np.full((len(layer), 1), TEXEL, np.int64)  # each texel is rounded like a mean
+    whole = np.full((len(layer), 1), TEXEL, np.int64)  # each texel is rounded in the same way as a mean
     return _mean([[Corner(whole, whole > 0, texels)]])
 
 
@@ -211,10 +209,10 @@ def gather(texture: Texture, layers: Codes, axes: list[Codes], channel: int) -> 
 
 
 class Corner(NamedTuple):
-    """One of the texels around a coordinate: its weight, a flag for texels that are read, and the texel."""
+    """A texel around a coordinate: its weight, a mask of the lanes that read it, and its channels."""
 
     weight: Integers  # [lanes, 1]
-    is_read: NDArray[np.bool_]  # a weight may be rounded to 0
+    is_read: NDArray[np.bool_]  # a texel that is read may still have a weight that rounds to 0
     texel: NDArray[Any]  # [lanes, channels]
 
 
@@ -234,7 +232,7 @@ def _mean(slices: list[list[Corner]]) -> NDArray[np.uint32]:
 
 
 def _corners(texture: Texture, layer: Integers, places: list[AxisPlace]) -> list[list[Corner]]:
-    """Return the corners around coordinates, one list for each of the one or two slices along z."""
+    """Return the corners around the coordinates, in one list for each slice along z (one or two)."""
     zeros = np.zeros_like(layer)
     x, y, z = (*places, *[AxisPlace(zeros, zeros, zeros)] * 2)[:3]
     slices = []
@@ -258,14 +256,14 @@ def _corners(texture: Texture, layer: Integers, places: list[AxisPlace]) -> list
 
 
 class SliceSum(NamedTuple):
-    """A sum of weighted texels: integers times 2 to the exponent, with 12 extra low bits."""
+    """A sum of weighted texels, as integers times 2**exponent with 12 extra low bits."""
 
     total: Integers
     exponent: Integers
 
 
 def _slice_sum(corners: list[Corner], dropped: int) -> SliceSum:
-    """Return the sum of a slice, with texels aligned to the largest exponent of those with nonzero weights."""
+    """Return the sum of a slice, whose texels are aligned to the largest exponent among those with nonzero weight."""
     codes = [corner.texel.astype(np.float32).view(np.uint32).astype(np.int64) for corner in corners]
     exponents = [code >> 23 & 0xFF for code in codes]
     largest = np.zeros_like(codes[0])
@@ -280,7 +278,7 @@ def _slice_sum(corners: list[Corner], dropped: int) -> SliceSum:
 
 
 def _float_mean(slices: list[list[Corner]], dtype: np.dtype[Any]) -> NDArray[np.uint32]:
-    """Return the mean of floats as f32 codes."""
+    """Return the mean of weighted float texels as f32 codes."""
     bits = 23 if dtype == np.float32 else 10
     sums = [_slice_sum(corners, 23 - bits) for corners in slices]
     exponent = np.maximum(sums[0].exponent, sums[-1].exponent)
@@ -298,7 +296,7 @@ def _float_mean(slices: list[list[Corner]], dtype: np.dtype[Any]) -> NDArray[np.
 
 
 def _not_finite(corners: list[Corner]) -> tuple[NDArray[np.bool_], Integers]:
-    """Return a mask of NaN means, and the sign of infinite means (0 for finite ones)."""
+    """Return a mask of the means that are NaN, and the sign of infinite means (0 if finite)."""
     is_nan, plus, minus = (np.zeros(corners[0].texel.shape, np.bool_) for _ in range(3))
     for corner in corners:
         is_nan |= corner.is_read & np.isnan(corner.texel)
@@ -311,7 +309,7 @@ def _rounded(total: Integers, exponent: Integers, bits: int) -> NDArray[np.uint3
     """Return |total| * 2**exponent rounded to f16, or to f32 without subnormals; ties round away from zero."""
     magnitude = np.abs(total)
     length = np.frexp(magnitude.astype(np.float64))[1].astype(np.int64)  # exact below 2^53
-    smallest = -14 - bits if bits == 10 else -200  # the lowest bit of a subnormal
+    smallest = -14 - bits if bits == 10 else -200  # the exponent of a subnormal's lowest bit
     dropped = np.clip(np.maximum(length - 1 - bits, smallest - exponent), 0, 62)
     rounded = (magnitude + ((1 << dropped) >> 1)) >> dropped
     values = np.ldexp(rounded.astype(np.float64), (exponent + dropped).astype(np.int32))

@@ -1,8 +1,8 @@
 """Textures and surfaces: arrays that a kernel samples or accesses by coordinates, through a handle.
 
-A `Texture` is a CUDA texture object over a CUDA array: texels of one, two or four channels along x, y and z, or layers
-of them, with the sampling options. A `Surface` is the same memory without sampling, which a kernel may modify. Axes are
-in NumPy's order: an image is [y, x], a volume [z, y, x], layers come first, and channels last.
+A `Texture` is a CUDA texture object over a CUDA array: texels of one, two or four channels along x, y and z, optionally
+in layers, with the sampling options. A `Surface` is the same memory without sampling, which a kernel may modify. Axes
+are in NumPy's order: an image is [y, x], a volume [z, y, x], layers come first, and channels last.
 
 `semantics.texture_sampling` computes the results of the texture unit.
 """
@@ -27,7 +27,7 @@ FORMATS = ("uint8", "int8", "uint16", "int16", "uint32", "int32", "float16", "fl
 NORMALIZED_FORMATS = FORMATS[:4]  # formats whose texels can be read as floats in [0, 1] or [-1, 1]
 CHANNELS = (1, 2, 4)
 FLAG = (False, True)
-UNMEASURED_DEPTHS = range(2050, 3000)  # z extents whose coordinate rounding was not measured
+UNMEASURED_DEPTHS = range(2050, 3000)  # z extents for which the rounding of coordinates was not measured
 MAX_AXES = 3
 
 
@@ -38,7 +38,10 @@ def _choice(name: str, value: object, known: tuple[object, ...]) -> None:
 
 
 def _address_modes(address: object, axes: int) -> tuple[AddressMode, ...]:
-    """Return the address mode of each axis; `address` is one mode for all axes, one per axis, or three modes."""
+    """Return the address mode of each axis.
+
+    `address` is one mode for all axes, or one for each (three are accepted too).
+    """
     modes = (address,) * MAX_AXES if isinstance(address, str) else address
     if not isinstance(modes, list | tuple) or len(modes) not in {axes, MAX_AXES}:
         raise InvalidOperand(f"expected one address mode, or one for each of {axes} axes, got {quote(address)}")
@@ -60,7 +63,7 @@ def _border(border: object, dtype: np.dtype[Any]) -> NDArray[np.float32]:
 
 
 def _texels(array: object, channels: int, *, layered: bool, label: str) -> NDArray[Any]:
-    """Return a view of the array as [layer, z, y, x, channel]."""
+    """Return a view of an array as [layer, z, y, x, channel]."""
     if not isinstance(array, np.ndarray) or is_masked_array(array):
         raise InvalidOperand(f"expected a NumPy array of texels for a {label}, got {quote(array)}")
     if str(array.dtype) not in FORMATS:
@@ -133,11 +136,11 @@ class Texture:
 
     @property
     def is_guess(self) -> bool:
-        """True if the texture's coordinate rounding was not measured."""
+        """True if the rounding of the texture's coordinates was not measured."""
         return self.normalized and self.texels.shape[1] in UNMEASURED_DEPTHS
 
     def copy(self) -> Texture:
-        """Return a texture with a copy of the texels."""
+        """Return a texture with its own copy of the texels."""
         other = copy(self)
         other.array = self.array.copy()
         other.texels = other.array.reshape(self.texels.shape)

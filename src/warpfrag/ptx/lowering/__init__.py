@@ -1,1 +1,1 @@
-"""Lower a module's syntax tree to the program of one entry, in a list of passes (`passes`)."""
+"""Lower the syntax tree of a module to the program of one entry, in a list of passes (`passes`)."""

@@ -3,8 +3,6 @@
 A call by address may reach every function whose address is taken, in an initial value or by an instruction.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from functools import cached_property
 
@@ -12,7 +10,7 @@ from warpfrag.ptx.reader.syntax import FunctionDecl, MaskedAddress, ModuleSyntax
 
 
 def statements(scope: Scope) -> Iterator[Statement]:
-    """Yield every instruction of a body."""
+    """Yield every instruction of a body, including nested scopes."""
     for node in scope.items:
         if isinstance(node, Scope):
             yield from statements(node)
@@ -21,7 +19,7 @@ def statements(scope: Scope) -> Iterator[Statement]:
 
 
 def callee_of(statement: Statement) -> SymbolRef | None:
-    """Return the callee operand of a call: a function name, or a register with an address."""
+    """Return the callee operand of a call: the name of a function, or a register that holds an address."""
     return next((operand for operand in statement.operands if isinstance(operand, SymbolRef)), None)
 
 
@@ -29,9 +27,9 @@ class CallGraph:
     """The functions of a module that have a body, and the calls between them."""
 
     def __init__(self, source: ModuleSyntax) -> None:
-        """Create the graph, which is built on first use because most kernels have no calls."""
+        """Create the graph; calls are analysed on first use, because most kernels have none."""
         self.source = source
-        self.known: dict[str, bool] = {}  # True if the function is recursive
+        self.known: dict[str, bool] = {}  # by name: True if the function is recursive
         self.called: dict[str, set[str]] = {}
         self.names = {function.name for function in source.functions}
         self.bodies: dict[str, FunctionDecl] = {
@@ -51,7 +49,7 @@ class CallGraph:
         return tuple(name for name, function in self.bodies.items() if name in named and not function.is_entry)
 
     def calls_of(self, caller: str) -> set[str]:
-        """Return the functions that a function calls."""
+        """Return the names of the functions that a function calls."""
         if caller not in self.called:
             callees: set[str] = set()
             body = self.bodies[caller].body if caller in self.bodies else None
@@ -64,7 +62,7 @@ class CallGraph:
         return self.called[caller]
 
     def comes_back(self, caller: str, callee: str) -> bool:
-        """Return True if a callee may, directly or indirectly, call its caller again."""
+        """Return True if a callee may call its caller again, directly or indirectly."""
         reached, queue = {callee}, [callee]
         while queue:
             for other in self.calls_of(queue.pop()):

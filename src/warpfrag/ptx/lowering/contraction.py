@@ -1,8 +1,9 @@
 """Contraction: fuse a mul and the add or sub that uses it into one fma, as ptxas does by default.
 
 PTX allows this if neither instruction names a rounding mode. Only the simple case is handled: the product is used only
-by sums in the same basic block, no factor is overwritten before them, and the mul has no guard. The last multiplication
-of an approximate division counts as a product. ptxas also fuses across blocks, depending on the surrounding code.
+by sums in the same basic block, no factor is overwritten before these sums, and the mul has no guard. The last
+multiplication of an approximate division counts as a product. ptxas also fuses across blocks, depending on the
+surrounding code.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from warpfrag.machine.semantics.floats import FloatModifiers
 
 
 def contract(instructions: Sequence[DecodedInstruction]) -> list[DecodedInstruction]:
-    """Fuse multiplies into adds as ptxas does; a fused mul becomes a NoOp."""
+    """Fuse multiplies into adds as ptxas does; a mul that has been fused becomes a NoOp."""
     instructions = list(instructions)
     candidates = {at: uses for at, uses in _products(instructions) if uses}
     products = {register.index for at in candidates for register in registers_of(instructions[at].results[0])}
@@ -43,7 +44,7 @@ def contract(instructions: Sequence[DecodedInstruction]) -> list[DecodedInstruct
 
 
 def _products(instructions: Sequence[DecodedInstruction]) -> Iterator[tuple[int, list[int]]]:
-    """Yield each multiply with the adds that it can be fused into; a multiply with another use has none."""
+    """Yield each multiply and the adds to fuse it into; the list is empty if the product has another use."""
     if not any(map(_is_product, instructions)):
         return
     ends = _block_ends(instructions)
@@ -74,13 +75,13 @@ def _products(instructions: Sequence[DecodedInstruction]) -> Iterator[tuple[int,
 
 
 def _next(addresses: list[int], at: int) -> int:
-    """Return the first index after an instruction, or a very large number if there is none."""
+    """Return the first of these addresses after an instruction, or a very large number if there is none."""
     index = bisect(addresses, at)
     return addresses[index] if index < len(addresses) else sys.maxsize
 
 
 def _block_ends(instructions: Sequence[DecodedInstruction]) -> list[int]:
-    """Return the end of each instruction's block; as in ptxas, barriers and jumps to the next line end no block."""
+    """Return the end of each instruction's block; barriers and jumps to the next line do not end one, as in ptxas."""
     jumps = {at for at, inst in enumerate(instructions) if inst.guard is None and inst.targets == (at + 1,)}
     targets = {target for at, inst in enumerate(instructions) if at not in jumps for target in inst.targets}
     ends, end = [0] * len(instructions), len(instructions)
@@ -119,7 +120,7 @@ def _registers_read(inst: DecodedInstruction) -> set[int]:
 
 
 def _adds(inst: DecodedInstruction, product: DecodedInstruction, result: Register) -> bool:
-    """Return True for an add or sub that reads a product once, with the same type and .ftz."""
+    """Return True for an add or sub that reads the product exactly once, with the same type and .ftz."""
     if inst.row is None or inst.row.opcode not in {"add", "sub"} or not inst.row.may_contract:
         return False
     mine, factor = inst.attributes, product.attributes
@@ -128,13 +129,13 @@ def _adds(inst: DecodedInstruction, product: DecodedInstruction, result: Registe
 
 
 def _is_second_product(inst: DecodedInstruction, result: Register, products: set[int]) -> bool:
-    """Return True if the first operand of an add is another product, which is fused instead of this one."""
+    """Return True if an add's first operand is another product, which is then fused instead of this one."""
     first = inst.sources[0]
     return isinstance(first, Register) and first.index != result.index and first.index in products
 
 
 def _fuse(inst: DecodedInstruction, product: DecodedInstruction, result: Register) -> DecodedInstruction:
-    """Return the fma for an add or sub of a product."""
+    """Return the fma that replaces an add or sub of a product."""
     action, attributes = inst.action, inst.attributes
     if not isinstance(action, LaneOp):
         return inst

@@ -1,6 +1,4 @@
-"""Checks of decoded operands, and shared addresses with a cluster rank."""
-
-from __future__ import annotations
+"""Check decoded operands, and keep track of shared addresses that contain a cluster rank."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -23,29 +21,29 @@ from warpfrag.machine.ir.scalar_types import Type
 from warpfrag.machine.ir.state_spaces import RANK_SHIFT
 from warpfrag.machine.ops.table import find
 
-MAX_RANKS = 16  # maximum number of blocks in a cluster
+MAX_RANKS = 16  # the most blocks in a cluster
 KEEP_ADDRESS = {"mov", "add", "sub", "mad", "or", "xor", "and", "selp", "mapa"}
-"""Opcodes whose result is an address if an operand is an address."""
+"""Opcodes whose result is an address if one of their operands is an address."""
 CHOOSE = 0xE4
-"""The truth table of lop3 for (a & c) | (b & ~c)."""
+"""The truth table with which lop3 computes (a & c) | (b & ~c)."""
 
 
 class SharedAddresses:
-    """The registers that contain shared-memory addresses after the instructions seen so far."""
+    """The registers that hold shared-memory addresses after the instructions processed so far."""
 
     def __init__(self, instructions: list[DecodedInstruction], new_register: Callable[[str, int], Register]) -> None:
-        """Create an empty set of address registers."""
+        """Create an empty set of address registers; `new_register` allocates temporaries."""
         self.instructions, self.new_register = instructions, new_register
         self.registers: set[int] = set()
 
     def is_address(self, operand: PtxOperand) -> bool:
-        """Return True if an operand is the address of a shared variable, or computed from one."""
+        """Return True if an operand is the address of a shared variable, or is computed from one."""
         if isinstance(operand, MemoryOperand):
             return operand.base is None and operand.space in {"shared", "dynamic"}
         return isinstance(operand, Register) and operand.index in self.registers
 
     def follow(self, inst: DecodedInstruction) -> DecodedInstruction:
-        """Update the address registers; return the instruction, or a replacement if it clears part of a rank."""
+        """Update the set for an instruction; return the instruction, or a replacement if it clears part of a rank."""
         if inst.attributes.opcode not in KEEP_ADDRESS or not any(map(self.is_address, inst.sources)):
             return inst
         self.registers.update(result.index for result in inst.results if isinstance(result, Register))
@@ -67,34 +65,34 @@ class SharedAddresses:
 
 
 def clears_rank(mask: int) -> bool:
-    """Return True if a 32-bit mask clears some bits of the rank but keeps the bits above."""
+    """Return True if a 32-bit mask clears some bits of the rank but keeps the bits above it."""
     cleared = ~mask >> RANK_SHIFT & 0xFF
     return 0 < cleared < MAX_RANKS
 
 
-PIECES = {8, 16, 32, 64}  # widths of the parts that mov packs or unpacks
+PIECES = {8, 16, 32, 64}  # the widths of registers that mov can pack or unpack
 MBARRIER_SOURCES = {
     "init": (2, 2), "inval": (1, 1), "expect_tx": (2, 2), "complete_tx": (2, 2), "arrive": (1, 2),
     "arrive_drop": (1, 2), "test_wait": (2, 2), "try_wait": (2, 3), "pending_count": (1, 1), "copies": (1, 1),
 }  # fmt: skip
-"""The number of sources of each mbarrier instruction, including its address."""
+"""The minimum and maximum number of sources of each mbarrier instruction, including the address."""
 MATRIX_SOURCES = {
     "mma": (3, 7), "mma.sp": (5, 9), "mma.sp::ordered_metadata": (5, 9), "wmma.mma": (3, 3), "wmma.load.a": (1, 2),
     "wmma.load.b": (1, 2), "wmma.load.c": (1, 2), "wmma.store.d": (2, 3), "wgmma.mma_async": (3, 7),
     "wgmma.mma_async.sp": (5, 9), "ldmatrix": (1, 1), "stmatrix": (2, 2), "movmatrix": (1, 1),
 }  # fmt: skip
-"""The number of sources of each operation."""
+"""The minimum and maximum number of sources of each matrix operation."""
 MATRIX_ACCESSES = {"wmma.load.a", "wmma.load.b", "wmma.load.c", "wmma.store.d", "ldmatrix", "stmatrix"}
 
 
 class OperandShape(NamedTuple):
-    """The sources of an action: their number, and those that are addresses or vectors."""
+    """The sources that an action takes: their number, and those that must be addresses or vectors."""
 
     fewest: int
     most: int
     addresses: tuple[int, ...] = ()
-    vectors: tuple[tuple[int, int], ...] = ()  # the numbers and lengths of vector operands
-    element: Type | None = None  # element types of the vectors
+    vectors: tuple[tuple[int, int], ...] = ()  # operand number and length of each vector
+    element: Type | None = None  # the element type of the vectors
 
 
 def _atomic_shape(action: actions.Atomic) -> OperandShape:
@@ -137,7 +135,7 @@ SHAPES: dict[type[actions.Action], Callable[[Any], OperandShape]] = {
         *MATRIX_SOURCES[action.form.op], (0,) * (action.form.op in MATRIX_ACCESSES)
     ),
 }
-"""The sources of each action; a cache policy may follow. Other actions are checked elsewhere."""
+"""The sources of each action, without an optional cache policy. Other actions are checked elsewhere."""
 
 
 def shape_of(action: actions.Action) -> OperandShape | None:
@@ -146,7 +144,7 @@ def shape_of(action: actions.Action) -> OperandShape | None:
 
 
 def address_count(action: actions.Action) -> int | None:
-    """Return the number of address operands in brackets, or None for any number."""
+    """Return the number of address operands in brackets, or None if any number is allowed."""
     shape = shape_of(action)
     if shape is not None:
         return len(shape.addresses)
@@ -162,7 +160,7 @@ def address_count(action: actions.Action) -> int | None:
 
 
 def check(inst: DecodedInstruction) -> None:
-    """Raise an error for an instruction whose operands do not match its action."""
+    """Raise an error if an instruction's operands do not match its action."""
     shape = shape_of(inst.action)
     if shape is not None:
         _check_sources(inst, shape)
@@ -172,7 +170,7 @@ def check(inst: DecodedInstruction) -> None:
 
 
 def _check_sources(inst: DecodedInstruction, shape: OperandShape) -> None:
-    """Check the number and the types of the sources."""
+    """Check the number and types of an instruction's sources."""
     count = str(shape.fewest) if shape.fewest == shape.most else f"{shape.fewest} to {shape.most}"
     _require(inst, shape.fewest <= len(inst.sources) <= shape.most, f"{count} sources for {inst.name}")
     lengths = dict(shape.vectors)
@@ -195,7 +193,7 @@ def _is_value(operand: PtxOperand) -> bool:
 
 
 def _is_predicate(operand: PtxOperand, ptx_type: Type) -> bool:
-    """Return True if an operand is a predicate; an immediate is one if the type is pred."""
+    """Return True if an operand is a predicate; an immediate counts as one if the type is pred."""
     if isinstance(operand, SpecialRegister):
         return operand.name == "%is_explicit_cluster"
     return ptx_type.bits == 1 if isinstance(operand, Immediate) else isinstance(operand, Register) and operand.bits == 1
@@ -204,7 +202,7 @@ def _is_predicate(operand: PtxOperand, ptx_type: Type) -> bool:
 def _require_items(
     inst: DecodedInstruction, operand: PtxOperand, element: Type | None, count: int, *, is_result: bool
 ) -> None:
-    """Check a vector of registers; a source may contain numbers, and a result may be discarded."""
+    """Check a vector of registers; a source vector may contain numbers, and a result vector may discard elements."""
     items = operand.items if isinstance(operand, VectorOperand) else (operand,)
     _require(inst, len(items) == count, f"{count} elements in the vector of {inst.name}")
     for part in items:
@@ -223,7 +221,7 @@ def _require_result(inst: DecodedInstruction, bits: int) -> None:
 
 
 def _check_lanes(inst: DecodedInstruction, action: actions.LaneOp | actions.WarpCollective) -> None:
-    """Check the operands of a lane operation."""
+    """Check the operands of an operation that every lane computes."""
     if inst.row is not None and inst.row.any_words:
         inst.sources = ()
         return
@@ -300,7 +298,7 @@ def _check_allocation(inst: DecodedInstruction, _action: actions.Allocate) -> No
 
 
 def take_reduction(inst: DecodedInstruction) -> None:
-    """Move the second register of ld.red, the reduced value, to the results."""
+    """Move ld.red's second register, which receives the reduced value, from the sources to the results."""
     if inst.results and inst.sources and isinstance(inst.sources[0], Register):
         inst.results, inst.sources = (*inst.results, inst.sources[0]), inst.sources[1:]
 
@@ -322,7 +320,7 @@ def check_tensor_operands(inst: DecodedInstruction, action: actions.TensorThread
 
 
 def _described(operand: PtxOperand) -> str:
-    """Convert an operand to the form that the checks in `isa` use."""
+    """Return an operand in the notation that the checks in `isa` use."""
     if isinstance(operand, MemoryOperand):
         return "[address]"
     if isinstance(operand, VectorOperand):
@@ -345,4 +343,4 @@ CHECKERS: dict[type[actions.Action], Callable[..., None]] = {
     actions.TensorWarpOp: check_tensor_operands,
     actions.Allocate: _check_allocation,
 }
-"""Additional operand checks by action; other actions have no operands or were checked when decoded."""
+"""Additional operand checks by action; actions that are missing have no operands, or were checked when decoded."""

@@ -1,8 +1,8 @@
-"""The passes that lower an entry to a program, in order: `PASSES` is the list, `lower` runs it.
+"""The passes that lower an entry to a program: `PASSES` lists them in order, and `lower` runs them.
 
-Each pass has one job. An opcode is bound to its action only when the state spaces of addresses are known, since the
-action may depend on them. A check of the decoded program is a separate pass, after the pass whose result it reads. The
-checks of a running kernel are the option `checks` of `Kernel.launch`.
+Each pass has one job. An opcode is bound to its action only when the state spaces of its addresses are known, because
+the action may depend on them. A check of the decoded program is a separate pass, after the pass whose result it reads.
+Checks of a running kernel are requested with the option `checks` of `Kernel.launch`.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from warpfrag.ptx.lowering.statements import KernelLowering
 from warpfrag.ptx.lowering.storage import functions_of
 from warpfrag.ptx.reader.syntax import ModuleSyntax
 
-MAX_FRAMES = 512  # maximum recursion depth
-FRAMES_BYTES = 64 * 1024  # bytes for all frames, unless a single frame is larger
-STACK_BYTES = 16 * 1024  # bytes for alloca
-ACCESSES = {"ld", "ldu", "st", "atom", "red"}  # opcodes whose address may be a variable in a state space
+MAX_FRAMES = 512  # the deepest recursion that is supported
+FRAMES_BYTES = 64 * 1024  # the size of all frames in bytes, unless a single frame is larger
+STACK_BYTES = 16 * 1024  # the size of the alloca stack in bytes
+ACCESSES = {"ld", "ldu", "st", "atom", "red"}  # opcodes that may access a variable in a state space by name
 
 
 def lower(source: ModuleSyntax, entry: str) -> program.Program:
-    """Return the program of an entry and all functions that it calls."""
+    """Lower an entry, and all functions that it calls, to a program."""
     functions = functions_of(source)
     function = functions.get(entry)
     if function is None or not function.is_entry:
@@ -61,7 +61,7 @@ def _program(kernel: KernelLowering) -> program.Program:
 
 
 def expand_indirect_calls(kernel: KernelLowering) -> None:
-    """Expand each call by address to direct calls of the functions it may reach, each followed by a branch back."""
+    """Expand each call by address to direct calls of the possible functions, each followed by a branch back."""
     for at, calls in kernel.indirect_calls:
         inst = kernel.instructions[at]
         for call in calls:
@@ -71,7 +71,7 @@ def expand_indirect_calls(kernel: KernelLowering) -> None:
 
 
 def resolve_state_spaces(kernel: KernelLowering) -> None:
-    """Replace the generic space of a variable access with the variable's space; function parameters are local."""
+    """Replace the generic space of an access to a variable by the variable's space; function parameters are local."""
     for at, inst in enumerate(kernel.instructions):
         if inst.row is None or "space" not in inst.row.modifiers:
             continue
@@ -97,7 +97,7 @@ def _resolved_space(inst: program.DecodedInstruction, *, in_function: bool) -> S
 
 
 def bind_opcodes(kernel: KernelLowering) -> None:
-    """Bind every opcode to its action; an unsupported instruction gets no operands."""
+    """Bind every opcode to its action; the operands of unsupported instructions are dropped."""
     for inst in kernel.instructions:
         if isinstance(inst.action, Unbound):
             inst.action = inst.opcode.action
@@ -126,13 +126,13 @@ def link_targets(kernel: KernelLowering) -> None:
 
 
 def save_frames(kernel: KernelLowering) -> None:
-    """Make each call that may recurse save the caller's registers."""
+    """Make each call that may recurse save the caller's registers in a frame."""
     for inst, caller in kernel.recursive_calls:
         inst.saved_registers, inst.pushes_frame = tuple(kernel.variables.owned.get(caller, ())), True
 
 
 def place_shared_memory(kernel: KernelLowering) -> None:
-    """Place dynamic shared memory after the static variables, resolve its address, and initialise variables."""
+    """Put dynamic shared memory after the static variables, resolve its address, and initialise variables."""
     start = kernel.dynamic_start = kernel.variables.place_dynamic()
 
     def placed(operand: program.PtxOperand) -> program.PtxOperand:
@@ -150,7 +150,7 @@ def place_shared_memory(kernel: KernelLowering) -> None:
 
 
 def place_local_memory(kernel: KernelLowering) -> None:
-    """Reserve a local frame for each call of a recursive function, followed by the stack of alloca."""
+    """Reserve local memory: a frame for each call of a recursive function, then the alloca stack."""
     variables, frames = kernel.variables, 1
     if any(inst.pushes_frame for inst in kernel.instructions):
         variables.local = max(16, -(-variables.local // 16) * 16)
@@ -163,24 +163,16 @@ def place_local_memory(kernel: KernelLowering) -> None:
             if inst.attributes.opcode == "alloca":
                 inst.sources = (*inst.sources[:-1], program.Immediate(start))
             elif isinstance(inst.action, DirectCall) and inst.text in kernel.allocates:
-                inst.saved_registers += (variables.stack,)  # a return frees the function's allocations
+                inst.saved_registers += (variables.stack,)  # returning frees what the function has allocated
 
 
 def contract_products(kernel: KernelLowering) -> None:
-    """Contract mul and add without a rounding mode to fma, as ptxas does, except in debug modules."""
+    """Contract mul and add without a rounding mode to fma, as ptxas does except in debug modules."""
     if not kernel.source.is_debug:
         kernel.instructions = contract(kernel.instructions)
 
 
 PASSES: tuple[Callable[[KernelLowering], None], ...] = (
-    KernelLowering.lower,
-    expand_indirect_calls,
-    resolve_state_spaces,
-    bind_opcodes,
-    check_operands,
-    link_targets,
-    save_frames,
-    place_shared_memory,
-    place_local_memory,
-    contract_products,
-)
+    KernelLowering.lower, expand_indirect_calls, resolve_state_spaces, bind_opcodes, check_operands, link_targets,
+    save_frames, place_shared_memory, place_local_memory, contract_products,
+)  # fmt: skip

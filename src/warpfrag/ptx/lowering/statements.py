@@ -1,10 +1,8 @@
-"""Decode the statements of an entry, and of the functions it calls, to instructions.
+"""Decode the statements of an entry, and of the functions that it calls, to instructions.
 
 Names become registers, addresses and labels; the qualifiers of an opcode become typed attributes. Later passes
 (`passes`) bind opcodes to actions and link targets. A function is lowered when its first call is found.
 """
-
-from __future__ import annotations
 
 from collections.abc import Sequence
 
@@ -30,13 +28,13 @@ from warpfrag.ptx.lowering.operand_checks import SharedAddresses, address_count,
 from warpfrag.ptx.lowering.storage import StorageAllocator, SymbolTable, parameters_of, size_of
 from warpfrag.ptx.reader import syntax
 
-SCALAR_BYTES = {1, 2, 4, 8}  # the type of a numeric argument
+SCALAR_BYTES = {1, 2, 4, 8}  # sizes of scalar arguments in bytes
 SCALAR_VIDEO = {"vadd", "vsub", "vabsdiff", "vmin", "vmax", "vshl", "vshr", "vset", "vmad"}
-RESOURCES = {"tex", "tld4", "suld", "sust", "sured"}  # opcodes whose operand is a handle
+RESOURCES = {"tex", "tld4", "suld", "sust", "sured"}  # opcodes with a texture or surface handle as an operand
 
 
 class KernelLowering:
-    """The state of an entry during lowering, which the passes read and change."""
+    """The state of an entry while it is lowered, which the passes read and modify."""
 
     def __init__(
         self, source: syntax.ModuleSyntax, functions: dict[str, syntax.FunctionDecl], entry: syntax.FunctionDecl
@@ -48,11 +46,14 @@ class KernelLowering:
         self.parameters, self.parameter_bytes = parameters_of(entry)
         self.instructions: list[DecodedInstruction] = []
         self.shared_addresses = SharedAddresses(self.instructions, self.variables.register)
-        self.entry_end = 0  # the number of the entry's own instructions; those of functions follow
-        self.branches: list[tuple[int, list[list[int]]]] = []  # the indices of branches, and their possible labels
+        self.entry_end = 0  # the number of the entry's own instructions, which those of functions follow
+        # for each branch, its index and the labels that it may jump to
+        self.branches: list[tuple[int, list[list[int]]]] = []
         self.called: dict[str, tuple[int, syntax.FunctionDecl, SymbolTable]] = {}
-        self.indirect_calls: list[tuple[int, list[DecodedInstruction]]] = []  # with their direct calls
-        self.recursive_calls: list[tuple[DecodedInstruction, str]] = []  # with their callers
+        # calls by address, with the direct calls that they expand to
+        self.indirect_calls: list[tuple[int, list[DecodedInstruction]]] = []
+        # calls that may recurse, with the name of the caller
+        self.recursive_calls: list[tuple[DecodedInstruction, str]] = []
         self.allocates: set[str] = set()  # functions that use alloca
         self.leaders: set[int] = set()  # starts of blocks
         self.local_bytes = 0
@@ -85,7 +86,7 @@ class KernelLowering:
 
     def scope(self, scope: syntax.Scope, names: SymbolTable) -> None:
         """Decode a body."""
-        for statement in scope.items:  # branches may refer to later labels
+        for statement in scope.items:  # after the whole body, because branches may refer to later labels
             if isinstance(statement, syntax.Label):
                 if statement.name in names.labels.maps[0] or statement.name in names.tables.maps[0]:
                     raise PtxError(statement.line, f"duplicate label {statement.name}")
@@ -126,7 +127,7 @@ class KernelLowering:
         return inst
 
     def operands(self, inst: DecodedInstruction, statement: syntax.Statement, names: SymbolTable) -> None:
-        """Decode the results and sources of any instruction except branches and calls."""
+        """Decode the results and sources of an instruction other than a branch or call."""
         operands, attributes = list(statement.operands), inst.attributes
         if attributes.opcode in SCALAR_VIDEO:
             self.select_parts(inst, statement, names)
@@ -147,7 +148,8 @@ class KernelLowering:
             inst.results = tuple(self.operand(result, names, statement) for result in pair)
         sources = [
             reg
-            for source in operands  # bracketed texture and surface coordinates are separate operands
+            # each coordinate in brackets is a separate operand of a texture or surface instruction
+            for source in operands
             for reg in (source, *(source.coordinates if isinstance(source, syntax.Address) else ()))
         ]
         inst.sources = tuple(self.operand(source, names, statement) for source in sources)
@@ -165,7 +167,7 @@ class KernelLowering:
             inst.sources = (*inst.sources, SpecialRegister("%cluster_ctarank"))
 
     def select_parts(self, inst: DecodedInstruction, statement: syntax.Statement, names: SymbolTable) -> None:
-        """Decode a scalar video instruction: registers, then the parts of d, a and b, and the sign changes."""
+        """Decode a scalar video instruction: registers, then the part selectors of d, a and b, and the negations."""
         registers: list[PtxOperand] = []
         selectors: list[int] = []
         signs = 0
@@ -190,7 +192,7 @@ class KernelLowering:
         inst.sources = (*registers[1:], *[Immediate(0)] * (4 - takes), *constants)
 
     def use_stack(self, inst: DecodedInstruction) -> None:
-        """Make alloca, stacksave and stackrestore use the register that holds the current stack size."""
+        """Make alloca, stacksave and stackrestore use the register that holds the current size of the stack."""
         if inst.attributes.opcode == "alloca":
             self.allocates.add(self.variables.current)
             align = inst.sources[1] if len(inst.sources) > 1 else Immediate(8)
@@ -202,7 +204,7 @@ class KernelLowering:
             inst.results, inst.sources = (self.variables.stack,), inst.results
 
     def move_vector(self, inst: DecodedInstruction, statement: syntax.Statement) -> None:
-        """Split a vector-to-vector move into register moves, through temporaries in case the vectors overlap."""
+        """Split a vector-to-vector mov into register moves, through temporaries in case the vectors overlap."""
         target, source = inst.results[0] if inst.results else None, inst.sources[0] if inst.sources else None
         if not (isinstance(target, VectorOperand) and isinstance(source, VectorOperand)):
             return
@@ -220,7 +222,7 @@ class KernelLowering:
         inst.results, inst.sources = moves[-1].results, moves[-1].sources
 
     def branch(self, inst: DecodedInstruction, statement: syntax.Statement, names: SymbolTable) -> None:
-        """Collect the targets of a branch; the labels are resolved after everything is lowered."""
+        """Record the labels that a branch may jump to; they are resolved once everything is lowered."""
         labels: list[str] = []
         operands = statement.operands
         if inst.attributes.opcode == "brx":
@@ -243,7 +245,7 @@ class KernelLowering:
         self.branches.append((len(self.instructions), places))
 
     def call(self, inst: DecodedInstruction, statement: syntax.Statement, names: SymbolTable) -> None:
-        """Decode a call: find the function, and copy its arguments and results."""
+        """Decode a call: look up the function, and copy its arguments and results."""
         rest = list(statement.operands)
         results = _take_group(rest)
         name = rest.pop(0) if rest else None
@@ -273,13 +275,13 @@ class KernelLowering:
     def check_arguments(
         self, statement: syntax.Statement, operands: Sequence[PtxOperand], sizes: Sequence[int]
     ) -> None:
-        """Check that the operands of a call match its parameters and results in number and size."""
+        """Raise an error unless a call's operands match the function's parameters and results in number and size."""
         if not self.fits(operands, sizes):
             expected = ", ".join(map(str, sizes)) or "no"
             raise PtxError(statement.line, f"expected operands of {expected} bytes in the call, got {statement}")
 
     def fits(self, operands: Sequence[PtxOperand], sizes: Sequence[int]) -> bool:
-        """Return True if the operands of a call match the parameters and results in number and size."""
+        """Return True if a call's operands match the function's parameters and results in number and size."""
         if len(operands) != len(sizes):
             return False
         for operand, size in zip(operands, sizes, strict=True):
@@ -298,7 +300,7 @@ class KernelLowering:
     def call_function(
         self, inst: DecodedInstruction, function: syntax.FunctionDecl, operands: Sequence[PtxOperand]
     ) -> None:
-        """Bind a call to a function, with copies of the arguments and results."""
+        """Bind a call to a function, adding copies of the arguments and results."""
         if function.name not in self.called:
             inner, caller = SymbolTable(self.variables.module), self.variables.current
             self.variables.current = function.name
@@ -319,7 +321,7 @@ class KernelLowering:
     def call_by_address(
         self, inst: DecodedInstruction, statement: syntax.Statement, names: SymbolTable, holder: Register
     ) -> None:
-        """Bind a call by address to its possible targets: the functions in a table, or all that fit."""
+        """Bind a call by address to the functions that match: those in its table, or all whose address is taken."""
         rest = list(statement.operands)
         results = _take_group(rest)
         rest.pop(0)
@@ -349,7 +351,7 @@ class KernelLowering:
     # --- operands
 
     def operand(self, node: syntax.OperandSyntax, names: SymbolTable, statement: syntax.Statement) -> PtxOperand:
-        """Decode one operand and look up its names."""
+        """Decode one operand, looking up its names."""
         if isinstance(node, syntax.IntegerLiteral):
             return Immediate(node.value)
         if isinstance(node, FloatLiteral):
@@ -387,7 +389,7 @@ class KernelLowering:
         raise PtxError(statement.line, f"expected a declared name, got {quote(ref.text)}{hint}")
 
     def sum_of(self, register: Register, offset: int, statement: syntax.Statement) -> Register:
-        """Replace an operand of the form register + constant with the result of an add, as ptxas does."""
+        """Emit an add for an operand of the form register + constant, as ptxas does, and return its result."""
         if register.bits not in {16, 32, 64}:
             raise PtxError(statement.line, f"expected a register or a number, got {register.name}{offset:+d}")
         result = self.variables.register(f"{register.name}{offset:+d}", register.bits)
@@ -403,7 +405,7 @@ class KernelLowering:
         return result
 
     def place(self, address: syntax.Address, names: SymbolTable, statement: syntax.Statement) -> PtxOperand:
-        """Decode an address."""
+        """Decode a memory address."""
         if isinstance(address.base, syntax.IntegerLiteral):
             return MemoryOperand(None, address.base.value)
         base = names.find(address.base.text)
@@ -416,12 +418,12 @@ class KernelLowering:
 
 
 def formal_sizes(function: syntax.FunctionDecl) -> list[int]:
-    """Return the sizes in bytes of a function's parameters, followed by those of its results."""
+    """Return the sizes in bytes of a function's parameters, followed by the sizes of its results."""
     return [size_of(formal) for formal in (*function.parameters, *function.results)]
 
 
 def _take_group(operands: list[syntax.OperandSyntax]) -> tuple[syntax.OperandSyntax, ...]:
-    """Remove and return a leading parenthesised operand list, if there is one."""
+    """Remove a leading parenthesised list from the operands and return it, or () if there is none."""
     if operands and isinstance(operands[0], syntax.ArgumentList):
         group = operands.pop(0)
         return group.items if isinstance(group, syntax.ArgumentList) else ()

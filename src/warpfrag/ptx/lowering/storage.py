@@ -1,6 +1,7 @@
-"""Storage for the declarations of a module: register numbers, variable addresses, parameter offsets.
+"""Allocate storage for declarations: register numbers, variable addresses, parameter offsets.
 
-A register of a range, `.reg .b32 %r<1000>`, gets a number when it is first named, so unused registers cost nothing.
+A register in a range, `.reg .b32 %r<1000>`, gets a number only when it is first named, so unused registers cost
+nothing.
 """
 
 from __future__ import annotations
@@ -34,31 +35,33 @@ from warpfrag.ptx.reader.syntax import (
     VariableDecl,
 )
 
-FUNCTION_BYTES = 16  # distance between function addresses
-MAX_DIGITS = 9  # maximum number of digits in a register number
+FUNCTION_BYTES = 16  # the distance between the addresses of functions
+MAX_DIGITS = 9  # the most digits of a register number
 VECTOR_PARTS = "xyzw"
-MAX_VECTOR = 16  # bytes
-MAX_VARIABLES = 1 << 30  # bytes of a module's variables
-MAX_CONSTANTS = 64 * 1024  # bytes of .const variables, as on every GPU
-MAX_PARAMETERS = 32764  # bytes of an entry's parameters, as on every GPU
-MAX_LOCAL = 512 * 1024  # bytes of local memory per thread, as on every GPU
-MAX_STATIC = 1 << 20  # maximum bytes of static shared memory; a launch checks the GPU's limit
+MAX_VECTOR = 16  # the largest vector in bytes
+MAX_VARIABLES = 1 << 30  # the most bytes that a module's variables may occupy
+MAX_CONSTANTS = 64 * 1024  # the most bytes of .const variables, on every GPU
+MAX_PARAMETERS = 32764  # the most bytes of an entry's parameters, on every GPU
+MAX_LOCAL = 512 * 1024  # the most bytes of local memory per thread, on every GPU
+MAX_STATIC = 1 << 20  # the most bytes of static shared memory; a launch checks the GPU's own limit
 VALUES = {"f": (FloatLiteral,), "b": (IntegerLiteral, FloatLiteral), "u": (IntegerLiteral,), "s": (IntegerLiteral,)}
-"""The constants that may initialise a variable, by type category."""
+"""The types of constants that may initialise a variable, by type category."""
 
 
 class SymbolTable:
-    """The names in a scope: registers, variables, labels and label tables; names in `outer` are visible.
+    """The names in a scope: registers, variables, labels and label tables; names of the `outer` scope are visible.
 
-    A register of a range is declared when it is first looked up.
+    A register in a range is declared when it is first looked up.
     """
 
     def __init__(self, outer: SymbolTable | None = None) -> None:
         """Create an empty scope."""
         self.outer = outer
         self.symbols: dict[str, Register | MemoryOperand | VectorOperand] = {}
-        self.ranges: dict[str, Callable[[str, int], None]] = {}  # by prefix: a function that declares one register
-        self.labels: ChainMap[str, list[int]] = outer.labels.new_child() if outer else ChainMap()  # filled in later
+        # by name prefix: a function that declares one register of the range
+        self.ranges: dict[str, Callable[[str, int], None]] = {}
+        # instruction indices are filled in later
+        self.labels: ChainMap[str, list[int]] = outer.labels.new_child() if outer else ChainMap()
         self.tables: ChainMap[str, tuple[str, ...]] = outer.tables.new_child() if outer else ChainMap()
 
     def find(self, name: str) -> Register | MemoryOperand | VectorOperand | None:
@@ -66,14 +69,14 @@ class SymbolTable:
         scope: SymbolTable | None = self
         while scope is not None:
             if name not in scope.symbols and scope.ranges:
-                scope.declare_member(name.partition(".")[0])  # %v1.x is an element of %v1
+                scope.declare_member(name.partition(".")[0])  # %v1.x is an element of the vector %v1
             if name in scope.symbols:
                 return scope.symbols[name]
             scope = scope.outer
         return None
 
     def declare_member(self, name: str) -> None:
-        """Declare a register if it is in a range of this scope."""
+        """Declare a register if its name belongs to a range of this scope."""
         for at in range(len(name) - 1, 0, -1):
             if not name[at].isdecimal():
                 break
@@ -82,10 +85,10 @@ class SymbolTable:
 
 
 class StorageAllocator:
-    """Allocates the variables of a module and of the functions of one entry, as they are declared."""
+    """Allocates storage for a module's variables and for those in the functions of one entry, as they are declared."""
 
     def __init__(self, source: ModuleSyntax, functions: dict[str, FunctionDecl], graph: CallGraph, entry: str) -> None:
-        """Lay out the module's variables."""
+        """Create the allocator and lay out the module's variables."""
         self.functions, self.graph = functions, graph
         self.current = entry  # the function whose declarations are being read
         self.bits: list[int] = []
@@ -95,12 +98,12 @@ class StorageAllocator:
         self.has_dynamic = False
         self.dynamic: list[tuple[SymbolTable, VariableDecl]] = []
         self.local = 0
-        self.sizes: dict[int, int] = {}  # variables in local memory, by address
+        self.sizes: dict[int, int] = {}  # the size of each variable in local memory, by address
         self.memory_map = state_spaces.GLOBAL_MEMORY_MAPS[source.address_size]
         self.next_address = {"constants": self.memory_map.constants, "variables": self.memory_map.variables}
         self.used_bytes = dict.fromkeys(self.next_address, 0)
-        self.external: set[str] = set()  # variables that are declared, but not defined yet
-        self.values: dict[str, ModuleVariable] = {}  # variables in function bodies, by function and name
+        self.external: set[str] = set()  # variables that are declared but not yet defined
+        self.values: dict[str, ModuleVariable] = {}  # variables declared in function bodies, by function and name
         self.waiting: list[tuple[VariableDecl, str]] = []
         self.carry = self.register("%cc", 1)
         self.frame = self.register("%frame", 64)
@@ -115,7 +118,7 @@ class StorageAllocator:
                 self.undefined.add(variable.name)
 
     def register(self, name: str, bits: int) -> Register:
-        """Return a new register."""
+        """Return a new register with this name and width."""
         self.bits.append(bits)
         register = Register(len(self.bits) - 1, bits, name)
         self.owned.setdefault(self.current, []).append(register)
@@ -126,7 +129,7 @@ class StorageAllocator:
         known = names.ranges if variable.count is not None else names.symbols
         if variable.name in known:
             if variable.linkage == "extern":
-                return  # the definition is already here
+                return  # its definition has already been read
             if variable.name not in self.external:
                 raise PtxError(variable.line, f"duplicate declaration of {quote(variable.name)}")
         if variable.linkage == "extern":
@@ -137,7 +140,7 @@ class StorageAllocator:
             self._declare_register(variable, names)
             return
         if variable.type not in TYPES:
-            return  # textures and samplers; instructions that use them are rejected
+            return  # textures and samplers need no storage; instructions that use them are rejected
         size, align = size_of(variable), alignment_of(variable)
         if variable.vector > 1 and size > MAX_VECTOR * prod(variable.dims or (1,)):
             msg = f"expected a vector of at most {MAX_VECTOR} bytes, got {quote(variable.name)}"
@@ -155,13 +158,13 @@ class StorageAllocator:
             self._declare_global(variable, names, size, align)
 
     def _declare_register(self, variable: VariableDecl, names: SymbolTable) -> None:
-        """Declare a register, a range, a vector, or the halves of a 128-bit register."""
+        """Declare a register, a range of registers, a vector, or the halves of a 128-bit register."""
         kind = TYPES.get(variable.type)
         if kind is None:
             raise PtxError(variable.line, f"expected the type of a register, got .{quote(variable.type)[1:-1]}")
         if variable.count is not None:
             self.declare_range(variable, variable.count, names)
-        elif kind.bits == 128:  # two registers, the low half first
+        elif kind.bits == 128:  # two 64-bit registers, the low half first
             names.symbols[variable.name] = VectorOperand(
                 tuple(self.register(f"{variable.name}.{half}", 64) for half in ("low", "high"))
             )
@@ -177,7 +180,7 @@ class StorageAllocator:
             names.symbols[variable.name] = self.register(variable.name, kind.bits)
 
     def _declare_shared(self, variable: VariableDecl, names: SymbolTable, size: int, align: int) -> None:
-        """Declare static shared memory, or the name of dynamic shared memory."""
+        """Declare a static shared variable, or the name of dynamic shared memory."""
         if variable.linkage == "extern" and size == 0:
             self.has_dynamic = True
             self.shared_align = max(self.shared_align, align)
@@ -189,7 +192,7 @@ class StorageAllocator:
         self.shared = self._grown("static shared", self.shared, size, MAX_STATIC, variable)
 
     def _declare_global(self, variable: VariableDecl, names: SymbolTable, size: int, align: int) -> None:
-        """Declare a variable in global or constant memory; constants have a separate address range."""
+        """Declare a variable in global or constant memory; constants have an address range of their own."""
         region: Literal["constants", "variables"] = "constants" if variable.space == "const" else "variables"
         address = self.next_address[region] = _aligned(self.next_address[region], max(align, state_spaces.ALIGNMENT))
         names.symbols[variable.name] = MemoryOperand(None, address, "global", variable.name)
@@ -205,7 +208,7 @@ class StorageAllocator:
             raise PtxError(variable.line, f"{label} memory is full: {quote(variable.name)} does not fit")
 
     def declare_range(self, variable: VariableDecl, count: int, names: SymbolTable) -> None:
-        """Declare a range of registers, which are allocated on first use."""
+        """Declare a range of registers; each register is allocated on first use."""
 
         def declare_member(name: str, number: int) -> None:
             if number < count:
@@ -215,14 +218,14 @@ class StorageAllocator:
 
     @staticmethod
     def _grown(label: str, used: int, size: int, limit: int, variable: VariableDecl) -> int:
-        """Return the size of a memory after adding one more variable."""
+        """Return the used size of a memory after adding a variable; raise an error above the limit."""
         if used + size > limit:
             msg = f"expected at most {limit} bytes of {label} memory, got {used + size} with {quote(variable.name)}"
             raise PtxError(variable.line, msg)
         return used + size
 
     def place_dynamic(self) -> int:
-        """Return the start of dynamic shared memory after all declarations."""
+        """Return the address at which dynamic shared memory starts, after all static variables."""
         start = -(-self.shared // self.shared_align) * self.shared_align
         for names, variable in self.dynamic:
             names.symbols[variable.name] = MemoryOperand(None, start, "shared", variable.name)
@@ -247,7 +250,7 @@ class StorageAllocator:
             self.values[key] = replace(self.values[key], initial=bytes(data))
 
     def address_of(self, name: SymbolRef, line: int) -> int:
-        """Return the generic address of a module variable, or the address of a function."""
+        """Return the generic address of a module's variable or function."""
         place = self.module.find(name.text)
         if isinstance(place, MemoryOperand):
             window = state_spaces.WINDOWS.get(place.space, 0)
@@ -260,30 +263,30 @@ class StorageAllocator:
         return function + name.offset
 
     def hint(self, name: str) -> str:
-        """Return a hint for the message about an undefined name, or an empty string."""
+        """Return a hint to append to the message about an undefined name, or an empty string."""
         return ", which is .extern and which no linked module defines" if name in self.undefined else ""
 
     def function_address(self, name: str) -> int | None:
-        """Return the address of a function, unique among functions."""
+        """Return the address that stands for a function, which no other function has."""
         if name not in self.functions:
             return None
         return self.memory_map.code + FUNCTION_BYTES * (1 + list(self.functions).index(name))
 
 
 def _aligned(address: int, align: int) -> int:
-    """Return the next multiple of an alignment."""
+    """Return the smallest multiple of `align` that is at least `address`."""
     return -(-address // align) * align
 
 
 def functions_of(source: ModuleSyntax) -> dict[str, FunctionDecl]:
-    """Return the functions and entries of a module by name; definitions take precedence over declarations."""
+    """Return the functions and entries of a module by name; a definition replaces its declarations."""
     functions = {function.name: function for function in source.functions if not function.is_entry}
     functions |= {function.name: function for function in source.functions if function.body}
     return functions | {other: functions[name] for other, name in source.aliases.items() if name in functions}
 
 
 def module_variables(source: ModuleSyntax, graph: CallGraph) -> dict[str, ModuleVariable]:
-    """Return the variables of a module, whose addresses are the same in every entry."""
+    """Return the variables of a module; their addresses are the same in every entry."""
     allocator = StorageAllocator(source, functions_of(source), graph, "")
     allocator.initialise()
     return allocator.values
@@ -307,7 +310,7 @@ def parameters_of(function: FunctionDecl) -> tuple[list[Parameter], int]:
 
 
 def size_of(variable: VariableDecl) -> int:
-    """Return the size of a variable in bytes; 0 for an array without a size."""
+    """Return the size of a variable in bytes, or 0 for an array of unspecified length."""
     kind = TYPES.get(variable.type)
     if kind is None:
         raise PtxError(
@@ -325,12 +328,12 @@ def alignment_of(variable: VariableDecl) -> int:
 
 
 def _code(value: OperandSyntax, variable: VariableDecl, ptx_type: Type) -> int:
-    """Return the code of an initial value; its category must match the variable's, as for ptxas."""
+    """Return the code of an initial value; as in ptxas, its category must match that of the type."""
     if not isinstance(value, VALUES.get(ptx_type.kind, ())) or (
         isinstance(value, FloatLiteral) and ptx_type.bits not in {32, 64}
     ):
         label = f"an initial value for .{ptx_type.name} {quote(variable.name)}"
         raise PtxError(variable.line, f"expected {label} of the same category, got {value}")
     if isinstance(value, FloatLiteral) and value.bits < ptx_type.bits:
-        return value.code  # 0f... in 64 bits: the f32's bits, as in ptxas
+        return value.code  # 64-bit variables take the bits of a 0f... literal's f32, as in ptxas
     return Immediate(value.value if isinstance(value, IntegerLiteral) else value).code(ptx_type)

@@ -1,7 +1,5 @@
 """Split PTX into tokens: words, directives, numbers, strings, punctuation and bodies."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from typing import NamedTuple
@@ -10,7 +8,7 @@ from warpfrag.errors import PtxError, quote
 
 
 def separated(pattern: str, closing: str) -> str:
-    """Return a pattern for a comma-separated list that ends with a punctuation character."""
+    """Return a pattern for a comma-separated list that ends with the punctuation character `closing`."""
     return rf"(?:{pattern}\s*+(?:,\s*+(?!{closing})|(?={closing})))++{closing}"
 
 
@@ -38,14 +36,14 @@ MEMORY = rf"\.(?:param|shared|local)\s*+(?:{ALIGN})?+{TYPE}{separated(ARRAY, ';'
 LOCATION = rf"\.loc(?=[ \t])(?:[ \t,+]++|{WORD}|{INTEGER})*+(?=[ \t\r]*+(?://[^\n]*+)?+\n)"
 PRAGMA = r'\.pragma\s++"[^"\\\n]*+"\s*+;'
 ITEMS = re.compile(rf"(?:\s++|//[^\n]*+|{STATEMENT}|{LABEL}|{LOCATION}|{REGISTERS}|{MEMORY}|{PRAGMA})*+", re.ASCII)
-MAX_NESTED = 16  # nested scopes in a body
+MAX_NESTED = 16  # the deepest nesting of scopes in a body
 
 
 def end_of_body(text: str, at: int) -> int:
-    """Return the end of the body whose brace is at `at`, or 0 if it must be parsed immediately.
+    """Return the end of the body whose opening brace is at `at`, or 0 if it must be parsed immediately.
 
-    A body that matches the pattern has no errors, so its statements can be read later. A library file has hundreds of
-    kernels, and usually one of them is launched.
+    A body that matches the pattern has no errors, so its statements can be parsed later. A library file has hundreds of
+    kernels, and usually only one of them is launched.
     """
     depth = 0
     while at < len(text) and text[at] in "{}" and depth <= MAX_NESTED:
@@ -71,11 +69,11 @@ TOKEN = re.compile(
 )
 BLANKS = " \t\r\f\v"
 SKIPPED = {"blank", "comment", "newline"}
-BEFORE_VALUES = {"=", ",", "{"}  # braces after these enclose values
+BEFORE_VALUES = {"=", ",", "{"}  # a brace after one of these encloses values
 
 
 class Token(NamedTuple):
-    """One token; `kind` is the name of a group in the pattern, "body" or "end"."""
+    """One token; `kind` is the name of a pattern group, "body" or "end"."""
 
     kind: str
     text: str
@@ -83,14 +81,14 @@ class Token(NamedTuple):
 
     @property
     def quoted(self) -> str:
-        """The token, quoted for messages."""
+        """The token's text, quoted for messages."""
         return "the end of the file" if self.kind == "end" else quote(self.text)
 
 
 def tokens(text: str, line: int = 1, *, whole_bodies: bool = False) -> Iterator[Token]:
-    """Yield the tokens of PTX source and an end token; with `whole_bodies`, a well-formed body is one token."""
+    """Yield the tokens of PTX source, then an end token; with `whole_bodies`, a well-formed body is one token."""
     at = 0
-    written = ""  # the previous token
+    written = ""  # the text of the previous token
     while at < len(text):
         token = TOKEN.match(text, at)
         if token is None:

@@ -1,8 +1,8 @@
 """Link several modules into one, resolving `.extern` names as nvlink does.
 
-A `.visible` name belongs to all modules; `.weak` and `.common` names may be defined in several. Any other name is local
-to its module: if two modules have the same local name, the later one is renamed. Line numbers continue from module to
-module, as if the files were concatenated.
+A `.visible` name belongs to all modules; `.weak` and `.common` names may be defined in several modules. Any other name
+is local to its module: if two modules have the same local name, the later one is renamed. Line numbers continue from
+module to module, as if the files were concatenated.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def link_modules(
 ) -> syntax.ModuleSyntax:
     """Link several modules into one; raise PtxError for names that are undefined or defined twice.
 
-    `readable` spells names for messages.
+    `readable` converts a name to the form that messages use.
     """
     sources = [entry.source for entry in inputs]
     for label, values in (
@@ -56,10 +56,11 @@ class Linker:
     """The declarations of all modules by name, and the errors among them."""
 
     def __init__(self, readable: Callable[[str], str], system_functions: Collection[str]) -> None:
-        """Create a linker without modules; the GPU driver provides `system_functions`."""
+        """Create a linker without modules; `system_functions` are the names that the GPU driver provides."""
         self.readable, self.system_functions = readable, system_functions
-        self.declared: dict[str, list[tuple[str, Declaration]]] = defaultdict(list)  # with their modules
-        self.used: dict[str, str] = {}  # used names, and the first module that uses each
+        # declarations by name, each with its module
+        self.declared: dict[str, list[tuple[str, Declaration]]] = defaultdict(list)
+        self.used: dict[str, str] = {}  # each name that is used, with the first module that uses it
         self.aliases: dict[str, str] = {}
         self.sources: list[syntax.ModuleSyntax] = []
         self.problems: list[str] = []
@@ -114,7 +115,7 @@ class Linker:
         declaration = declarations[0][1]
         if isinstance(declaration, syntax.VariableDecl) and declaration.space.startswith(
             "shared"
-        ):  # dynamic shared memory
+        ):  # this declares dynamic shared memory
             return max(
                 (decl for _, decl in declarations if isinstance(decl, syntax.VariableDecl)), key=lambda decl: decl.align
             )
@@ -127,7 +128,7 @@ class Linker:
     def _check_declarations(
         self, name: str, definition: Declaration, declarations: list[tuple[str, Declaration]]
     ) -> None:
-        """Check that each declaration has the same category and size as its definition."""
+        """Check that all declarations of a name have the category and size of its definition."""
         home = next(module for module, decl in declarations if decl is definition)
         for module, decl in declarations:
             if not _agrees(decl, definition):
@@ -138,7 +139,7 @@ class Linker:
 
 
 def _declarations(source: syntax.ModuleSyntax) -> list[Declaration]:
-    """Return a module's declarations outside functions."""
+    """Return the declarations of a module outside its functions."""
     return [*source.variables, *source.functions]
 
 
@@ -169,9 +170,9 @@ def _signature(function: syntax.FunctionDecl) -> tuple[bool, list[int], list[int
 
 
 def _width(decl: syntax.VariableDecl) -> int:
-    """Return a variable's size in bits.
+    """Return the size of a variable in bits.
 
-    Declarations are compared by size because nvcc may declare .b8 x[16] for a variable defined as .u64 x[2].
+    Declarations are compared by size, because nvcc may declare .b8 x[16] for a variable defined as .u64 x[2].
     """
     bits = re.fullmatch(r"[a-z]*(\d+)(?:x(\d+))?", decl.type)
     return int(bits[1]) * int(bits[2] or 1) * _count_elements(decl) if bits else 0
@@ -208,7 +209,7 @@ def _names(value: syntax.OperandSyntax | syntax.MaskedAddress) -> Iterator[str]:
 
 
 def _with_own_names(inputs: Sequence[LinkInput]) -> Iterator[syntax.ModuleSyntax]:
-    """Yield the modules with consecutive line numbers and unique local names."""
+    """Yield the modules with consecutive line numbers, and with local names made unique."""
     taken = {name for entry in inputs for name in _shared_names(entry.source)}
     line = 1
     for entry in inputs:
@@ -224,7 +225,7 @@ def _with_own_names(inputs: Sequence[LinkInput]) -> Iterator[syntax.ModuleSyntax
 
 
 def _shared_names(source: syntax.ModuleSyntax) -> set[str]:
-    """Return a module's names that other modules can use."""
+    """Return the names of a module that other modules can use."""
     declarations = _declarations(source)
     named = {
         decl.name for decl in declarations if decl.linkage or (isinstance(decl, syntax.FunctionDecl) and decl.is_entry)

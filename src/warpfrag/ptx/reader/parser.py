@@ -1,10 +1,8 @@
 """Parse PTX modules: directives, declarations, functions and statements.
 
-The parser knows the PTX syntax, not the meaning of opcodes: an unknown opcode is parsed like any other, and rejected
+The parser knows the syntax of PTX, not the meaning of opcodes: an unknown opcode is parsed like any other, and rejected
 when it would run.
 """
-
-from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
@@ -20,8 +18,8 @@ from warpfrag.ptx.reader.lexer import MAX_NESTED, Token, tokens
 OLDEST, NEWEST = (6, 0), (9, 4)
 LINKAGE = {".visible", ".extern", ".weak", ".common"}
 SPACES = {".reg", ".param", ".shared", ".global", ".const", ".local", ".sreg", ".tex"}
-IGNORED_LINES = {".loc", ".file"}  # directives that end with their line
-IGNORED_STATEMENTS = {".pragma", ".callprototype"}  # directives that end with a semicolon
+IGNORED_LINES = {".loc", ".file"}  # directives that end at the end of their line
+IGNORED_STATEMENTS = {".pragma", ".callprototype"}  # directives that end at a semicolon
 MAX_REGISTERS = 1 << 20
 MAX_ALIGN = 1 << 20
 MAX_DEPTH = 64
@@ -29,19 +27,19 @@ NO_NAMES: Mapping[str, str] = {}
 
 
 def parse(text: str, line: int = 1, names: Mapping[str, str] = NO_NAMES) -> syntax.ModuleSyntax:
-    """Parse PTX source from line number `line` and rename `names`; bodies are parsed on first use."""
+    """Parse PTX source that starts at line `line`, renaming `names`; bodies are parsed on first use."""
     with suppress(PtxError):
         return Parser(tokens(text, line, whole_bodies=True), names).module()
-    return Parser(tokens(text, line), names).module()  # parse again, token by token, to find the error
+    return Parser(tokens(text, line), names).module()  # parse again, token by token, to locate the error
 
 
 def read_body(text: str, line: int, names: Mapping[str, str]) -> syntax.ScopeItems:
-    """Parse a function body that starts at a line, and return its statements."""
+    """Parse a function body that starts at line `line`, and return its statements."""
     return Parser(tokens(text, line), names).scope().items
 
 
 def check_names(functions: list[syntax.FunctionDecl]) -> None:
-    """Raise an error for functions with two bodies; repeated declarations are allowed."""
+    """Raise an error if two functions of one name have bodies; repeated declarations are allowed."""
     bodies: dict[str, int] = {}
     for function in functions:
         if function.body is not None:
@@ -52,17 +50,17 @@ def check_names(functions: list[syntax.FunctionDecl]) -> None:
 
 
 class Parser:
-    """A cursor over the tokens; each method parses one construct."""
+    """A cursor over tokens; each method parses one construct."""
 
     def __init__(self, cut: Iterable[Token], names: Mapping[str, str] = NO_NAMES) -> None:
-        """Create a parser at the first token; `names` maps words to replacements."""
+        """Create a parser at the first token; `names` maps names to their replacements."""
         self.names = names
         self.tokens = list(cut)
         if names:
             self.tokens = [token._replace(text=names.get(token.text, token.text)) for token in self.tokens]
         self.at = 0
         self.depth = 0
-        self.in_call = False  # True in a call, where parentheses contain operands
+        self.in_call = False  # True in a call, where parentheses enclose operands
 
     # --- the cursor
 
@@ -88,36 +86,36 @@ class Parser:
         return False
 
     def expect(self, text: str) -> Token:
-        """Consume the given token, or raise an error."""
+        """Consume and return the given token, or raise an error if another token is next."""
         if self.next.text != text:
             raise self.error(f"{text!r}")
         return self.take()
 
     def expect_kind(self, kind: str, label: str) -> Token:
-        """Consume a token of this kind, or raise an error."""
+        """Consume and return a token of this kind, or raise an error that names `label`."""
         if self.next.kind != kind:
             raise self.error(label)
         return self.take()
 
     def error(self, expected: str) -> PtxError:
-        """Return the error for an unexpected next token."""
+        """Return the error for an unexpected token, which says what was expected."""
         return PtxError(self.next.line, f"expected {expected}, got {self.next.quoted}")
 
     def skip_line(self) -> None:
-        """Skip the rest of a line."""
+        """Skip the rest of the line."""
         line = self.tokens[self.at - 1].line
         while self.next.line == line and self.next.kind != "end":
             self.take()
 
     def skip_statement(self) -> None:
-        """Skip everything up to a semicolon."""
+        """Skip everything up to the next semicolon."""
         while not self.takes(";"):
             if self.next.kind == "end":
                 raise self.error("';'")
             self.take()
 
     def skips(self) -> bool:
-        """Skip a debug directive; return True if one came next."""
+        """Skip a debug directive if it is next, and return True if it was."""
         if self.takes(*IGNORED_LINES):
             self.skip_line()
         elif self.takes(*IGNORED_STATEMENTS):
@@ -127,8 +125,8 @@ class Parser:
         return True
 
     def skip_braces(self) -> None:
-        """Skip a brace-enclosed section."""
-        if self.next.kind == "body":  # an empty section
+        """Skip a section in braces."""
+        if self.next.kind == "body":  # the braces are empty
             self.at += 1
             return
         self.expect("{")
@@ -189,7 +187,7 @@ class Parser:
         return version
 
     def definition(self, variables: list[syntax.VariableDecl], functions: list[syntax.FunctionDecl]) -> None:
-        """Parse a variable or a function, after its linkage."""
+        """Parse a variable or a function; its linkage has been consumed."""
         linkage = ""
         while self.next.text in LINKAGE:
             linkage = self.take().text[1:]
@@ -248,20 +246,21 @@ class Parser:
     # --- declarations
 
     def declaration(self, linkage: str = "") -> list[syntax.VariableDecl]:
-        """Parse a declaration with its semicolon: registers or memory."""
+        """Parse a declaration of registers or memory, up to its semicolon."""
         variables = self.variables(linkage, ends={";"})
         self.expect(";")
         return variables
 
     def variables(self, linkage: str, ends: set[str]) -> list[syntax.VariableDecl]:
-        """Parse one or more variables with the same space and type."""
+        """Parse one or more variables that share a state space and a type."""
         token = self.take()
         space, vector, align, pointer, kind = token.text[1:], 1, 0, False, ""
         while self.next.kind == "directive":
             word = self.take().text
             if word == ".align":
                 wanted = self.alignment()
-                align = align if pointer else wanted  # after .ptr, the alignment of the data
+                # after .ptr, this is the alignment of the data, not of the variable
+                align = align if pointer else wanted
             elif word == ".ptr":
                 pointer = True
             elif word in {".v2", ".v4", ".v8"}:
@@ -281,7 +280,7 @@ class Parser:
                 return variables
 
     def alignment(self) -> int:
-        """Return the number after .align."""
+        """Parse the number after .align."""
         token = self.next
         align = self.plain_integer()
         if align & (align - 1) or not 1 <= align <= MAX_ALIGN:
@@ -304,12 +303,12 @@ class Parser:
         initial: tuple[syntax.OperandSyntax | syntax.MaskedAddress, ...] = ()
         if self.takes("="):
             initial = tuple(self.initial())
-            if dims and not dims[0]:  # the length is the number of values
+            if dims and not dims[0]:  # the number of values gives the length
                 dims = (len(initial) // max(1, prod(dims[1:])), *dims[1:])
         return replace(like, line=token.line, name=token.text, dims=dims, initial=initial, count=count)
 
     def initial(self) -> list[syntax.OperandSyntax | syntax.MaskedAddress]:
-        """Parse a variable's initial values, flattening nested braces and skipping sampler settings."""
+        """Parse a variable's initial values; nested braces are flattened, and sampler settings skipped."""
         if not self.takes("{"):
             if self.next.kind == "word" and self.tokens[self.at + 1].text == "=":
                 for _ in range(3):
@@ -327,7 +326,7 @@ class Parser:
         return values
 
     def initial_value(self) -> syntax.OperandSyntax | syntax.MaskedAddress:
-        """Parse a number, an address such as generic(x)+4, or part of an address such as 0xFF00(x)."""
+        """Parse an initial value: a number, an address such as generic(x)+4, or bits of one such as 0xFF00(x)."""
         if self.next.kind == "number" and self.tokens[self.at + 1].text == "(":
             mask = self.plain_integer()
             self.expect("(")
@@ -348,13 +347,13 @@ class Parser:
     # --- bodies
 
     def deeper(self) -> None:
-        """Enter a nested scope, up to a maximum depth."""
+        """Enter a nested scope; raise an error if scopes are nested too deeply."""
         self.depth += 1
         if self.depth > MAX_DEPTH:
             raise PtxError(self.next.line, f"expected at most {MAX_DEPTH} nested braces")
 
     def scope(self) -> syntax.Scope:
-        """Parse a brace-enclosed body."""
+        """Parse a body in braces."""
         token = self.next
         if token.kind == "body" and self.depth + MAX_NESTED < MAX_DEPTH // 2:
             self.at += 1
@@ -389,7 +388,7 @@ class Parser:
         raise self.error("a declaration or an instruction")
 
     def label(self) -> syntax.Label:
-        """Parse a label, with its table of targets if it has one."""
+        """Parse a label, including its table of branch targets if there is one."""
         token = self.take()
         self.expect(":")
         targets: list[str] = []
@@ -403,7 +402,7 @@ class Parser:
         return syntax.Label(token.line, token.text, tuple(targets))
 
     def statement(self) -> syntax.Statement:
-        """Parse one instruction: guard, opcode, operands."""
+        """Parse one instruction: guard, opcode and operands."""
         guard, negated = None, False
         if self.takes("@"):
             negated = self.takes("!")
@@ -421,14 +420,14 @@ class Parser:
     # --- operands
 
     def result_operand(self) -> syntax.OperandSyntax:
-        """Parse an operand, or two results separated by a bar."""
+        """Parse an operand, or two results that are separated by a bar."""
         operand = self.operand()
         if self.takes("|"):
             return syntax.ResultPair(operand, self.operand())
         return operand
 
     def operand(self) -> syntax.OperandSyntax:
-        """Parse one operand of an instruction."""
+        """Parse an operand of an instruction."""
         token = self.next
         if token.text == "{":
             return syntax.BracedList(self.list_of("{", "}"))
@@ -449,12 +448,12 @@ class Parser:
         return self.expression()
 
     def begins_group(self) -> bool:
-        """Return True if a parenthesis starts a call's operand list rather than a constant."""
+        """Return True if a parenthesis opens a call's operand list, not a constant expression."""
         after = self.tokens[self.at + 1]
         return after.text == ")" or (after.kind == "word" and after.text not in ptx_constants.NAMED_NUMBERS)
 
     def list_of(self, opening: str, closing: str) -> tuple[syntax.OperandSyntax, ...]:
-        """Parse a delimited operand list."""
+        """Parse an operand list between the delimiters `opening` and `closing`."""
         self.expect(opening)
         self.deeper()
         items: list[syntax.OperandSyntax] = []
@@ -479,7 +478,7 @@ class Parser:
         return syntax.Address(base, tuple(coordinates))
 
     def added(self) -> int:
-        """Return the sum of the offsets after a name (+4, -8, +4+8), or 0."""
+        """Parse the offsets after a name (+4, -8, +4+8) and return their sum, or 0."""
         if not self.takes("+") and self.next.text != "-":
             return 0
         return ptx_constants.integer(self.integer()).value
@@ -492,7 +491,7 @@ class Parser:
         return ptx_constants.value_of(self.expression(), line)
 
     def plain_integer(self) -> int:
-        """Parse an integer literal, as directives require."""
+        """Parse an integer literal; directives do not allow expressions."""
         token = self.next
         if self.takes(*ptx_constants.NAMED_NUMBERS):
             return ptx_constants.NAMED_NUMBERS[token.text]
@@ -500,7 +499,7 @@ class Parser:
         return ptx_constants.value_of(ptx_constants.literal(token.text, token.line), token.line)
 
     def expression(self) -> ptx_constants.ConstantSyntax:
-        """Parse a constant expression; ?: has the lowest precedence."""
+        """Parse a constant expression, in which ?: has the lowest precedence."""
         line = self.next.line
         value = self.binary(1)
         if not self.takes("?"):
@@ -510,11 +509,12 @@ class Parser:
         self.expect(":")
         other = self.expression()
         self.depth -= 1
-        condition, *_ = [ptx_constants.value_of(part, line) for part in (value, chosen, other)]  # floats are rejected
+        # value_of raises an error for floats
+        condition, *_ = [ptx_constants.value_of(part, line) for part in (value, chosen, other)]
         return chosen if condition else other
 
     def binary(self, level: int) -> ptx_constants.ConstantSyntax:
-        """Parse operands joined by operators of at least a precedence level."""
+        """Parse operands joined by binary operators whose precedence is at least `level`."""
         value = self.unary()
         while self.next.kind == "sign" and ptx_constants.PRECEDENCE.get(self.next.text, 0) >= level:
             sign = self.take()
@@ -524,7 +524,7 @@ class Parser:
         return value
 
     def unary(self) -> ptx_constants.ConstantSyntax:
-        """Parse a number with leading signs and casts, or a parenthesised expression."""
+        """Parse a number with preceding signs and casts, or an expression in parentheses."""
         token = self.next
         self.deeper()
         value: ptx_constants.ConstantSyntax

@@ -1,13 +1,12 @@
 """Constants and their operators: 64-bit integers, signed or unsigned, and f64.
 
 An integer is signed unless a U follows it or it needs all 64 bits. An operation on two integers is unsigned if either
-is, else signed; results wrap. If the manual is silent, the rules of ptxas 13.0 and 13.4 apply: `%` treats both sides as
-unsigned; `~` returns an unsigned integer; comparisons and logical operators return a signed 0 or 1; a shift has the
-signedness of its left side and uses the low six bits of its right side; `?:` has the signedness of the selected side.
-Both sides are evaluated: a division by zero is an error even in the other side. Integers and floats never mix.
+operand is, else signed; results wrap. Where the manual is silent, the rules of ptxas 13.0 and 13.4 apply: `%` treats
+both sides as unsigned; `~` returns an unsigned integer; comparisons and logical operators return a signed 0 or 1; a
+shift has the signedness of its left side and uses the low six bits of its right side; `?:` has the signedness of the
+selected side. Both sides are evaluated, so a division by zero is an error even in the side that is not selected.
+Integers and floats never mix.
 """
-
-from __future__ import annotations
 
 import math
 import operator
@@ -22,10 +21,10 @@ from warpfrag.ptx.reader.syntax import IntegerLiteral
 ConstantSyntax = IntegerLiteral | FloatLiteral
 BITS = 64
 MASK = (1 << BITS) - 1
-MAX_DIGITS = 80  # longer than any 64-bit integer
+MAX_DIGITS = 80  # longer than any 64-bit integer in any base
 NAMED_NUMBERS = {"WARP_SZ": 32}
 CASTS = {".s64": False, ".u64": True}
-"""Casts; True if the result is unsigned."""
+"""Casts of constants; True for those that return an unsigned integer."""
 PRECEDENCE = {
     sign: level
     for level, signs in enumerate(
@@ -33,7 +32,7 @@ PRECEDENCE = {
     )
     for sign in signs.split()
 }  # fmt: skip
-"""Binary operators and their precedence."""
+"""The precedence level of each binary operator."""
 COMPARISONS: dict[str, Callable[[float, float], bool]] = {
     "==": operator.eq, "!=": operator.ne, "<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge,
 }  # fmt: skip
@@ -50,7 +49,7 @@ FLOATS: dict[str, Callable[[float, float], float]] = {
 
 
 def integer(value: int, *, is_unsigned: bool = False) -> IntegerLiteral:
-    """Return a 64-bit integer constant; higher bits are dropped."""
+    """Return a 64-bit integer constant; higher bits of `value` are dropped."""
     value &= MASK
     return IntegerLiteral(value if is_unsigned or value >> (BITS - 1) == 0 else value - (1 << BITS), is_unsigned)
 
@@ -87,7 +86,7 @@ def f64(number: float) -> FloatLiteral:
 
 
 def unary(sign: str, operand: ConstantSyntax, line: int) -> ConstantSyntax:
-    """Apply a sign or a unary operator to a constant."""
+    """Apply a unary operator to a constant."""
     if isinstance(operand, FloatLiteral) and sign in "+-":
         return operand if sign == "+" else FloatLiteral(operand.code ^ 1 << (operand.bits - 1), operand.bits)
     value = value_of(operand, line)
@@ -99,7 +98,7 @@ def unary(sign: str, operand: ConstantSyntax, line: int) -> ConstantSyntax:
 
 
 def cast(kind: str, operand: ConstantSyntax, line: int) -> IntegerLiteral:
-    """Cast an integer constant to signed or unsigned."""
+    """Cast an integer constant to a signed or unsigned integer."""
     if kind not in CASTS:
         raise PtxError(line, f"expected a cast to .s64 or .u64, got {quote(kind)}")
     return integer(value_of(operand, line), is_unsigned=CASTS[kind])
@@ -143,14 +142,14 @@ def _binary_floats(sign: str, left: FloatLiteral, right: FloatLiteral, line: int
 
 
 def _divisor(value: float, line: int) -> int:
-    """Return a divisor, or raise an error if it is zero."""
+    """Return a divisor; raise an error if it is zero."""
     if value == 0:
         raise PtxError(line, "division by zero in a constant expression")
     return int(value)
 
 
 def value_of(operand: ConstantSyntax, line: int) -> int:
-    """Return the value of an integer; a float is rejected."""
+    """Return the value of an integer constant; raise an error for a float."""
     if isinstance(operand, FloatLiteral):
         raise PtxError(line, f"expected an integer in a constant expression, got the float {operand}")
     return operand.value

@@ -11,7 +11,7 @@ from warpfrag.machine.ir.program import FloatLiteral
 
 @dataclass(frozen=True, slots=True)
 class SymbolRef:
-    """A register, variable, label or function, plus a constant offset."""
+    """A reference to a register, variable, label or function, plus a constant offset."""
 
     text: str
     offset: int = 0
@@ -23,7 +23,7 @@ class SymbolRef:
 
 @dataclass(frozen=True, slots=True)
 class MaskedAddress:
-    """Part of an address, used as an initial value: 0xFF00(x)."""
+    """Part of an address, used as an initial value, as in 0xFF00(x)."""
 
     name: SymbolRef
     mask: int
@@ -33,13 +33,13 @@ class MaskedAddress:
         return f"{self.mask:#x}({self.name})"
 
     def of(self, address: int) -> int:
-        """Return the masked bits of an address, shifted down."""
+        """Return the bits of an address that the mask selects, shifted down."""
         return (address & self.mask) // (self.mask & -self.mask) if self.mask else 0
 
 
 @dataclass(frozen=True, slots=True)
 class IntegerLiteral:
-    """An integer constant; `is_unsigned` matters only to the operators of a constant expression."""
+    """An integer constant; only the operators of constant expressions use `is_unsigned`."""
 
     value: int
     is_unsigned: bool = field(default=False, compare=False)
@@ -51,7 +51,7 @@ class IntegerLiteral:
 
 @dataclass(frozen=True, slots=True)
 class NegatedPredicate:
-    """A negated predicate: !%p."""
+    """A negated predicate, as in !%p."""
 
     name: SymbolRef
 
@@ -62,7 +62,7 @@ class NegatedPredicate:
 
 @dataclass(frozen=True, slots=True)
 class NegatedRegister:
-    """A source of vmad with its sign changed: -%r1.h0."""
+    """A negated source of vmad, as in -%r1.h0."""
 
     name: SymbolRef
 
@@ -73,7 +73,7 @@ class NegatedRegister:
 
 @dataclass(frozen=True, slots=True)
 class BracedList:
-    """A vector of operands: {%r1, %r2}."""
+    """A vector of operands, as in {%r1, %r2}."""
 
     items: tuple[OperandSyntax, ...]
 
@@ -84,7 +84,7 @@ class BracedList:
 
 @dataclass(frozen=True, slots=True)
 class ArgumentList:
-    """A parenthesised list of call operands: (param0, param1)."""
+    """The operands of a call in parentheses, as in (param0, param1)."""
 
     items: tuple[OperandSyntax, ...]
 
@@ -95,7 +95,7 @@ class ArgumentList:
 
 @dataclass(frozen=True, slots=True)
 class ResultPair:
-    """Two results separated by a bar: %p|%q."""
+    """Two results separated by a bar, as in %p|%q."""
 
     first: OperandSyntax
     second: OperandSyntax
@@ -107,7 +107,7 @@ class ResultPair:
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """A memory address: [base + offset], followed by coordinates for a tensor."""
+    """A memory address, [base + offset], with coordinates if it is a tensor address."""
 
     base: SymbolRef | IntegerLiteral
     coordinates: tuple[OperandSyntax, ...] = ()
@@ -141,7 +141,7 @@ class Statement(NamedTuple):
 
     @property
     def mnemonic(self) -> str:
-        """The opcode without its types and modifiers: call for call.uni."""
+        """The opcode without types and modifiers, such as call for call.uni."""
         return self.opcode.partition(".")[0]
 
     def __str__(self) -> str:
@@ -152,7 +152,7 @@ class Statement(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Label:
-    """A position in the code, or a table of branch targets."""
+    """A label for an instruction, or a table of branch targets."""
 
     line: int
     name: str
@@ -161,14 +161,14 @@ class Label:
 
 @dataclass(frozen=True, slots=True)
 class VariableDecl:
-    """A declaration of a register, a parameter or memory, or of `count` registers name0, name1, ..."""
+    """A declaration of a register, a parameter or a variable in memory, or of `count` registers name0, name1, ..."""
 
     line: int
     name: str
     space: str
     type: str
     vector: int = 1
-    dims: tuple[int, ...] | None = None  # None: not an array; 0: no size given
+    dims: tuple[int, ...] | None = None  # None for a scalar; an extent of 0 means that no length is given
     align: int = 0
     pointer: bool = False
     linkage: str = ""
@@ -177,13 +177,13 @@ class VariableDecl:
 
 
 class Scope:
-    """A brace-enclosed body: declarations, labels, instructions and nested bodies, in order.
+    """A body in braces: declarations, labels, instructions and nested bodies, in order.
 
-    A function may be given instead of the contents; it parses them on first use.
+    Instead of the contents, a function may be given that parses them on first use.
     """
 
     def __init__(self, items: ScopeItems = (), read: Callable[[], ScopeItems] | None = None) -> None:
-        """Create a body from its statements, or from a function that parses them."""
+        """Create a body from its contents, or from a function that parses them."""
         self._items, self._read = items, read
 
     @property
@@ -213,7 +213,7 @@ ScopeItems: TypeAlias = "tuple[Statement | Label | VariableDecl | Scope, ...]"
 
 @dataclass(frozen=True, slots=True)
 class FunctionDecl:
-    """An entry or a function; a declaration has no body."""
+    """An entry or a function; a mere declaration has no body."""
 
     line: int
     name: str
@@ -234,5 +234,5 @@ class ModuleSyntax:
     address_size: int
     variables: tuple[VariableDecl, ...]
     functions: tuple[FunctionDecl, ...]
-    aliases: dict[str, str] = field(default_factory=dict)  # aliases of functions
+    aliases: dict[str, str] = field(default_factory=dict)  # function aliases, with the functions that they stand for
     is_debug: bool = False  # True for a debug module, which the assembler does not optimize

@@ -22,30 +22,29 @@ from warpfrag.tensorcore.rules import BlockScaled, Chain, Fma64, Fused, Grouped,
 from warpfrag.tensorcore.thread_split import allocate, split
 
 MAX_FRACTION_BITS = 25
-"""The maximum number of fraction bits for which `kernels/strip.h` is proved."""
+"""The most fraction bits for which `kernels/strip.h` is proved correct."""
 MAX_PRODUCTS = 32
-"""The maximum number of products per step for which the proof holds: their sum stays in range."""
+"""The most products per step for which that proof holds: their sum stays in range."""
 MAX_PREPARED_BYTES = 1 << 27
-"""The approximate limit for prepared operands in bytes; a longer K runs in parts."""
+"""The approximate limit on prepared operands in bytes; a longer K runs in parts."""
 PREPARED_BYTES = 12
-"""The bytes of a prepared element: a float64 and at most 32 bits for its exponent."""
+"""The size of a prepared element in bytes: a float64 and at most 32 bits for its exponent."""
 MIN_DEPTH = 1 << 10
 """The minimum length of a part of K."""
 MAX_KEPT = 1 << 14
-"""The maximum number of elements of A, B and C for which a gemm's memory is reused by the next gemm of its shape."""
+"""The most elements of A, B and C for which a gemm's memory is reused by the next gemm of the same shape."""
 KEPT_SHAPES = 8
-"""The number of shapes per rule whose memory is kept."""
+"""The number of shapes per rule for which memory is kept."""
 LINE = 512
-"""The columns of a block in the loops that are not fused: whole cache lines."""
+"""The number of columns per block in loops that are not fused, which fill whole cache lines."""
 STRIP, BLOCK = 4, 64
-"""The rows of A and columns of B that the fused loops process together, as in the C code."""
+"""The numbers of rows of A and columns of B that the fused loops process together, as in the C code."""
 ROWS_AT_ONCE = 256
 """The number of rows whose accumulators fit in the L2 cache."""
 F64_COLUMNS, F64_ROWS = 32, 1024
-"""For f64: a multiple of the columns that are processed together, and the number of rows whose sums fit in the L2
-cache."""
+"""For f64: a multiple of the columns processed together, and the number of rows whose sums fit in the L2 cache."""
 DIRECTIONS = ("rn", "rm", "rp", "rz")
-"""The rounding directions, in the order of `environment.h`."""
+"""The rounding directions in the order of `environment.h`."""
 IS_F32, IS_F16 = 0, 1
 """The values of c_format and d_format."""
 GROUPED_BLOCK = NativeFunction("grouped_block", "i1[3] i1[3] u4[3] i4[3] i4[3] u4[3]" + 11 * " i8")
@@ -63,7 +62,7 @@ _NONE = np.empty((0, 0, 0), np.int32)
 
 
 class LoopArguments(NamedTuple):
-    """The loop arguments that precede a block's bounds, and the codes that the loops write."""
+    """The arguments of the loops that precede a block's bounds, and the codes that the loops write."""
 
     before_bounds: tuple[object, ...]
     codes: Codes
@@ -98,7 +97,7 @@ class BlockKernel(ABC):
 
     @abstractmethod
     def load(self, operands: ProductOperands) -> LoopArguments:
-        """Return the operands of a gemm in the form that the C loops expect."""
+        """Convert the operands of a gemm to the form that the C loops expect."""
 
     def start(self, operands: ProductOperands) -> Job:
         """Load the operands and return a job that runs the loops on any block."""
@@ -114,7 +113,7 @@ class BlockKernel(ABC):
 
 
 def _plain(array: Codes, kind: type[np.generic]) -> Codes:
-    """Return a contiguous, writable array, as the loops require."""
+    """Return a contiguous, writable array of this dtype, as the loops require."""
     contiguous = np.ascontiguousarray(array, kind)
     return contiguous.copy() if contiguous is array and not contiguous.flags.writeable else contiguous
 
@@ -124,7 +123,7 @@ def _is_f16(name: str) -> int:
 
 
 class ChainKernel(BlockKernel):
-    """m8n8k4 in software, as a chain of f32 operations."""
+    """The kernel for m8n8k4 in software, a chain of f32 operations."""
 
     loops = CHAIN_BLOCK
 
@@ -136,7 +135,7 @@ class ChainKernel(BlockKernel):
 
 
 class PopcountKernel(BlockKernel):
-    """One-bit operands, packed 64 to a word."""
+    """The kernel for one-bit operands, packed 64 to a word."""
 
     loops = POPCOUNT_BLOCK
 
@@ -152,7 +151,7 @@ class PopcountKernel(BlockKernel):
         tiles, depth, width = b.shape
         bits = np.asarray(b, np.uint8).reshape(tiles, depth // 64, 8, 8, width)
         bytes_b = bits[:, :, :, 0].copy()
-        for place in range(1, 8):  # packbits is ten times as slow along this axis
+        for place in range(1, 8):  # packbits is ten times slower along this axis
             bytes_b |= bits[:, :, :, place] << place
         words_b = np.ascontiguousarray(bytes_b.swapaxes(2, 3)).view(np.uint64)[..., 0]
         sums = np.array(c, np.uint32, order="C").view(np.int32)
@@ -160,7 +159,7 @@ class PopcountKernel(BlockKernel):
 
 
 class Fma64Kernel(BlockKernel):
-    """f64 as a chain of fused multiply-adds."""
+    """The kernel for f64, a chain of fused multiply-adds."""
 
     loops = FMA_BLOCK
     grain = Grain(STRIP, F64_COLUMNS, F64_ROWS)
@@ -178,12 +177,12 @@ class Fma64Kernel(BlockKernel):
 
 
 class GroupedKernel(BlockKernel):
-    """Block-scaled 4-bit floats: exact sums of groups, then one truncated sum."""
+    """The kernel for block-scaled 4-bit floats: exact sums of groups, then one truncated sum."""
 
     loops = GROUPED_BLOCK
 
     def __init__(self, rule: Grouped) -> None:
-        """Build tables from codes to doubled elements and to scales."""
+        """Build tables that map codes to doubled elements and to scales."""
         super().__init__(rule)
         elements = FORMATS[rule.a]
         self.doubled = np.array([round(2 * elements.decode(code)) for code in range(elements.codes)], np.int8)
@@ -202,7 +201,7 @@ class GroupedKernel(BlockKernel):
 
 
 class FusedArguments(NamedTuple):
-    """The arguments of `fused_tiles` for a whole product, without the tiles to compute."""
+    """The arguments of `fused_tiles` for a whole gemm, without the tiles to compute."""
 
     a: NDArray[np.uint32]
     b: NDArray[np.uint32]
@@ -225,7 +224,7 @@ class Workspace(NamedTuple):
 
 
 class Encoding(NamedTuple):
-    """Parameters that decode the codes of A or B, in the order of `encodings.encoding_of`."""
+    """Parameters for decoding A or B, in the order of `encodings.encoding_of`."""
 
     fraction: int
     bias: int
@@ -256,7 +255,7 @@ class Constants(NamedTuple):
 
 
 class FusedKernel:
-    """The truncated fused dot-product-add, with or without a power of two per block."""
+    """The kernel for truncated fused dot-product-adds, with or without a power of two per block."""
 
     grain = Grain(STRIP, BLOCK, ROWS_AT_ONCE, 4)
 
@@ -269,11 +268,11 @@ class FusedKernel:
         self.is_plain = not (self.converts or rule.is_sparse or rule.scales)
         self.order = lru_cache(8)(partial(_orders, rule))
         self.idle: Callable[..., list[Workspace]] = lru_cache(KEPT_SHAPES)(lambda *_shapes: [])
-        """Unused workspaces, by the shapes of A and B."""
+        """Unused workspaces by the shapes of A and B."""
 
     @cached_property
     def tables(self) -> list[NDArray[np.uint32]]:
-        """The tables that convert the codes of A and B to the codes that are multiplied."""
+        """Tables that map the codes of A and B to the codes that are multiplied."""
         rule = self.rule
         pairs = zip((rule.a, rule.b), rule.multiplicands, strict=True)
         return [encodings.conversion(source, target) for source, target in pairs]
@@ -285,11 +284,11 @@ class FusedKernel:
         return max(1, depth // self.rule.k) * self.rule.k
 
     def words(self, operands: ProductOperands) -> tuple[Codes, ...]:
-        """Return the operands in the form and order of the loops' arguments."""
+        """Return the operands in the dtypes and order that the loops expect."""
         a, b, c, columns, scale_a, scale_b = operands
         if self.converts:
             table_a, table_b = self.tables
-            a, b = table_a.take(a), table_b.take(b)
+            a, b = table_a.take(a, mode="wrap"), table_b.take(b, mode="wrap")  # faster; codes are in range
         if columns is None:
             columns = _NONE
         if scale_a is None or scale_b is None:
@@ -297,7 +296,7 @@ class FusedKernel:
         return a, b, c, columns, encodings.powers_of_two(scale_a), encodings.powers_of_two(scale_b)
 
     def load(self, operands: ProductOperands) -> FusedArguments:
-        """Return the operands of a gemm in the form that the C loops expect."""
+        """Convert the operands of a gemm to the form that the C loops expect."""
         a, b, c, columns, scale_a, scale_b = self.words(operands)
         return FusedArguments(
             _plain(a, np.uint32),
@@ -316,7 +315,7 @@ class FusedKernel:
         return FusedJob(self.load(operands))
 
     def run_whole(self, operands: ProductOperands) -> Codes:
-        """Load the operands and run whole tiles, one after the other."""
+        """Load the operands, and compute whole tiles one after the other."""
         a, b, c, *_ = operands
         if a.size + b.size + c.size > MAX_KEPT:
             arguments = self.load(operands)
@@ -324,7 +323,7 @@ class FusedKernel:
             return arguments.out
         idle = self.idle(a.shape, b.shape)
         try:
-            workspace = idle.pop()  # no other thread or signal handler uses it
+            workspace = idle.pop()  # now no other thread or signal handler can use it
         except IndexError:
             workspace = self.workspace(operands)
         memory, out, run = workspace
@@ -363,13 +362,13 @@ class FusedJob:
         """The loop arguments for the prepared tile, without the rows and blocks to compute."""
 
     def prepare(self, tile: int, pieces: int) -> list[Task]:
-        """Allocate the memory of a tile; the tasks fill it with its rows of A and its blocks of columns of B."""
+        """Allocate memory for a tile; the tasks fill it with rows of A and with blocks of columns of B."""
         a, b, c, columns, scale_a, scale_b, orders, numbers, out = self.arguments
         order, b_order, b_places = np.split(orders, [a.shape[2], a.shape[2] + b.shape[1]])
         met_rows = columns[tile].take(order, axis=1) if len(columns) else columns.reshape(0, 0)
         scales = (scale[tile] if len(scale) else scale.reshape(0, 0) for scale in (scale_a, scale_b))
         height, width = out.shape[1:]
-        layout = np.empty(3, np.int64)  # the size of the memory and the offsets of B's groups
+        layout = np.empty(3, np.int64)  # receives the memory size and the offsets of B's groups
         FUSED_LAYOUT.run(layout, numbers, height, width, a.shape[2], b.shape[1])
         (memory,) = allocate(((int(layout[0]),), np.uint8))
         operands = (a[tile], b[tile], c[tile], out[tile], met_rows, *scales)
@@ -378,7 +377,7 @@ class FusedJob:
         return [*by_column, *(partial(PREPARE_ROWS.run, *self.tile, *span, 0, 0) for span in split(height, pieces))]
 
     def run(self, block: OutputBlock) -> None:
-        """Run whole tiles, or part of the prepared tile."""
+        """Compute whole tiles, or part of the prepared tile."""
         if not self.tile:
             FUSED_TILES.run(*self.arguments, block.first_tile, block.last_tile)
             return
@@ -415,7 +414,7 @@ def fused_constants(rule: Fused) -> Constants:
 
 
 def _orders(rule: Fused, depth: int) -> NDArray[np.int32]:
-    """Return the order of addition over K as A's elements and B's rows, and the index of each row of B."""
+    """Return the order of addition over K: the indices of A's elements, those of B's rows, and each row's position."""
     stored, rows = encodings.order_of(rule, depth)
     return np.concatenate([stored, rows, np.argsort(rows)]).astype(np.int32)
 
@@ -456,9 +455,9 @@ class Compiled:
 
     @staticmethod
     def holds(rule: Rule) -> bool:
-        """Return True if the loops support a rule; the fused loops have a maximum number of bits and products.
+        """Return True if the loops support a rule; the fused loops limit the number of bits and products.
 
-        There are no loops for integers: `integer_sums` uses NumPy.
+        There are no loops for integers, because `integer_sums` uses NumPy.
         """
         if not isinstance(rule, Fused):
             return type(rule) in KERNELS

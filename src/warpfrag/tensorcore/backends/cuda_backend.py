@@ -1,7 +1,7 @@
 """GPU kernels for the rules: any architecture's arithmetic on any CUDA GPU.
 
-Each rule has a kernel class with the macros for its source, the preparation of its operands, and its launch. Its codes
-equal the reference's; a canary checks this before a rule is used.
+Each rule has a kernel class, which provides the macros for its source, prepares its operands, and launches it. Its
+codes equal the reference's; a canary checks this before a rule is used.
 """
 
 from __future__ import annotations
@@ -40,13 +40,13 @@ NULL = LONG(0)
 STRIDES = aligned(tile=LONG, line=LONG, k=LONG)
 ENCODING = aligned(fraction=INT, bias=INT, unused=INT, sign_place=INT, special_from=INT, infinity=INT)
 BLOCKS = aligned(tile=LONG, line=LONG, block=LONG, k=LONG)
-"""Structures without pointers, so that a kernel can be prepared before addresses are known."""
+"""Types of structures without pointers, which can be compiled before addresses are known."""
 TILES, ROWS, COLUMNS = 2, 5, 21
-"""The extents of a canary: rows for more than one strip, and columns for the vector code and its remainder."""
+"""The extents of a canary, with rows for more than one strip, and columns for the vector code and its remainder."""
 
 
 def _with_zeros(operands: ProductOperands) -> DeviceArray:
-    """Return a sparse A with explicit zeros."""
+    """Return a sparse A expanded with explicit zeros."""
     if operands.columns is None:
         return operands.a
     tiles, height, kept = operands.a.shape
@@ -73,21 +73,21 @@ def _is_f16(name: str) -> int:
 
 
 class Occupancy(NamedTuple):
-    """The shared memory of a multiprocessor that the main loop of `fused` uses."""
+    """The shared memory of a multiprocessor in the main loop of `fused`."""
 
     stages: int  # the number of stages of operands in flight
     blocks_per_sm: int
 
 
 class DeviceScales(NamedTuple):
-    """The scale factors of one operand as exponents, or null if there are none, and their strides."""
+    """The scale factors of one operand, as exponents (null if there are none), with their strides."""
 
     exponents: DeviceArray | np.int64
     blocks: Struct
 
 
 class PreparedSide(NamedTuple):
-    """A or B in the form that `fused` reads; lines are padded to whole blocks."""
+    """A or B in the form that `fused` reads; rows and columns are padded to whole blocks."""
 
     values: DeviceArray
     exponents: DeviceArray
@@ -96,7 +96,7 @@ class PreparedSide(NamedTuple):
 
 
 class FusedDevice(DeviceKernel):
-    """The truncated fused dot-product-add, with or without a power of two per block."""
+    """The kernel for truncated fused dot-product-adds, with or without a power of two per block."""
 
     source = "fused"
     bytes_per_element = 11.0
@@ -106,7 +106,7 @@ class FusedDevice(DeviceKernel):
     """The limits of the float64 method; rules beyond them use the scalar method."""
 
     def __init__(self, rule: Fused) -> None:
-        """Lay out a step, and check whether the float64 method of `gpu/fused.cu` applies."""
+        """Lay out a step, and determine whether the float64 method of `gpu/fused.cu` applies."""
         super().__init__(rule)
         self.fused = rule
         self.stored = len(rule.steps[0])
@@ -144,7 +144,7 @@ class FusedDevice(DeviceKernel):
             "C_EMIN": f"({FORMATS[rule.c_read_as].emin})",
             "C_IS_F16": _is_f16(rule.c),
             "D_IS_F16": _is_f16(rule.d),
-            # with fewer exponent bits, products stay well within f32's range
+            # with fewer exponent bits, products stay well within the range of f32
             "WATCHES_EXPONENTS": int(
                 isinstance(rule, BlockScaled) or any(FORMATS[name].exponent > 5 for name in rule.multiplicands)
             ),
@@ -174,7 +174,7 @@ class FusedDevice(DeviceKernel):
         return converted
 
     def scales(self, codes: DeviceArray | None, *, is_b: bool) -> DeviceScales:
-        """Return the exponents of scale factors, or null, and their strides."""
+        """Return scale factors as exponents, or null, and their strides."""
         if codes is None:
             return DeviceScales(NULL, struct(BLOCKS, 0, 0, 0, 1))
         blocks, lines = codes.shape[1:] if is_b else codes.shape[:0:-1]
@@ -185,7 +185,7 @@ class FusedDevice(DeviceKernel):
     def prepare(
         self, codes: DeviceArray, order: DeviceArray, scales: DeviceScales, special: DeviceArray | None, *, is_b: bool
     ) -> PreparedSide:
-        """Decode one operand, in the order of addition."""
+        """Decode one operand in the order of addition."""
         cp = cupy()
         tiles = codes.shape[0]
         lines, depth = codes.shape[2 if is_b else 1], len(order)
@@ -242,7 +242,7 @@ class FusedDevice(DeviceKernel):
 
 
 class IntegerDevice(DeviceKernel):
-    """Integer sums: 8- and 4-bit products, or one-bit operations."""
+    """The kernel for integer sums: 8- and 4-bit products, or one-bit operations."""
 
     source = "integer"
     bytes_per_element = 1.0
@@ -294,20 +294,20 @@ class IntegerDevice(DeviceKernel):
 
 
 class Fma64Device(DeviceKernel):
-    """f64: a chain of fused multiply-adds."""
+    """The kernel for f64, a chain of fused multiply-adds."""
 
     source = "fma64"
     bytes_per_element = 8.0
     extent = 64
 
     def macros(self) -> dict[str, int | str]:
-        """Return a macro with the fused multiply-add in the rule's rounding mode."""
+        """Return a macro that is the fused multiply-add in the rule's rounding mode."""
         rule = self.rule
         names = {"rn": "__fma_rn", "rz": "__fma_rz", "rm": "__fma_rd", "rp": "__fma_ru"}
         return {"FMA": names[rule.rounding]} if isinstance(rule, Fma64) else {}
 
     def run(self, operands: ProductOperands) -> DeviceArray:
-        """Launch the kernel once, on the operands."""
+        """Launch the kernel once on the operands."""
         a, b, c = operands[:3]
         tiles, height, width = c.shape
         out: DeviceArray = cupy().empty_like(c)
@@ -317,13 +317,13 @@ class Fma64Device(DeviceKernel):
 
 
 class ChainDevice(DeviceKernel):
-    """m8n8k4 in software: a chain of f32 operations."""
+    """The kernel for m8n8k4 in software, a chain of f32 operations."""
 
     source = "chain"
     bytes_per_element = 2.0
 
     def macros(self) -> dict[str, int | str]:
-        """Return the formats of C and D."""
+        """Return macros for the formats of C and D."""
         return {"C_IS_F16": _is_f16(self.rule.c), "D_IS_F16": _is_f16(self.rule.d)}
 
     def run(self, operands: ProductOperands) -> DeviceArray:
@@ -337,21 +337,21 @@ class ChainDevice(DeviceKernel):
 
 
 class GroupedDevice(DeviceKernel):
-    """Block-scaled 4-bit floats: exact group sums, then one truncated sum."""
+    """The kernel for block-scaled 4-bit floats: exact group sums, then one truncated sum."""
 
     source = "grouped"
     bytes_per_element = 1.0
     extent = 64
 
     def __init__(self, rule: Grouped) -> None:
-        """Build tables from codes to doubled elements and to scales."""
+        """Build tables that map codes to doubled elements and to scales."""
         super().__init__(rule)
         self.grouped = rule
         elements = FORMATS[rule.a]
         self.doubled = np.array([round(2 * elements.decode(code)) for code in range(elements.codes)], np.int8)
 
     def macros(self) -> dict[str, int | str]:
-        """Return the extents of an instruction, and the numbers of its truncated sum."""
+        """Return macros for the extents of an instruction and the parameters of its truncated sum."""
         rule = self.grouped
         return {
             "K": rule.k,
@@ -398,10 +398,10 @@ KERNELS: dict[type[Rule], Callable[[Any], DeviceKernel]] = {
 
 
 def canary_operands(rule: Rule) -> ProductOperands:
-    """Return two small tiles whose codes depend on rounding and subnormals: both signs, full significands near 1.
+    """Return two small tiles whose results depend on rounding and subnormals: both signs, full significands near 1.
 
-    The second tile has a row and a column of small subnormals and a very large C, to exercise special cases for extreme
-    exponents.
+    The second tile has a row and a column of small subnormals and a very large C, which exercise the special cases for
+    extreme exponents.
     """
     random = np.random.default_rng(7)
 
@@ -451,6 +451,6 @@ class Cuda:
     on_gpu = True
 
     def matmul(self, rule: Rule, operands: ProductOperands) -> Codes:
-        """Return D's codes, as a GPU array if A is one."""
+        """Return the codes of D, as a GPU array if A is one."""
         codes = on_device(kernel_of(rule, current_gpu()), operands)
         return in_memory_of(codes.astype(code_dtype(FORMATS[rule.d]), copy=False), operands)

@@ -1,8 +1,8 @@
-"""GPU kernels: they are compiled on first use, and run on parts of a gemm that fit in scratch memory.
+"""GPU kernels: they are compiled on first use, and process a gemm in parts that fit in scratch memory.
 
-The kernels are CUDA C++ in `tensorcore/gpu`. NVRTC compiles them for the numbers of a rule, and CuPy keeps them on disk
-by source, options and GPU. CuPy also provides the arrays. Operands are prepared on the GPU, a part of K at a time, in
-scratch memory of fixed size.
+The kernels are CUDA C++ in `tensorcore/gpu`. NVRTC compiles them with the parameters of a rule, and CuPy caches them on
+disk by source, options and GPU. CuPy also provides the arrays. Operands are prepared on the GPU, a part of K at a time,
+in scratch memory of fixed size.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ LONG, INT = np.int64, np.int32
 SCRATCH_BYTES = 1 << 30
 """The approximate size in bytes of the memory for prepared operands."""
 MAX_LINES = 8192
-"""The rows and columns of outputs that are computed together from the same prepared operands."""
+"""The most rows and columns of outputs that are computed together from the same prepared operands."""
 MIN_DEPTH = 1024
 """The minimum length of a part of K."""
 THREADS = 128
 MAX_TILES = 65535
-"""The maximum number of tiles per launch: the grid's third extent."""
+"""The most tiles per launch, because the grid's third extent is limited."""
 SHARED_FACTS: dict[str, int | str] = {
     "NAN_F16": f"{CANONICAL_NANS['f16']:#x}u",
     "NAN_F32": f"{CANONICAL_NANS['f32']:#x}u",
@@ -54,16 +54,16 @@ SHARED_FACTS: dict[str, int | str] = {
     "SCALE_BITS": SCALE_BITS,
     "SCALE_FRACTION": SCALE_FRACTION,
 }
-"""Macros of every kernel that have the values of Python constants."""
+"""Macros for every kernel that give the values of Python constants."""
 
 
 def aligned(**fields: object) -> np.dtype[Any]:
-    """Return a structure type with the compiler's layout."""
+    """Return a structure dtype with the compiler's layout."""
     return np.dtype(list(fields.items()), align=True)
 
 
 def struct(kind: np.dtype[Any], *values: object) -> Struct:
-    """Return a structure, with its fields in the order of its type."""
+    """Return a structure; values are given in the order of its fields."""
     return np.array(tuple(values), kind)
 
 
@@ -82,12 +82,12 @@ class GpuModule(Protocol):
     """Compiled CUDA C++: CuPy's RawModule."""
 
     def get_function(self, name: str) -> GpuFunction:
-        """Return a kernel by its name in the source."""
+        """Return a kernel by its name in the source code."""
 
 
 @cache
 def cupy() -> ModuleType:
-    """Return CuPy; raise NoGpu with the reason if it or a GPU is missing."""
+    """Return the module CuPy; raise NoGpu with the reason if it or a GPU is missing."""
     try:
         import cupy as module
     except ImportError as error:
@@ -101,7 +101,7 @@ def cupy() -> ModuleType:
 
 
 def out_of_memory_errors() -> tuple[type[Exception], ...]:
-    """Return the out-of-memory errors of CuPy and PyTorch, if this process has imported them."""
+    """Return the out-of-memory exceptions of CuPy and PyTorch, as far as this process has imported them."""
     errors: list[type[Exception]] = []
     if (module := sys.modules.get("cupy")) is not None:
         errors.append(module.cuda.memory.OutOfMemoryError)
@@ -133,7 +133,7 @@ def _say_loading() -> None:
 
 
 def _compiled(name: str, macros: dict[str, int | str], prologue: str = "") -> GpuModule:
-    """Return a GPU module.
+    """Return the compiled GPU module for a source file and its macros.
 
     A rule has the same source and options in every process, so CuPy finds it in its disk cache.
     """
@@ -149,7 +149,7 @@ def _sums(_gpu: int) -> GpuFunction:
 
 
 def add_floats(a: DeviceArray, b: DeviceArray) -> DeviceArray:
-    """Return a + b in float32; CuPy's own addition flushes subnormals."""
+    """Return a + b in float32; CuPy's own addition would flush subnormals."""
     a, b = (cupy().ascontiguousarray(array) for array in cupy().broadcast_arrays(a, b))
     out: DeviceArray = cupy().empty_like(a)
     if out.size:
@@ -162,7 +162,7 @@ def _parts(extent: int, step: int) -> list[slice]:
 
 
 class DeviceKernel(ABC):
-    """A rule on the GPU: its source and macros; it runs a gemm in parts that fit in scratch memory."""
+    """A rule on the GPU: its source code and macros; it processes a gemm in parts that fit in scratch memory."""
 
     source: str
     bytes_per_element: float
@@ -174,7 +174,7 @@ class DeviceKernel(ABC):
 
     @abstractmethod
     def macros(self) -> dict[str, int | str]:
-        """Return the preprocessor macros that the kernels are compiled with."""
+        """Return the preprocessor macros with which the kernels are compiled."""
 
     @property
     def prologue(self) -> str:
@@ -198,11 +198,12 @@ class DeviceKernel(ABC):
         kernel(grid, (block,), arguments, shared_mem=shared)
 
     def parts(self, operands: ProductOperands) -> Iterator[tuple[tuple[slice, ...], list[ProductOperands]]]:
-        """Yield blocks of outputs with their operands, in consecutive parts of K."""
+        """Yield blocks of outputs, each with its operands in consecutive parts of K."""
         tiles, height, width = operands.c.shape
         depth = operands.b.shape[1]
         lines = min(height, self.max_lines) + min(width, self.max_lines)
-        whole = max(1, int(SCRATCH_BYTES / (lines * self.bytes_per_element)))  # the number of elements along K that fit
+        # the number of elements along K that fit in scratch memory
+        whole = max(1, int(SCRATCH_BYTES / (lines * self.bytes_per_element)))
         at_once = min(depth, max(MIN_DEPTH, whole)) // self.rule.k * self.rule.k or self.rule.k
         together = min(MAX_TILES, max(1, whole // depth))
         instructions, each = depth // self.rule.k, at_once // self.rule.k
@@ -233,13 +234,13 @@ def _contiguous(operands: ProductOperands) -> ProductOperands:
 
 
 def on_device(kernel: DeviceKernel, operands: ProductOperands) -> DeviceArray:
-    """Run a kernel on host or GPU arrays."""
+    """Run a kernel on operands in host or GPU memory."""
     arrays: list[Any] = [None if array is None else cupy().asarray(array) for array in operands]
     return kernel.matmul(ProductOperands(*arrays))
 
 
 def in_memory_of(codes: DeviceArray, operands: ProductOperands) -> Codes:
-    """Return the codes in the same memory as A: the GPU's or the host's."""
+    """Return codes in the memory that holds A: the GPU's or the host's."""
     is_on_gpu = isinstance(operands.a, cupy().ndarray)
     moved: Codes = codes if is_on_gpu else cupy().asnumpy(codes)
     return moved

@@ -31,18 +31,18 @@ Values = NDArray[np.float64]
 Exponents = NDArray[np.int16]
 
 PRODUCTS_AT_ONCE = 1 << 17
-"""The number of products per step in memory; as float32 and int16 they nearly fit in an L2 cache of 1 MB."""
+"""The number of products per step that are in memory; as float32 and int16 they nearly fit in an L2 cache of 1 MB."""
 ARRAYS_OF_EXACT = 4
 """The number of float64 values per output in a step that truncates no products."""
 COLUMNS_AT_ONCE = 512
 ZERO = np.int16(-12000)
-"""The exponent of zero; its sum with any exponent is far below all others."""
+"""The exponent that stands for zero; its sum with any exponent is far below all others."""
 TABLE_BITS = 16
-"""Formats up to this width are decoded by a table."""
+"""The widest formats that are decoded with a table, in bits."""
 
 
 class Elements(NamedTuple):
-    """Decoded codes: values, and their exponents in the format (the smallest exponent for subnormals)."""
+    """Decoded codes: values, and their exponents (for subnormals, the smallest exponent of the format)."""
 
     value: Values
     exponent: Exponents
@@ -65,7 +65,7 @@ def _split(name: str, codes: Codes) -> Elements:
     if fmt.fraction:
         field = np.maximum(field, 1)
         significand = magnitude - ((field - 1) << fmt.fraction)
-    else:  # a power-of-two format has neither zero nor subnormals
+    else:  # a power-of-two format has neither zeros nor subnormals
         significand = np.ones_like(magnitude)
     value = np.ldexp(significand.astype(np.float64), field - fmt.bias - fmt.fraction)
     if fmt.nan == "ones":
@@ -78,7 +78,7 @@ def _split(name: str, codes: Codes) -> Elements:
 
 @lru_cache(16)
 def _table(name: str) -> Elements:
-    """Return the decoded values of all codes of a narrow format."""
+    """Return the decoded values of all codes in a narrow format."""
     return _split(name, np.arange(FORMATS[name].codes, dtype=np.uint32))
 
 
@@ -91,14 +91,14 @@ def elements_of(name: str, codes: Codes) -> Elements:
 
 
 def values_of(name: str, codes: Codes) -> Values:
-    """Return the values of a float format's codes without exponents; f32, the usual format of C, needs no table."""
+    """Return the values of a float format's codes, without exponents; f32, the usual format of C, needs no table."""
     if name == "f32":
         return codes.astype(np.uint32, copy=False).view(np.float32).astype(np.float64)
     return elements_of(name, codes).value
 
 
 def exponents_of(values: Values, smallest: int, zero_exponent: int) -> NDArray[np.int64]:
-    """Return the exponents of C, at least the format's minimum; a zero has the exponent of an empty step."""
+    """Return the exponents of C, which are at least the format's minimum; a zero has the exponent of an empty step."""
     field = (values.view(np.int64) >> 52) & 2047
     return np.where(field == 0, zero_exponent, np.maximum(field - 1023, smallest))
 
@@ -110,7 +110,7 @@ def _truncated(values: Values, fraction: int) -> Values:
     small = np.abs(values) < 2.0 ** FORMATS["f32"].emin
     if small.any():
         kept[small] = np.trunc(values[small] / unit) * unit
-    return kept + 0.0  # the result is never -0
+    return kept + 0.0  # adding 0.0 turns -0 into +0
 
 
 def _to_f16(values: Values) -> Values:
@@ -126,17 +126,17 @@ ROUNDINGS: dict[str, Callable[[Values], Values]] = {
 
 
 NARROW = 48
-"""The largest magnitude of exponents for which products and their grids are normal in float32."""
+"""The largest exponent magnitude for which products and their grids are normal in float32."""
 MIN_NARROW_COMMON = -96
-"""The smallest common exponent for narrow steps; below it, all products are 0 or a sum may be subnormal."""
+"""The smallest common exponent for narrow steps; below it, all products are 0, or a sum may be subnormal."""
 
 
 TRUNCATIONS = {"RZ-FP32": np.int64(-(1 << 29)), "RZ-E8M13": np.int64(-(1 << 39))}
-"""Masks of the float64 bits that truncation to a normal f32 keeps."""
+"""Masks of the float64 bits that remain after truncation to a normal f32."""
 
 
 class Factors(NamedTuple):
-    """A and B in the order of addition; for a sparse A, `met` has the row of B for each stored element."""
+    """A and B in the order of addition; for a sparse A, `met` gives the row of B for each stored element."""
 
     a: Elements
     b: Elements
@@ -144,12 +144,12 @@ class Factors(NamedTuple):
 
     @property
     def largest_product(self) -> float:
-        """An upper bound for all products; not finite if an element is not finite."""
+        """An upper bound for all products, which is not finite if an element is not."""
         return float(np.abs(self.a.value).max(initial=0.0) * np.abs(self.b.value).max(initial=0.0))
 
     @property
     def is_narrow(self) -> bool:
-        """True if no exponent exceeds NARROW in magnitude."""
+        """True if the magnitude of every exponent is at most NARROW."""
         return all(
             int(part.exponent.max()) <= NARROW
             and int(part.exponent.min(initial=0, where=part.exponent != ZERO)) >= -NARROW
@@ -162,7 +162,7 @@ class Factors(NamedTuple):
         return self._replace(a=a, b=b)
 
     def has_exact_steps(self, rule: Fused) -> bool:
-        """Return True if no step of a rule that adds C last truncates a product or the partial sum."""
+        """Return True if, in a rule that adds C last, no step truncates a product or the partial sum."""
         how, (first, *others) = rule.sum, rule.steps
         if not rule.adds_c_last or how.rounding != "RZ-FP32" or self.met is not None or len(others) > 1 or rule.scales:
             return False
@@ -179,14 +179,14 @@ class Factors(NamedTuple):
 
 
 def _scaled(elements: Elements, scales: Elements, axis: int) -> Elements:
-    """Multiply elements by the powers of two of their K blocks; a NaN scale makes them NaN."""
+    """Multiply elements by the powers of two of their K blocks; a NaN scale gives NaN."""
     size = elements.value.shape[axis] // scales.value.shape[axis]
     exponents = elements.exponent + scales.exponent.repeat(size, axis)
     return Elements(elements.value * scales.value.repeat(size, axis), np.where(elements.value == 0, ZERO, exponents))
 
 
 def factors_of(rule: Fused, operands: ProductOperands, a: Codes, b: Codes) -> Factors:
-    """Return the factors of the given tiles, from codes in the multiplied formats."""
+    """Return the factors of the given tiles, from codes in the formats that are multiplied."""
     elements_a, elements_b = elements_of(rule.multiplicands[0], a), elements_of(rule.multiplicands[1], b)
     if operands.scale_a is not None and operands.scale_b is not None:
         elements_a = _scaled(elements_a, elements_of(rule.scale_format, operands.scale_a), -1)
@@ -214,7 +214,7 @@ def products_of(factors: Factors, places: slice) -> tuple[NDArray[Any], Exponent
 
 
 def exact_step(how: AlignedSum, factors: Factors, places: slice, partial: Values) -> Values:
-    """Add the terms of one step, without truncation, to the partial sum."""
+    """Add the terms of one step to the partial sum, without truncation."""
     total: Values = np.matmul(factors.a.value[..., places], factors.b.value[:, places])
     total += partial
     bits = total.view(np.int64)
@@ -223,7 +223,7 @@ def exact_step(how: AlignedSum, factors: Factors, places: slice, partial: Values
 
 
 def wide_step(how: AlignedSum, products: Values, largest: Exponents, c: Values, smallest: int) -> Values:
-    """Compute one step for any finite products and C."""
+    """Compute one step for arbitrary finite products and C."""
     common = np.maximum(largest, exponents_of(c, smallest, how.zero_exponent))
     np.maximum(common, how.zero_exponent, out=common)
     grids = ((1023 + how.fraction_bits - common) << 52).view(np.float64)
@@ -272,7 +272,10 @@ class Accumulator:
     """The accumulators between instructions: values, or codes if D is converted to the next C."""
 
     def __init__(self, rule: Fused, convert: Conversions, bound: float, *, is_exact: bool) -> None:
-        """Create accumulators; `bound` limits every finite sum, `is_exact` means that no step truncates a product."""
+        """Create accumulators.
+
+        `bound` limits every finite sum, and `is_exact` means that no step truncates a product.
+        """
         self.rule = rule
         self.convert = convert
         self.stays = rule.c_read_as == rule.c == rule.d == rule.sum.accumulator and not rule.adds_c_last
@@ -282,7 +285,7 @@ class Accumulator:
         self.is_exact = is_exact
 
     def instruction(self, factors: Factors, first: int, c: Values) -> Values | None:
-        """Compute the steps of one instruction, starting at stored element `first`; return None if a sum overflows."""
+        """Compute the steps of one instruction, from stored element `first` on; return None if a sum overflows."""
         how = self.rule.sum
         value = np.zeros_like(c) if self.rule.adds_c_last else c
         smallest = FORMATS[how.accumulator if self.rule.adds_c_last else self.rule.c_read_as].emin
@@ -302,7 +305,7 @@ class Accumulator:
         return value.astype(self.code_type).view(np.uint16 if self.code_type is np.float16 else np.uint32)
 
     def run(self, factors: Factors, code: Codes, instructions: int) -> Codes | None:
-        """Run all instructions from the codes of C to those of D; return None if a value is not finite."""
+        """Run all instructions on C's codes and return D's codes, or None if a value is not finite."""
         rule, value = self.rule, None
         for index in range(instructions):
             if value is None or not self.stays:
@@ -318,14 +321,17 @@ class Accumulator:
 
 
 class Conversions(NamedTuple):
-    """Conversions of codes between C, the format it is read as, the accumulator and D."""
+    """Conversions of codes between C, the format it is read as, the accumulator, and D."""
 
     read: Callable[[Codes], Codes]
     write: Callable[[Codes, Codes], Codes]
 
 
 def run(rule: Fused, operands: ProductOperands, a: Codes, b: Codes, convert: Conversions) -> Codes | None:
-    """Return D's codes, or None if any value is not finite; `a` and `b` are codes in the multiplied formats."""
+    """Return D's codes, or None if any value is not finite.
+
+    `a` and `b` are codes in the formats that are multiplied.
+    """
     factors = factors_of(rule, operands, a, b)
     largest_c = np.abs(values_of(rule.c_read_as, convert.read(operands.c))).max(initial=0.0)
     bound = factors.largest_product * b.shape[1] + largest_c
@@ -333,7 +339,8 @@ def run(rule: Fused, operands: ProductOperands, a: Codes, b: Codes, convert: Con
         return None
     is_exact = factors.has_exact_steps(rule)
     longest = max(len(step) for step in rule.steps)
-    fits = longest << (rule.sum.fraction_bits + 2) <= 1 << 31  # a product is less than four units of 2**fraction_bits
+    # every product is less than four units of 2**fraction_bits
+    fits = longest << (rule.sum.fraction_bits + 2) <= 1 << 31
     if fits and not is_exact and rule.sum.rounding in TRUNCATIONS and factors.is_narrow:
         factors = factors.in_float32()
     tiles, height, width = operands.c.shape

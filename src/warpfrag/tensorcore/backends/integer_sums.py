@@ -2,9 +2,9 @@
 
 Products of two 8-bit integers are at most 2**14 (u8: 255 * 255), so a sum of 1024 of them (u8: 258) is at most 2**24,
 in any order and with or without fused multiply-adds. K is split into parts of that length; the sums of the parts are
-added as int32, which wraps like the tensor core. So s8 takes about as long as a float32 product in NumPy, without
-compiled code. A BLAS that multiplies float32 with fewer bits would not be exact, so a product of the largest integers
-is checked first; float64 is used if the check fails.
+added as int32, which wraps like the tensor core. So s8 takes about as long as a float32 gemm in NumPy, without compiled
+code. A BLAS that multiplies float32 with fewer bits would not be exact, so a gemm of the largest integers is checked
+first; float64 is used if the check fails.
 
 A rule that clamps does so once per instruction. If C and K are too small for a sum to reach 2**31, nothing is clamped
 and K is split as above; otherwise K is split at every instruction.
@@ -28,9 +28,9 @@ from warpfrag.tensorcore.thread_split import allocate
 Floats = np.dtype[np.floating[Any]]
 
 EXACT_BITS = {np.dtype(np.float32): 24, np.dtype(np.float64): 30}
-"""Sums up to 2**bits are exact and fit int32."""
+"""For each dtype, the number of bits up to which sums are exact and fit int32."""
 ROWS_AT_ONCE = 512
-"""The number of rows whose sums stay in the cache."""
+"""The number of rows whose sums fit in the cache."""
 BYTE = 1 << 8
 INT32_MAX = (1 << 31) - 1
 INT32_MIN = -(1 << 31)
@@ -38,11 +38,11 @@ INT32_MIN = -(1 << 31)
 
 @cache
 def exact_floats_of_blas() -> Floats:
-    """Return the dtype in which BLAS multiplies integers exactly: float32, or float64 if float32 sums are wrong."""
+    """Return the dtype in which BLAS multiplies integers exactly: float32, or float64 if float32 fails the check."""
     random = np.random.default_rng(5)
     depth = 1 << 10
     a, b = random.choice([-128, -127, 127], (8, depth)), random.choice([-128, -127, 127], (depth, 8))
-    a[0], b[:, 0] = -128, -128  # the largest possible sum
+    a[0], b[:, 0] = -128, -128  # gives the largest possible sum
     made = a.astype(np.float32) @ b.astype(np.float32)
     return np.dtype(np.float32 if np.array_equal(made, a @ b) else np.float64)
 
@@ -65,14 +65,14 @@ def decode_into(numbers: NDArray[Any], fmt: Format, codes: Codes) -> None:
 
 
 def with_zeros(stored: NDArray[Any], columns: Codes, depth: int) -> NDArray[Any]:
-    """Return a sparse A with its zeros filled in."""
+    """Return a sparse A expanded with zeros."""
     full = np.zeros((*stored.shape[:-1], depth), stored.dtype)
     np.put_along_axis(full, columns.astype(np.int64), stored, axis=-1)
     return full
 
 
 def integer_sums(rule: IntegerSum, operands: ProductOperands) -> Codes:
-    """Return the codes of D for these tiles."""
+    """Return the codes of D for the given tiles."""
     kind, formats = exact_floats_of_blas(), (FORMATS[rule.a], FORMATS[rule.b])
     depth, (*tiles, height, width) = operands.b.shape[-2], operands.c.shape
     stored, row_count = operands.a.shape[-1], min(height, ROWS_AT_ONCE)
@@ -98,7 +98,7 @@ def integer_sums(rule: IntegerSum, operands: ProductOperands) -> Codes:
         for first in range(0, depth, at_once):
             some = slice(first, first + at_once)
             np.matmul(a[..., some], b[..., some, :], out=product)
-            np.copyto(part, product, casting="unsafe")  # an integer that float32 represents exactly
+            np.copyto(part, product, casting="unsafe")  # the float32 is an exact integer
             if clamps:
                 sums[...] = np.clip(np.add(sums, part, dtype=np.int64), INT32_MIN, INT32_MAX)
             else:

@@ -31,11 +31,11 @@ Flags = NDArray[np.bool_]
 Index = slice | EllipsisType | Integers | None
 
 AT_ONCE = 1 << 20
-"""The number of products per step in memory; their significands and exponents take 8 MB each."""
+"""The number of products per step that are in memory; significands and exponents take 8 MB each."""
 
 
 WHOLE = 1 << 30
-"""A number larger than the rows or columns of any tile."""
+"""A number that exceeds the rows and columns of any tile."""
 
 
 class Portable:
@@ -54,7 +54,7 @@ class PortableKernel:
     grain = Grain(pieces_per_thread=4)
 
     def __init__(self, rule: Rule) -> None:
-        """Choose the function for the class of the rule."""
+        """Choose the function for the rule's class."""
         self.rule = rule
         functions: dict[type[Rule], Callable[..., Codes]] = {
             Grouped: _grouped,
@@ -64,8 +64,8 @@ class PortableKernel:
             Popcount: _popcount,
         }
         self.function = functions.get(type(rule), _fused)
-        self.takes_tiles = self.function in (_fused, integer_sums)  # process several tiles at once
-        if self.function is integer_sums:  # do not split tiles, because BLAS has its own threads
+        self.takes_tiles = self.function in (_fused, integer_sums)  # these functions process several tiles at once
+        if self.function is integer_sums:  # tiles are not split, because BLAS uses its own threads
             self.grain = Grain(rows=WHOLE, columns=WHOLE)
 
     def max_depth(self, height: int, width: int) -> int:  # noqa: ARG002 (it holds one step at a time)
@@ -98,7 +98,7 @@ class PortableJob:
         return []
 
     def run(self, block: OutputBlock) -> None:
-        """Compute a block in parts that fit in scratch memory."""
+        """Compute a block, in parts that fit in scratch memory."""
         columns = slice(block.first_column, block.last_column)
         rows_at_once = max_rows(self.kernel.rule, self.operands.b.shape[1], block.last_column - block.first_column)
         together = max(1, rows_at_once // (block.last_row - block.first_row)) if self.kernel.takes_tiles else 1
@@ -108,15 +108,15 @@ class PortableJob:
                 rows = slice(first, min(first + rows_at_once, block.last_row))
                 part = self.operands.part(tiles if self.kernel.takes_tiles else tile, rows, columns)
                 codes = run_tiles(self.kernel, part)
-                if (codes.shape, codes.dtype) == (self.out.shape, self.out.dtype):  # a single block needs no copy
+                if (codes.shape, codes.dtype) == (self.out.shape, self.out.dtype):  # a single block needs no copying
                     self.out = codes
                 else:
                     self.out[tiles, rows, columns] = codes
 
 
 def max_rows(rule: Rule, depth: int, width: int) -> int:
-    """Return the number of rows of `width` columns to compute at once, in one or more tiles."""
-    if isinstance(rule, IntegerSum):  # B is decoded each time; the sums take a few arrays as large as D
+    """Return the number of rows, each of `width` columns, to compute at once in one or more tiles."""
+    if isinstance(rule, IntegerSum):  # B is decoded for each part, and the sums take a few arrays as large as D
         return max(1, 8 * AT_ONCE // max(1, width))
     return max(1, AT_ONCE // max(1, min(depth, rule.k) * width))
 
@@ -139,13 +139,13 @@ class Decoded(NamedTuple):
     infinite: Flags
 
     def at(self, index: tuple[Index, ...]) -> Decoded:
-        """Return the numbers that a NumPy index selects."""
+        """Return the numbers selected by a NumPy index."""
         negative, significand, exponent, fraction, nan, infinite = self
         return Decoded(negative[index], significand[index], exponent[index], fraction, nan[index], infinite[index])
 
     @property
     def special(self) -> bool:
-        """True if a number is infinite or NaN."""
+        """True if at least one number is infinite or NaN."""
         return bool(self.nan.any() or self.infinite.any())
 
 
@@ -171,7 +171,7 @@ def decode(name: str, codes: Codes) -> Decoded:
 
 
 def shift(magnitude: Integers, places: Integers) -> Integers:
-    """Return magnitude * 2**places, truncated. A left shift must not overflow."""
+    """Return magnitude * 2**places, truncated; a left shift must not overflow."""
     left = np.clip(places, 0, 62)
     return np.where(places >= 0, magnitude << left, magnitude >> np.clip(-places, 0, 63))
 
@@ -179,7 +179,7 @@ def shift(magnitude: Integers, places: Integers) -> Integers:
 def round_codes(name: str, total: Integers, exponent: Integers, fraction: int, *, nearest: bool) -> Integers:
     """Return the codes of total * 2**exponent, truncated or rounded to nearest even at `fraction` bits; never -0.
 
-    The array version of `numbers.round_code` with `overflows`. |total| is below 2**53.
+    This is the array version of `numbers.round_code` with `overflows`. |total| is below 2**53.
     """
     fmt = FORMATS[name]
     magnitude = np.abs(total)
@@ -199,7 +199,7 @@ def round_codes(name: str, total: Integers, exponent: Integers, fraction: int, *
 
 
 class Terms(NamedTuple):
-    """The terms of a step [..., rows, terms, columns]: signed significands, exponents, and masks of nonzero terms."""
+    """The terms of a step, [..., rows, terms, columns]: signed significands, exponents, and masks of nonzero terms."""
 
     significand: Integers
     exponent: Integers
@@ -208,7 +208,7 @@ class Terms(NamedTuple):
 
 
 def aligned_sum(how: AlignedSum, terms: Terms, c: Decoded) -> Integers:
-    """Return codes [..., rows, columns] for finite terms: `reference.fused_step` on arrays."""
+    """Return codes [..., rows, columns] for finite terms, like `reference.fused_step` but on arrays."""
     floor = np.int64(how.zero_exponent)
     common = np.where(terms.present, terms.exponent, floor).max(axis=-2, initial=floor)
     common = np.maximum(common, np.where(c.significand != 0, c.exponent, floor))
@@ -224,7 +224,7 @@ def aligned_sum(how: AlignedSum, terms: Terms, c: Decoded) -> Integers:
 
 
 def with_specials(how: AlignedSum, codes: Integers, nan: Flags, plus: Flags, minus: Flags) -> Integers:
-    """Replace the codes that an infinity or NaN determines, and return all codes."""
+    """Return the codes, replaced where an infinity or NaN determines the result."""
     fmt = FORMATS[how.accumulator]
     infinity = ((1 << fmt.exponent) - 1) << fmt.fraction
     codes = np.where(plus, infinity, np.where(minus, infinity | fmt.sign_bit, codes))
@@ -232,7 +232,7 @@ def with_specials(how: AlignedSum, codes: Integers, nan: Flags, plus: Flags, min
 
 
 def _convert(source: str, target: str, codes: Codes) -> Codes:
-    """Return codes of a wider format: `reference.convert` on arrays."""
+    """Convert codes to a wider format, like `reference.convert` but on arrays."""
     if source == target:
         return codes
     if source == "f16":  # too large for a table
@@ -250,7 +250,7 @@ def _fused(rule: Fused, operands: ProductOperands) -> Codes:
 
 
 def _finish(rule: Fused, c: Codes, made: Codes) -> Codes:
-    """Return D of an instruction, from its C and the sum of its steps in the accumulator's format."""
+    """Return D of an instruction, given its C and the sum of its steps in the accumulator's format."""
     if rule.adds_c_last:
         return _add_c(rule.d, c, made)
     return made if rule.d == rule.sum.accumulator else _codes_of_f16(_values_f32(made).astype(np.float64))
@@ -304,7 +304,7 @@ def _special_products(x: Decoded, y: Decoded) -> tuple[Flags, Flags, Flags]:
 
 
 def _scales(rule: Rule, operands: ProductOperands, index: int) -> Decoded | None:
-    """Return the scale factors of one instruction, A's times B's: [..., rows, blocks, columns]."""
+    """Return the scale factors of one instruction, those of A times those of B: [..., rows, blocks, columns]."""
     if operands.scale_a is None or operands.scale_b is None:
         return None
     blocks = slice(index * rule.scales, (index + 1) * rule.scales)
@@ -321,9 +321,10 @@ def _scales(rule: Rule, operands: ProductOperands, index: int) -> Decoded | None
 
 
 def _grouped(rule: Grouped, operands: ProductOperands) -> Codes:
-    """Compute a grouped rule: exact group sums, scaled, then added in one truncated sum per instruction."""
+    """Compute a grouped rule: exact sums of groups, scaled, then one truncated sum per instruction."""
     doubled = np.array([2 * FORMATS[rule.a].decode(code) for code in range(FORMATS[rule.a].codes)])
-    a, b = doubled[operands.a], doubled[operands.b]  # halves and their sums are exact in float64
+    # doubled elements are integers, so their products and sums are exact in float64
+    a, b = doubled[operands.a], doubled[operands.b]
     code = operands.c
     for index in range(len(b) // rule.k):
         whole = slice(index * rule.k, (index + 1) * rule.k)
@@ -358,13 +359,13 @@ def _codes_of_f32(values: NDArray[np.float32]) -> Codes:
 
 
 def _codes_of_f16(values: NDArray[Any]) -> Codes:
-    """Round to nearest even; every NaN becomes the canonical NaN."""
+    """Round to the nearest f16, ties to even; every NaN becomes the canonical NaN."""
     codes = values.astype(np.float16).view(np.uint16)
     return np.where(np.isnan(values), np.uint16(CANONICAL_NANS["f16"]), codes).astype(np.uint32)
 
 
 def _add_c(name: str, c: Codes, part: Codes) -> Codes:
-    """Add C to the tensor core's result by FADD or HADD2, rounded to nearest."""
+    """Add C to the tensor core's result with FADD or HADD2, rounded to nearest."""
     if name == "f16":
         return _codes_of_f16(_values_f16(c).astype(np.float64) + _values_f16(part).astype(np.float64))
     return _codes_of_f32(_values_f32(c) + _values_f32(part))

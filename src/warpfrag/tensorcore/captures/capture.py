@@ -47,7 +47,7 @@ CAPTURE = "a capture as `warpfrag verify --capture` writes it"
 
 
 class CaptureEntry(TypedDict):
-    """One kernel: an instruction with a selector, and the array keys of each operand class."""
+    """An instruction with a selector, and the array keys for each operand class."""
 
     instruction: str
     selector: int | None
@@ -67,7 +67,7 @@ class About(TypedDict):
 
 @dataclass(frozen=True)
 class CapturedCase:
-    """One entry and class of a capture: operands, registers or memory images, and the results of the GPU."""
+    """One entry and operand class of a capture: operands in registers or memory images, and the GPU's results."""
 
     instruction: str
     selector: int | None
@@ -89,7 +89,7 @@ class CapturedCase:
 
 @dataclass(frozen=True)
 class WgmmaCase:
-    """One entry and class of a wgmma: the call, and the results of the GPU."""
+    """One entry and operand class of a captured wgmma: the call, and the GPU's results."""
 
     instruction: str
     selector: int | None
@@ -104,7 +104,7 @@ class WgmmaCase:
 
 
 def _check(case: CapturedCase | WgmmaCase, form: Form) -> None:
-    """Raise an error if the arrays have an unexpected dtype, or differ in the number of cases or threads."""
+    """Raise an error if an array has an unexpected dtype, or if the numbers of cases or threads differ."""
     for role, array in case.words.items():
         threads: tuple[int, ...] = WARPGROUP if isinstance(case, WgmmaCase) else (LANES,)
         if isinstance(form, TensorForm):
@@ -138,7 +138,7 @@ class Capture:
             return {entry["instruction"]: resolve(entry["instruction"]) for entry in self.about["entries"]}
 
     def cases(self, names: Container[str] | None = None) -> Iterator[CapturedCase | WgmmaCase]:
-        """Yield every entry and class in file order; `instructions` selects some."""
+        """Yield the cases of every entry and class in file order; `names` selects instructions."""
         forms = self.instructions
         for entry in self.about["entries"]:
             name = entry["instruction"]
@@ -181,7 +181,7 @@ def write_capture(
 
 
 def captures() -> tuple[Capture, ...]:
-    """Return every capture."""
+    """Return every capture in the capture folders."""
     return tuple(_opened(path) for folder in folders() for path in sorted(Path(folder).glob("*.npz")))
 
 

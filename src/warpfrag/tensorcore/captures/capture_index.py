@@ -1,6 +1,6 @@
 """The index of captured results: the capture files, the GPU that ran each instruction, and the number of cases.
 
-`index.json` is stored beside the captures; `tools/write_capture_index.py` writes it. Look-ups read only the index.
+`index.json` is stored next to the captures; `tools/write_capture_index.py` writes it. Look-ups read only the index.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ if TYPE_CHECKING:
 HERE = os.path.dirname(__file__)  # noqa: PTH120 (importing pathlib takes longer than reading the index)
 VARIABLE = "WARPFRAG_CAPTURED"
 INDEX = "index.json"
-MAX_BYTES = 1 << 26  # maximum size of an index; an entry takes about a hundred bytes
+MAX_BYTES = 1 << 26  # the largest index in bytes; an entry takes about a hundred
 
 
 class EvidenceRow(NamedTuple):
-    """The evidence that one capture has for one instruction."""
+    """The evidence that one capture provides for one instruction."""
 
     device: str
     driver: str
@@ -40,7 +40,7 @@ def folders() -> tuple[str, ...]:
 
 @contextmanager
 def whole(path: str | Path, label: str) -> Iterator[None]:
-    """Convert the errors of a `with` block, caused by a damaged or foreign file, to FileError."""
+    """Convert errors in a `with` block that reads a damaged or foreign file to FileError."""
     try:
         yield
     except FileError:

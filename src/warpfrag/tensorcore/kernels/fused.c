@@ -27,14 +27,14 @@ typedef struct {
     int64_t width; /* number of columns, a multiple of those that are processed together */
 } output_part;
 
-/* The strip that begins with a row, at a step. */
-INLINED strip_step strip_at(const output_part *part, int64_t first, int64_t step, double *partials)
+/* The strip that begins with a row, at a step of the panel that begins at `first_step`. */
+INLINED strip_step strip_at(const output_part *part, int64_t first, int64_t first_step, int64_t step, double *partials)
 {
     const prepared_tile *ready = part->ready;
     const group_extents *e = &ready->extents;
     const fused_rule *rule = part->tile->rule;
     int64_t line = part->block * part->tile->depth + (rule->is_sparse ? 0 : step * e->group_rows);
-    int64_t group = group_of(e, first, step), element = group * rule->products;
+    int64_t group = group_of(e, first, first_step, step), element = group * rule->products;
     strip_step strip = {
         .a_values = ready->a_values + element,
         .a_relatives = ready->a_relatives + element,
@@ -113,7 +113,7 @@ static void run_steps(strip_scratch *scratch, const output_part *part, bool chec
         for (int64_t row = part->first_row; row <= part->last_row; row += STRIP) {
             double *c = scratch->accumulators + (row - part->first_row) * BLOCK;
             for (int64_t step = first_step; step < first_step + steps_of_panel(e, first_step); step++) {
-                strip_step strip = strip_at(part, row, step, rule->adds_c_last ? scratch->from_zero : c);
+                strip_step strip = strip_at(part, row, first_step, step, rule->adds_c_last ? scratch->from_zero : c);
                 if (rule->adds_c_last && step % rule->steps == 0)
                     memset(scratch->from_zero, 0, sizeof scratch->from_zero);
                 bool any_exceptional = run_step(scratch, rule, &strip, checks_range);
@@ -139,7 +139,7 @@ INLINED short_step short_step_at(const output_part *part, const step_panel *pane
     const group_extents *e = &ready->extents;
     int64_t products = part->tile->rule->products;
     int64_t line = part->block * part->tile->depth + (part->tile->rule->is_sparse ? 0 : panel->step * products);
-    int64_t group = group_of(e, panel->row, panel->step);
+    int64_t group = group_of(e, panel->row, panel->first_step, panel->step);
     short_step at = {
         .a_values = ready->a_values + group * products,
         .a_relatives = ready->a_relatives + group * products,
@@ -216,7 +216,7 @@ static panel_runner *panel_runner_of(const fused_rule *rule)
 NOT_INLINED void redo_short_step(strip_scratch *scratch, const output_part *part, const step_panel *panel)
 {
     float *partials = scratch->partials_f32 + (panel->row - part->first_row) * BLOCK;
-    strip_step strip = strip_at(part, panel->row, panel->step - 1, scratch->from_zero);
+    strip_step strip = strip_at(part, panel->row, panel->first_step, panel->step - 1, scratch->from_zero);
     f64_from_f32(scratch->from_zero, partials, STRIP * BLOCK);
     redo_exceptional_rows(scratch, part->tile, &strip, part->last_row, part->block * BLOCK);
     f32_from_f64(partials, scratch->from_zero, STRIP * BLOCK);
@@ -246,7 +246,8 @@ NOT_INLINED void run_exact_steps(strip_scratch *scratch, const output_part *part
     for (int64_t first_step = 0; first_step < e->steps; first_step += e->panel_steps)
         for (int64_t row = part->first_row; row <= part->last_row; row += STRIP)
             for (int64_t step = first_step; step < first_step + steps_of_panel(e, first_step); step += rule->steps) {
-                strip_step strip = strip_at(part, row, step, scratch->accumulators + (row - part->first_row) * BLOCK);
+                double *c = scratch->accumulators + (row - part->first_row) * BLOCK;
+                strip_step strip = strip_at(part, row, first_step, step, c);
                 if (rule->is_sparse)
                     run_exact_instruction_sparse(&strip, rule->steps, start, kept);
                 else if (rule->products == 16) /* loops of constant length are unrolled */
@@ -351,7 +352,7 @@ static void fused_part(
     exponent_span span_a = empty;
     double sum_a = 0.0;
     for (int64_t step = 0; step < e->steps; step += e->panel_steps) {
-        int64_t first = group_of(e, first_row, step), groups = strips * STRIP * steps_of_panel(e, step);
+        int64_t first = group_of(e, first_row, step, step), groups = strips * STRIP * steps_of_panel(e, step);
         span_a = span_with(span_a, ready->a_groups + first * e->a_words, groups, e->a_words);
         if (may_be_exact(rule))
             sum_a = fmax(sum_a, largest_sum(ready->a_values + first * rule->products, groups, rule->products));

@@ -107,12 +107,12 @@ INLINED int64_t steps_of_panel(const group_extents *e, int64_t first_step)
     return smaller(e->panel_steps, e->steps - first_step);
 }
 
-/* The index of a group of A. */
-INLINED int64_t group_of(const group_extents *e, int64_t row, int64_t step)
+/* The index of a group of A, in the panel that begins at `first_step`. Nothing is divided here: a 64-bit division takes
+   as long as the products of a few elements. */
+INLINED int64_t group_of(const group_extents *e, int64_t row, int64_t first_step, int64_t step)
 {
-    int64_t in_panel = step % e->panel_steps, first_step = step - in_panel;
     int64_t at_strip = first_step * e->strips + row / STRIP * steps_of_panel(e, first_step);
-    return (at_strip + in_panel) * STRIP + row % STRIP;
+    return (at_strip + step - first_step) * STRIP + row % STRIP;
 }
 
 /* Prepared operands, in the order of addition.
@@ -254,6 +254,7 @@ typedef struct {
 INLINED group_signs signs_of(const float *values, int64_t count)
 {
     uint32_t negative = 0, nonzero = 0; /* a group of a dense A has one word */
+    VECTORIZED
     for (int64_t k = 0; k < count; k++) {
         negative |= values[k] < 0 ? 1u << k : 0;
         nonzero |= values[k] != 0 ? 1u << k : 0;
@@ -282,9 +283,24 @@ INLINED group_signs meet_b(
 INLINED bool is_heavy_group(const float *values, int64_t count)
 {
     int32_t sum = 0;
+    VECTORIZED
     for (int64_t k = 0; k < count; k++)
         sum += values[k] == 0 ? 0 : (bits_of_f32(values[k]) & 0x7FFFFF) | 1 << 23;
     return sum > MAX_SIGNIFICAND_SUM << 23;
+}
+
+/* Write the elements of a group of A. Compilers use `restrict` of parameters only, and cannot vectorize without it. */
+INLINED void write_elements(
+    double *restrict to, int32_t *restrict relatives, const float *restrict values, const int32_t *restrict exponents,
+    int32_t largest, int64_t products)
+{
+    VECTORIZED
+    for (int64_t k = 0; k < products; k++) {
+        int32_t relative = exponents[k] - largest + RELATIVE_BIAS;
+        relative = relative < 0 ? 0 : relative;
+        relatives[k] = four_times(exponents[k] == EXPONENT_OF_ZERO ? RELATIVE_OF_ZERO : relative);
+        to[k] = values[k];
+    }
 }
 
 /* Write one group of A; return true if it is heavy. `met_rows` is NULL for a dense A. */
@@ -294,16 +310,11 @@ INLINED bool write_group_of_a(
 {
     const group_extents *e = &ready->extents;
     int64_t at = group * products;
-    double *restrict ready_values = ready->a_values + at; /* the loops write nothing else */
-    int32_t *restrict relatives = ready->a_relatives + at, largest = exponents[0];
-    for (int64_t k = 1; k < products; k++)
+    int32_t largest = EXPONENT_OF_ZERO;
+    VECTORIZED
+    for (int64_t k = 0; k < products; k++)
         largest = exponents[k] > largest ? exponents[k] : largest;
-    for (int64_t k = 0; k < products; k++) {
-        int32_t relative = exponents[k] - largest + RELATIVE_BIAS;
-        relative = relative < 0 ? 0 : relative;
-        relatives[k] = four_times(exponents[k] == EXPONENT_OF_ZERO ? RELATIVE_OF_ZERO : relative);
-        ready_values[k] = values[k];
-    }
+    write_elements(ready->a_values + at, ready->a_relatives + at, values, exponents, largest, products);
     group_signs signs = met_rows
         ? meet_b(ready->a_lines + at, values, met_rows, tile->b_places, first_place, products)
         : signs_of(values, products);
@@ -358,8 +369,10 @@ INLINED void write_row_of_a(
     const group_extents *e = &ready->extents;
     int64_t instructions = e->steps / tile->rule->steps;
     bool is_heavy = false;
-    for (int64_t step = 0; step < e->steps; step++) {
-        int64_t group = group_of(e, to, step), first = step * products;
+    for (int64_t step = 0, first_step = 0; step < e->steps; step++) {
+        if (step == first_step + e->panel_steps)
+            first_step = step;
+        int64_t group = group_of(e, to, first_step, step), first = step * products;
         const int32_t *met_rows = tile->met_rows ? tile->met_rows + row * tile->stored + first : NULL;
         is_heavy |= write_group_of_a(
             tile, ready, group, step * e->group_rows, scratch->values + first, scratch->exponents + first, met_rows,
@@ -368,6 +381,15 @@ INLINED void write_row_of_a(
             scale_group_of_a(tile, ready, group, tile->scale_a[row * instructions + step / tile->rule->steps]);
     }
     ready->a_is_heavy[row] = is_heavy;
+}
+
+/* Put the codes of a row of A into the order of addition; return them. */
+INLINED const uint32_t *take_in_order(
+    uint32_t *restrict to, const uint32_t *restrict codes, const int32_t *restrict order, int64_t count)
+{
+    for (int64_t index = 0; index < count; index++)
+        to[index] = codes[order[index]];
+    return to;
 }
 
 NOT_INLINED void prepare_a(const source_tile *tile, prepared_tile *ready, void *memory, int64_t first, int64_t last)
@@ -379,11 +401,8 @@ NOT_INLINED void prepare_a(const source_tile *tile, prepared_tile *ready, void *
         is_in_order &= tile->order[index] == index;
     for (int64_t row = first; row < last; row++) {
         const uint32_t *codes = tile->a + row * tile->stored;
-        if (!is_in_order) {
-            for (int64_t index = 0; index < tile->stored; index++)
-                scratch.codes[index] = codes[tile->order[index]];
-            codes = scratch.codes;
-        }
+        if (!is_in_order)
+            codes = take_in_order(scratch.codes, codes, tile->order, tile->stored);
         decode(scratch.values, scratch.exponents, codes, tile->stored, &by);
         int64_t copies = row == tile->height - 1 ? ready->extents.strips * STRIP : row + 1;
         for (int64_t to = row; to < copies; to++)

@@ -1,1 +1,1 @@
-"""Compiled C code: the library that the wheel contains, and the functions in it."""
+"""Compiled C code: the library in the wheel, and the functions that it contains."""

@@ -56,7 +56,7 @@ OPTIONS: Final = (
 )
 ZIG_TARGETS: Final = {"linux": "{}-linux-gnu.2.17", "darwin": "{}-macos", "win32": "{}-windows-gnu"}
 MANYLINUX: Final = "manylinux_2_17_{0}.manylinux2014_{0}"
-"""The platform tag of libraries that zig links to glibc 2.17."""
+"""The platform tag of libraries that zig links against glibc 2.17."""
 
 
 class NoCompilerError(Exception):
@@ -77,7 +77,7 @@ def compiler_for(machine: str, system: str) -> list[str]:
 
 
 def run(compiler: list[str], *arguments: str | Path) -> None:
-    """Run a compiler; zig keeps its cache in the build folder, not in the user's home."""
+    """Run a compiler; zig's cache is kept in the build folder, not in the user's home."""
     folders = dict.fromkeys(("ZIG_GLOBAL_CACHE_DIR", "ZIG_LOCAL_CACHE_DIR"), str(BUILD / "zig"))
     subprocess.run([*compiler, *arguments], check=True, env={**os.environ, **folders})  # noqa: S603 (our own files)
 
@@ -96,12 +96,12 @@ STAND_IN_OPTIONS: Final = (
 
 
 def stand_in_folder(machine: str, system: str) -> Path:
-    """Return the folder in which a target's stand-ins are built."""
+    """Return the folder in which the stand-ins for a target are built."""
     return BUILD / "stand_ins" / target_of(machine, system)
 
 
 def stand_in_manifest(machine: str, system: str) -> str:
-    """Return the manifest of stand-ins built from these C files."""
+    """Return the manifest of stand-ins that are built from the current C files."""
     return json.dumps({"source": levels.stand_in_digest(), "target": target_of(machine, system)}) + "\n"
 
 

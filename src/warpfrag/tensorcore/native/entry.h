@@ -26,11 +26,14 @@
 #define INLINED static inline __attribute__((always_inline))
 #define NOT_INLINED static __attribute__((noinline))
 
-/* Unroll a loop over registers completely. */
+/* Unroll a loop over registers completely; or keep a short loop over memory, which clang would unroll to scalar code
+   before it can vectorize it. */
 #ifdef __clang__
 #define UNROLLED _Pragma("clang loop unroll(full)")
+#define VECTORIZED _Pragma("clang loop unroll(disable)")
 #else
 #define UNROLLED _Pragma("GCC unroll 16")
+#define VECTORIZED
 #endif
 
 #endif

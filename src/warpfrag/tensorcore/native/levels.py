@@ -13,13 +13,13 @@ from typing import Final, NamedTuple
 
 PACKAGE: Final = Path(__file__).parents[2]
 FOLDERS: Final = ("tensorcore/native", "tensorcore/kernels", "machine/jit")
-"""The folders with C files."""
+"""The folders that contain C files."""
 MANIFEST: Final = "library.json"
-"""The file next to the library that has its digests."""
+"""The file next to the library that records its digests."""
 
 
 class Level(NamedTuple):
-    """A processor level: its name, which is the suffix of its functions, and the processor name for compilers."""
+    """A processor level: its name, which is a suffix of function names, and the compilers' name for it."""
 
     name: str
     processor: str
@@ -32,12 +32,12 @@ class Level(NamedTuple):
 
     @property
     def zig_options(self) -> tuple[str, ...]:
-        """The options of zig, which names processors differently and checks for undefined behaviour by default."""
+        """The options for zig, which names processors differently and checks for undefined behaviour by default."""
         name = "generic" if self.processor == "armv8-a" else self.processor.replace("-", "_")
         return (f"-mcpu={name}", *self.prefers, "-fno-sanitize=undefined")
 
 
-LEVELS: Final = {  # lowest first; `processor.c` returns an index
+LEVELS: Final = {  # lowest first; `processor.c` returns an index into this list
     "x86_64": (
         Level("sse2", "x86-64"),
         Level("avx2", "x86-64-v3"),
@@ -56,7 +56,7 @@ def host_machine() -> str:
 
 
 def target_of(machine: str, system: str = sys.platform) -> str:
-    """Return the name of a machine and an operating system in the manifest."""
+    """Return the name of a machine and operating system in the manifest."""
     return f"{machine}-{system}"
 
 
@@ -104,7 +104,7 @@ STAND_INS: Final = {
 
 
 def stand_in_digest() -> str:
-    """Return a digest of the C files of the virtual GPU."""
+    """Return a digest of the virtual GPU's C files."""
     digest = hashlib.sha256(repr([(name, row.sources) for name, row in STAND_INS.items()]).encode())
     for path in sorted(path for path in DEVICE.iterdir() if path.suffix in {".c", ".h", ".inc", ".map"}):
         digest.update(f"{path.name}\0".encode() + path.read_bytes())

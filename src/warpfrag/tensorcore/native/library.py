@@ -30,15 +30,15 @@ from warpfrag.tensorcore.native.levels import LEVELS, MANIFEST, host_machine, li
 
 FOLDER = Path(__file__).parent
 VARIABLE: Final = "WARPFRAG_KERNELS"
-"""The environment variable that names a level to use instead of the best, or PORTABLE."""
+"""The environment variable that selects a level instead of the best one, or PORTABLE."""
 PORTABLE: Final = "portable"
 
 
 class NativeLibrary:
-    """The loaded library, at the level that fits this processor."""
+    """The loaded library, at the best level for this processor."""
 
     def __init__(self, path: Path) -> None:
-        """Load a library after the caller has checked its digest."""
+        """Load a library whose digest the caller has checked."""
         self.path = path
         self.handle = ctypes.CDLL(str(path))
         levels = [level.name for level in LEVELS[host_machine()]]
@@ -107,7 +107,7 @@ def warn_unusable(reason: str) -> None:
 
 @lru_cache(256)
 def array_type(dtype: np.dtype[Any], rank: int) -> str:
-    """Return an array's element type and rank in declaration syntax."""
+    """Return an array's element type and rank in the syntax of declarations."""
     return f"{dtype.str[1:]}[{rank}]"
 
 
@@ -130,7 +130,7 @@ def collect(arguments: Iterable[Any], types: list[str], words: list[int]) -> Non
         if isinstance(argument, np.ndarray):
             shape = argument.shape
             types.append(array_type(argument.dtype, len(shape)) if argument.flags.carray else "not contiguous")
-            # `from_buffer` is the fastest method, but rejects empty and read-only arrays
+            # `from_buffer` is the fastest method, but it rejects empty and read-only arrays
             words.append(addressof(byte_at(argument)) if argument.size and argument.flags.carray else 0)
             words.extend(shape)
         elif isinstance(argument, tuple):
@@ -141,10 +141,10 @@ def collect(arguments: Iterable[Any], types: list[str], words: list[int]) -> Non
 
 
 class NativeFunction:
-    """A function of the library, declared by its name and the types of its arguments.
+    """A function of the library, declared by its name and its argument types.
 
-    An array's type is that of its elements and its rank, such as u4[3]; arrays are contiguous and writable. A number
-    is i8. Tuples stand for their fields.
+    An array type consists of the element type and the rank, such as u4[3]; arrays are contiguous and writable. A number
+    is i8. A tuple stands for its fields.
     """
 
     def __init__(self, name: str, types: str) -> None:
@@ -154,7 +154,7 @@ class NativeFunction:
 
     @cached_property
     def call(self) -> Callable[[bytes], int]:
-        """The function in the library, which must be available."""
+        """The function in the library, which must be loaded."""
         loaded = library()
         if loaded is None:
             raise RuntimeError(f"{self.name} is called, but the compiled library is not available")
@@ -175,7 +175,7 @@ class NativeFunction:
             raise MemoryError
 
     def bound(self, *arguments: object) -> Callable[[], None]:
-        """Return a callable with these arguments bound, which it keeps alive."""
+        """Return a callable with these arguments bound; it keeps them alive."""
         call, packed = self.call, self.pack(arguments)
 
         def run(_kept: tuple[object, ...] = arguments) -> None:

@@ -26,7 +26,7 @@ from warpfrag.plans.relayout import WIDTH, Relayout, fragments, relayout, tiled_
 from warpfrag.plans.relayout_operations import cost, described
 from warpfrag.tensorcore.evidence import Evidence
 from warpfrag.tensorcore.instruction import Instruction
-from warpfrag.tensorcore.operand import Operand, OperandBase
+from warpfrag.tensorcore.operand import Operand
 from warpfrag.tensorcore.registry import find, instruction_of
 from warpfrag.viz.explorer.explorer_tensor import (
     InternedList,
@@ -38,7 +38,8 @@ from warpfrag.viz.explorer.explorer_tensor import (
 )
 from warpfrag.viz.palette import COLOURS
 
-Plan = tuple[str, int, tuple[tuple[int, int], ...]]  # the category, and the indices of the verdict, costs and steps
+# the category, and the indices of the verdict, the costs and the steps
+Plan = tuple[str, int, tuple[tuple[int, int], ...]]
 AXES: tuple[Literal["row", "col"], ...] = ("row", "col")
 
 
@@ -48,17 +49,17 @@ def every_fragment() -> tuple[Operand, ...]:
 
 
 class RelayoutWriter:
-    """Writes the plans between all pairs of fragments; shared values are interned in lists."""
+    """Writes the plans between all pairs of fragments; values that occur repeatedly are stored once, in lists."""
 
     def __init__(self, texts: InternedList[str]) -> None:
-        """Create an empty collection; `texts` is the string table shared by the whole page."""
+        """Create an empty collection; `texts` is the string table of the whole page."""
         self.texts = texts
         self.plans: InternedList[Plan] = InternedList(list)
         self.orders: InternedList[tuple[int, tuple[int, ...] | None]] = InternedList(list)
         self._known: dict[Hashable, list[Any]] = {}
 
     def written(self, place: Callable[[Operand], list[Any]]) -> dict[str, Any]:
-        """Return all fragments, and for each the plans to the others."""
+        """Return all fragments, each with the plans to the others."""
         return {
             "fragments": [place(fragment) for fragment in every_fragment()],
             "relayouts": [list(self._relayouts(source)) for source in every_fragment()],
@@ -67,7 +68,7 @@ class RelayoutWriter:
         }
 
     def _relayouts(self, source: Operand) -> Iterator[list[Any]]:
-        """Yield each fragment with the same extents: its index, its plan, and the plans that permute a coordinate."""
+        """Yield each fragment with the same extents: its index, the plan to it, and plans that permute a coordinate."""
         for place, target in enumerate(every_fragment()):
             pair = tiled_alike(source, target) if source.threads == target.threads else None
             if pair is None:
@@ -79,7 +80,7 @@ class RelayoutWriter:
             yield [place, *self._known[key]]
 
     def _permuted(self, plan: Relayout) -> Iterator[list[Any]]:
-        """Yield each coordinate whose permutation keeps elements in their lanes, with the remaining plan."""
+        """Yield each coordinate whose permutation keeps elements in their lanes, with the plan that remains."""
         for axis in AXES if not plan.is_free and list(plan.source.layout.outs) == list(AXES) else ():
             try:
                 permuted = relayout(plan.source, plan.target, permute=axis)
@@ -100,20 +101,20 @@ class RelayoutWriter:
 
 
 def _plan_key(source: Operand, target: Operand) -> Hashable:
-    """Return the key of a plan; it omits the format if elements are not converted."""
+    """Return a key for a plan; formats are left out if elements are not converted."""
     stored = [(operand.format.name, operand.spec.container, operand.spec.low) for operand in (source, target)]
     return source.layout, target.layout, source.spec.container if stored[0] == stored[1] else tuple(stored)
 
 
-WIDEST = 256  # n of wgmma
+WIDEST = 256  # the largest n of wgmma
 UNKNOWN = re.compile(r".* is not modelled on sm_\w+: ", re.ASCII)
 
 
 class PageWriter:
-    """Writes instructions as JSON objects; shared values are interned in lists."""
+    """Writes instructions as JSON objects; values that occur repeatedly are stored once, in lists."""
 
     def __init__(self) -> None:
-        """Start with empty lists; `instruction` fills them."""
+        """Create empty lists, which `instruction` fills."""
         self.texts: InternedList[str] = InternedList(str)
         self.layouts = InternedList(_layout)
         self.target_sets: InternedList[tuple[str, ...]] = InternedList(list)
@@ -148,17 +149,14 @@ class PageWriter:
         }
         return name
 
-    def _role(self, operand: OperandBase) -> int:
-        return self.operands.index(operand.spec)
-
     def _evidence(self, instruction: Instruction) -> int:
-        """Return the index of the evidence for an instruction's arithmetic on each architecture that has it."""
+        """Return the index of the evidence for an instruction's arithmetic, on each architecture that supports it."""
         able = {targets()[target].arch for target in instruction.targets}
         known = [(arch, instruction.evidence(arch)) for arch in architectures() if arch in able]
         return self.evidence_sets.index(tuple((arch, self.evidence.index(evidence)) for arch, evidence in known))
 
     def instruction(self, instruction: Instruction) -> dict[str, Any]:
-        """Return one instruction as JSON, without fields that are empty or do not apply."""
+        """Return an instruction as a JSON object, without fields that are empty or do not apply."""
         form, family = instruction.form, families_of(instruction.form)[0]
         sparsity = instruction.pattern
         written = {
@@ -173,8 +171,8 @@ class PageWriter:
             "bitop": form.bitop,
             "targets": self.target_sets.index(instruction.targets),
             "operands": {
-                role: self._role(operand)
-                for role, operand in sorted(instruction.operands.items())  # inputs first, also for movmatrix
+                role: self.operands.index(operand.spec)
+                for role, operand in sorted(instruction.operands.items())  # inputs come first, also for movmatrix
                 if operand.storage != "shared"
             },
             "sources": [self.texts.index(source) for source in instruction.sources],
@@ -209,15 +207,16 @@ def _layout(layout: Layout) -> dict[str, Any]:
 
 
 def _of_any_width(text: str) -> str:
-    """Replace the width in the names of the widest instruction with {n}."""
+    """Return the names of the widest instruction with its width replaced by {n}."""
+    text = text.replace(f"n = {WIDEST},", "n = {n},")
     return text.replace(f"m64n{WIDEST}k", "m64n{n}k").replace(f"64x{WIDEST}x", "64x{n}x")
 
 
 def _warpgroups(writer: PageWriter, instructions: list[Instruction]) -> list[dict[str, Any]]:
-    """Return one wgmma row per combination of types, for the widest n; the page derives the other widths."""
+    """Return a wgmma row for each combination of types, for the widest n; the page derives the other widths."""
     widths: dict[str, list[int]] = {}
     widest: dict[str, Instruction] = {}
-    for instruction in instructions:  # by ascending width
+    for instruction in instructions:  # in order of ascending width
         name = instruction.name.replace(f"m64n{instruction.shape.n}k", "m64n{n}k")
         widths.setdefault(name, []).append(instruction.shape.n)
         widest[name] = instruction
@@ -243,7 +242,7 @@ def page_data() -> dict[str, Any]:
     shared = SharedLists(writer.texts, writer.target_sets, writer.operands)
     tensor = {"moves": tensor_moves(shared), **tensor_products(shared), **tensor_tables()}
     names = {row["name"]: place for place, row in enumerate(instructions)}
-    # wgmma instructions share a row with others of their types, which has its own name
+    # all wgmma of the same types share a row, which has a name of its own
     relayouts = RelayoutWriter(writer.texts).written(
         lambda fragment: [writer.operands.index(fragment.spec), names.get(fragment.instruction, fragment.instruction)]
     )

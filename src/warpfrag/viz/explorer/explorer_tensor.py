@@ -26,11 +26,11 @@ from warpfrag.viz.tensor_memory_views import register_steps
 Entry = TypeVar("Entry", bound="Hashable")
 MOVES = ("tcgen05.ld", "tcgen05.st")
 OPERATION = re.compile(r"(.*?) \{(.*)\}(.*)", re.DOTALL)
-USUAL = (128, 64)  # the m and n that are shown first, if a spelling has them
+USUAL = (128, 64)  # the m and n that the page shows first, if a spelling supports them
 
 
 class SharedLists(NamedTuple):
-    """Lists that the page stores once; rows refer to their entries by index."""
+    """Lists in which the page stores each value once; rows refer to entries by index."""
 
     texts: InternedList[str]
     target_sets: InternedList[tuple[str, ...]]
@@ -57,7 +57,7 @@ def _common(shared: SharedLists, instruction: Instruction, repeat: int = 0) -> d
 
 
 def _products() -> dict[str, list[TensorForm]]:
-    """Return every mma form with shape and types, by its spelling."""
+    """Return all typed mma forms, by spelling."""
     by_spelling: dict[str, list[TensorForm]] = {}
     for form in listed_forms():
         if isinstance(form, TensorForm) and form.shape.m:
@@ -66,12 +66,12 @@ def _products() -> dict[str, list[TensorForm]]:
 
 
 def types_of(form: TensorForm) -> str:
-    """Return the types as they follow the shape in a name."""
+    """Return the types in the form in which they follow the shape in a name."""
     return form.name.split(f".{form.shape}.")[1]
 
 
 def tensor_products(shared: SharedLists) -> dict[str, Any]:
-    """Return a row for each spelling: its shapes with their widths, and its types."""
+    """Return a row for each spelling, with its shapes, their widths, and its types."""
     rows = []
     type_lists: InternedList[tuple[str, ...]] = InternedList(list)
     width_lists: InternedList[tuple[int, ...]] = InternedList(list)
@@ -110,12 +110,12 @@ def tensor_products(shared: SharedLists) -> dict[str, Any]:
 
 
 def _in_order(forms: list[TensorForm]) -> tuple[str, ...]:
-    """Return the distinct types of the forms, with f32 accumulators first."""
+    """Return the distinct types of the forms; those with f32 accumulators come first."""
     return tuple(sorted(dict.fromkeys(map(types_of, forms)), key=lambda types: not types.startswith("f32")))
 
 
 def _extents(form: TensorForm) -> dict[str, Any]:
-    """Return the columns and slots of A, and the metadata chunks; these depend on m and k alone."""
+    """Return the columns and slots of A, and the metadata chunks, which depend only on m and k."""
     operands = instruction_of(form, "").operands
     a = operands["a"].spec.layout
     chunks = operands["metadata"].spec.layout.outs["chunk"] if "metadata" in operands else 0
@@ -128,10 +128,10 @@ def _metadata_name(form: TensorForm) -> str:
 
 
 def tensor_moves(shared: SharedLists) -> list[dict[str, Any]]:
-    """Return a row for each shape of loads and stores: its longest form, which contains all others."""
+    """Return a row for each shape of loads and stores, with its longest form, which contains all others."""
     repeats: dict[str, list[int]] = {}
     longest: dict[str, tuple[Instruction, TensorSpelling]] = {}
-    for instruction in (each for op in MOVES for each in find(op=op)):  # by ascending repeat
+    for instruction in (each for op in MOVES for each in find(op=op)):  # in order of ascending repeat count
         if isinstance(instruction.form, TensorForm):
             spelling = instruction.form.spelling
             family = instruction.name.replace(f".x{spelling.repeat}", ".x{x}")
@@ -153,7 +153,7 @@ def tensor_moves(shared: SharedLists) -> list[dict[str, Any]]:
 
 
 def of_warp(layout: Layout) -> Layout:
-    """Return the layout of warp 0, by the lanes and columns of tensor memory that it reaches."""
+    """Return the layout of warp 0, in terms of the tensor-memory lanes and columns that it accesses."""
     steps = register_steps(layout, ("tlane", "column"))
     lanes = 1 + sum((radix - 1) * moves[0] for of in steps.values() for radix, moves in of)
     return Layout.of_steps({"tlane": lanes, "column": layout.outs["column"]}, steps)
@@ -184,16 +184,16 @@ def _rows(table: dict[str, Any]) -> Iterator[tuple[str, Any]]:
 
 
 class InternedList(Generic[Entry]):
-    """A list without repetitions; entries are referred to by index."""
+    """A list without repetitions, whose entries are referred to by index."""
 
     def __init__(self, write: Callable[[Entry], object]) -> None:
-        """Start with an empty list; `write` turns an entry into JSON."""
+        """Create an empty list; `write` converts an entry to JSON."""
         self.entries: list[object] = []
         self._write = write
         self._indices: dict[Entry, int] = {}
 
     def index(self, entry: Entry) -> int:
-        """Return the index of an entry, which is added if it is new."""
+        """Return the index of an entry, adding the entry if it is new."""
         if entry not in self._indices:
             written = self._write(entry)
             if written not in self.entries:

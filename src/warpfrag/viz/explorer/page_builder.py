@@ -27,7 +27,7 @@ from warpfrag.viz.explorer.explorer_data import page_data
 from warpfrag.viz.palette import COLOURS, DARK, LIGHT, Palette
 
 PAGE = Path(__file__).parent / "page"
-STEPS = 20  # number of widths that a bar may have
+STEPS = 20  # the number of widths that a bar can have
 PLACEHOLDER = re.compile(r"\{\{(\w+)\}\}")
 IMPORT = re.compile(r'^import \{([\w\s,]+)\} from "\./([\w.]+)";\n', re.MULTILINE)
 EXPORT = re.compile(r"^export (?=(?:async )?(?:function|const|let|class)\b)", re.MULTILINE)
@@ -35,12 +35,12 @@ EXPORT = re.compile(r"^export (?=(?:async )?(?:function|const|let|class)\b)", re
 
 @cache
 def build_page(url: str = "") -> str:
-    """Return the whole explorer as reproducible HTML; `url` is the address where it is hosted."""
+    """Return the whole explorer as reproducible HTML; `url` is the address at which it is hosted."""
     if url and not re.fullmatch(r"https?://[^\s\"'<>]+", url):
         raise InvalidOperand(f"url: expected an address such as https://example.org/explorer/, got {quote(url)}")
     styles = [path.read_text(encoding="utf-8") for path in sorted(PAGE.glob("*.css"))]
     script = join_modules({path.name: path.read_text(encoding="utf-8") for path in sorted(PAGE.glob("*.js"))})
-    # "</" in the data could end the script element early.
+    # "</" in the data could end the script element early
     data = json.dumps(page_data(), separators=(",", ":")).replace("<", "\\u003c")
     canonical = f'<link rel="canonical" href="{escape(url)}">' if url else ""
     style = "\n".join([colour_rules(), *styles])
@@ -48,9 +48,9 @@ def build_page(url: str = "") -> str:
 
 
 def build_profile_page(profile: Profile) -> str:
-    """Return the page of a launch's profile: source lines if there are .loc directives, then PTX lines.
+    """Return the page of a launch's profile: source lines (if there are .loc directives), then PTX lines.
 
-    A bar in each number's cell shows its share of the largest number in the column.
+    A bar in the cell of each number shows the number relative to the largest one in its column.
     """
     widths = "\n".join(f".w{step} {{ --part: {100 * step // STEPS}%; }}" for step in range(STEPS + 1))
     base, own = ((PAGE / path).read_text(encoding="utf-8") for path in ("base.css", "profile/profile.css"))
@@ -72,7 +72,7 @@ def build_profile_page(profile: Profile) -> str:
 
 
 def _table(title: str, rows: list[LineProfile], used: list[str], *, heading: str) -> str:
-    """Return a table with bars; lines of PTX include their text."""
+    """Return an HTML table with bars; rows of PTX lines include their text."""
     is_ptx = heading == "line"
     heads = [f'<th class="name">{heading}</th>', *(f"<th>{HEADINGS[name]}</th>" for name in used)]
     heads += ['<th class="text">instruction</th>'] if is_ptx else []
@@ -90,14 +90,14 @@ def _table(title: str, rows: list[LineProfile], used: list[str], *, heading: str
 
 
 def _cell(name: str, count: int, largest: int) -> str:
-    """Return a number with a bar for its share of the largest, or an empty cell for 0."""
+    """Return a table cell with a number and a bar for its share of the largest one; the cell of a 0 is empty."""
     if not count:
         return "<td></td>"
     return f'<td class="bar {name} w{-(-STEPS * count // largest)}">{count:,}</td>'
 
 
 def fill_template(template: Path, *, style: str, script: str = "", **parts: str) -> str:
-    """Return a page: a template with its placeholders, such as {{style}}, filled in."""
+    """Return a page: a template whose placeholders, such as {{style}}, have been replaced."""
     texts = {**parts, "style": style, "script": script, "policy": content_policy(script, style)}
     return PLACEHOLDER.sub(lambda placeholder: texts[placeholder[1]], template.read_text(encoding="utf-8"))
 
@@ -121,7 +121,7 @@ def _hash(text: str) -> str:
 
 
 def colour_rules() -> str:
-    """Return the colours of figures as CSS, for both colour schemes: text, paper, and a class `t5` for lane 5."""
+    """Return the colours of figures as CSS for both colour schemes: text, paper, and a class such as `t5` per lane."""
     return f"{_rules(LIGHT)}\n@media (prefers-color-scheme: dark) {{\n{_rules(DARK)}\n}}\n"
 
 
