@@ -23,7 +23,7 @@ HEAD = """\
 <!-- Written by docs/make_figures.py from src/warpfrag/tables/figures.toml. Change those, not this page. -->
 
 The figures of the PTX ISA that show where elements sit, drawn by warpfrag from its tables under the numbers they have
-there, and some views of our own. A cell `T5: a3` says that lane 5 holds the element as its a3; dark outlines are
+there, and some other views. A cell `T5: a3` says that lane 5 holds the element as its a3; dark outlines are
 registers. Each file has real text and a tooltip on every cell (open it by itself to see them), follows a light or dark
 screen, and prints in light colours.
 """

@@ -13,7 +13,7 @@ import numpy as np
 
 import examples
 import warpfrag as wf
-from warpfrag.samples import read_sample
+from warpfrag.samples import sample_path
 from warpfrag.viz import svg
 from warpfrag.viz.plots import MARGIN, framed_plot
 
@@ -97,7 +97,7 @@ def shared_accesses(text: str) -> tuple[list[tuple[str, list[int]]], tuple[objec
 
 def race_plot() -> Plot:
     """The sample `rowsum` on a time line of warps, as it is and with the barrier that is missing."""
-    text = read_sample("rowsum.ptx").decode()
+    text = sample_path("rowsum.ptx").read_text(encoding="utf-8")
     compare = "\tsetp.gt.s32"
     repaired = text.replace(compare, f"\tbar.sync 0;\n{compare}")
     body, y = [], TOP + 16

@@ -5,14 +5,13 @@ Every statement is checked while the tour runs, and the tour stops if one does n
 
 from __future__ import annotations
 
-import io
 import sys
 from pathlib import Path
 
 import numpy as np
 
 import warpfrag as wf
-from warpfrag.samples import read_sample
+from warpfrag.samples import sample_path
 
 NAME = "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32"
 OUT = Path("out")
@@ -33,7 +32,10 @@ def find_the_mistake(mma: wf.Instruction) -> None:
     chapter("A kernel gives garbage. Why?")
     A, B = text_matrix("A.txt"), text_matrix("B.txt")
     observed = np.array(
-        [[int(word, 16) for word in line.split()[2:]] for line in read_sample("dump.txt").decode().splitlines()],
+        [
+            [int(word, 16) for word in line.split()[2:]]
+            for line in sample_path("dump.txt").read_text(encoding="utf-8").splitlines()
+        ],
         np.uint32,
     )
     right, wrong = A @ B, mma.d.unpack(observed)
@@ -65,7 +67,7 @@ def compare_gpus() -> None:
 def predict_a_library() -> None:
     """Predict the result of PyTorch on an H200."""
     chapter("What does torch.matmul return on an H200?")
-    A, B, D = (np.load(io.BytesIO(read_sample(f"{name}.npy"))) for name in "ABD")
+    A, B, D = (np.load(sample_path(f"{name}.npy")) for name in "ABD")
     predicted = wf.predict(A, B, layout="nt", shape=(24, 1024, 5120))
     print(f"  24 x 1024 x 5120 in float16: {predicted.order}")
     plain = wf.gemm(A, B, instruction=NAME, arch="sm_90").astype(np.float16)
@@ -86,7 +88,9 @@ def run_a_kernel() -> None:
     exact = np.exp(x.astype(np.float64) - x.max(axis=1, keepdims=True))
     exact /= exact.sum(axis=1, keepdims=True)
     check(bool(np.abs(y / exact - 1).max() < 1e-6), f"a softmax, to {np.abs(y / exact - 1).max():.0e} of the exact one")
-    racy = wf.ptx.load(read_sample("softmax.ptx").decode().replace("bar.sync", "// bar.sync", 1))["t_softmax"]
+    racy = wf.ptx.load(sample_path("softmax.ptx").read_text(encoding="utf-8").replace("bar.sync", "// bar.sync", 1))[
+        "t_softmax"
+    ]
     checked = racy.launch(grid=8, block=128, args=[x, y, 200, 200, None, None], shared=16, checks="races")
     check(checked.verdict == "findings", "without its first barrier, checks find:")
     print(f"  {checked.findings[0]}\n")
@@ -103,7 +107,7 @@ def draw_a_picture(mma: wf.Instruction) -> None:
 
 def text_matrix(name: str) -> np.ndarray:
     """Return a sample matrix in float16."""
-    return np.loadtxt(io.StringIO(read_sample(name).decode()), dtype=np.float16)
+    return np.loadtxt(sample_path(name), dtype=np.float16)
 
 
 def numbers(values: np.ndarray) -> str:
