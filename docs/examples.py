@@ -4,7 +4,7 @@ python docs/examples.py PAGE...            # run them; say what differs from wha
 python docs/examples.py --write PAGE...    # write what the commands print into the pages
 
 The blocks of a page run in order, in one folder and one Python namespace, so a block may use what an earlier one made.
-A line of dots in shown output stands for any lines. A command without shown output must succeed. So must a command
+In shown output, a line of dots stands for any lines, and dots in a line for any text. A command without shown output must succeed. So must a command
 inside a sentence or a table, if it names an instruction: `warpfrag at mma.m16n8k16.f32.f16.f16.f32 a 5`.
 A block whose first line is a comment with nothing but a name (`# matmul.py`, `// saxpy.cu`) is that file.
 """
@@ -129,12 +129,13 @@ def reason_not_to_run(line: str) -> str | None:
 
 
 def same(shown: list[str], printed: list[str]) -> bool:
-    """Return True if output is as shown; a line of dots stands for any lines."""
+    """Return True if output is as shown; a line of dots stands for any lines, and dots in a line for any text."""
     if not shown:
         return not printed
     if shown[0].strip() == DOTS:
         return any(same(shown[1:], printed[place:]) for place in range(len(printed) + 1))
-    return bool(printed) and shown[0].rstrip() == printed[0].rstrip() and same(shown[1:], printed[1:])
+    line = ".*".join(map(re.escape, shown[0].rstrip().split(DOTS)))
+    return bool(printed) and re.fullmatch(line, printed[0].rstrip()) is not None and same(shown[1:], printed[1:])
 
 
 def stages(line: str) -> tuple[list[list[str]], str | None]:

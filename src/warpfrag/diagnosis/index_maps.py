@@ -162,8 +162,10 @@ def snapped(seen: Observation, right: Codes) -> Codes:
     values = as_doubles(from_codes(seen.format, right)).ravel()
     order = np.argsort(values)
     after = np.searchsorted(values[order], seen.values).clip(1, len(values) - 1)
-    before = order[after - 1], order[after]
-    nearest = np.where(abs(values[before[0]] - seen.values) < abs(values[before[1]] - seen.values), *before)
+    below, above = order[after - 1], order[after]
+    with np.errstate(invalid="ignore"):  # inf - inf
+        is_below = abs(values[below] - seen.values) < abs(values[above] - seen.values)
+    nearest = np.where(is_below | (values[below] == seen.values), below, above)
     return seen.towards(right.ravel()[nearest])
 
 
