@@ -4,8 +4,9 @@ python docs/examples.py PAGE...            # run them; say what differs from wha
 python docs/examples.py --write PAGE...    # write what the commands print into the pages
 
 The blocks of a page run in order, in one folder and one Python namespace, so a block may use what an earlier one made.
-In shown output, a line of dots stands for any lines, and dots in a line for any text. A command without shown output must succeed. So must a command
-inside a sentence or a table, if it names an instruction: `warpfrag at mma.m16n8k16.f32.f16.f16.f32 a 5`.
+In shown output, a line of dots stands for any lines, and dots in a line for any text. A command without shown output
+must succeed. So must a command inside a sentence or a table, if it names an instruction:
+`warpfrag at mma.m16n8k16.f32.f16.f16.f32 a 5`.
 A block whose first line is a comment with nothing but a name (`# matmul.py`, `// saxpy.cu`) is that file.
 """
 
