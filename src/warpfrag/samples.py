@@ -24,6 +24,8 @@ SAMPLES = {
     "D.npy": "their product, as predicted for PyTorch on an H200 (24 x 1024 x 5120, layout nt)",
     "tile.cu": "a CUDA kernel that loads B of an mma as if it were A",
     "tile.ptx": "its PTX, as nvcc 13.0 wrote it for sm_80 with -lineinfo",
+    "tile_fixed.cu": "the same kernel with the right load of B",
+    "tile_fixed.ptx": "its PTX, compiled in the same way",
     "rowsum.cu": "a CUDA kernel that lacks a __syncthreads()",
     "rowsum.ptx": "its PTX, as nvcc 13.0 wrote it for sm_80 with -lineinfo",
     "softmax.ptx": "the PTX of a softmax kernel, as Triton 3.6 wrote it for sm_80",

@@ -24,7 +24,7 @@ def matrix(name):
 
 
 def test_they_are_small():
-    assert sum(len(sample_path(name).read_bytes()) for name in SAMPLES) < 50_000
+    assert sum(len(sample_path(name).read_bytes()) for name in SAMPLES) < 52_000
 
 
 def test_they_are_listed(run):
@@ -55,6 +55,14 @@ def test_an_unknown_sample_is_refused_with_those_there_are(refused):
     )
     assert "'dmp.txt' is not one of" in refused("samples", "dmp.txt")
     assert refused("samples", "-o", "file").startswith("-o requires the name of a sample")
+
+
+def test_only_the_fixed_kernel_is_right(run):
+    codes = [
+        run("diagnose", f"sample:{name}.ptx", "sample:A.txt", "sample:B.txt").code for name in ("tile", "tile_fixed")
+    ]
+
+    assert codes == [1, 0]
 
 
 def test_the_dump_holds_the_mistake_that_readme_shows(run):
