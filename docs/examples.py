@@ -8,6 +8,7 @@ In shown output, a line of dots stands for any lines, and dots in a line for any
 must succeed. So must a command inside a sentence or a table, if it names an instruction:
 `warpfrag at mma.m16n8k16.f32.f16.f16.f32 a 5`.
 A block whose first line is a comment with nothing but a name (`# matmul.py`, `// saxpy.cu`) is that file.
+A block after the line `<!-- needs torch triton -->` runs only if these packages are installed.
 """
 
 from __future__ import annotations
@@ -17,11 +18,13 @@ import io
 import os
 import re
 import shlex
+import subprocess
 import sys
 import tempfile
 import traceback
 from contextlib import chdir, contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import dataclass, field
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -31,7 +34,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 os.environ.setdefault("WARPFRAG_LEVEL", "ptx")  # pages show what is the same with and without a ptxas
-BLOCK = re.compile(r"^(?P<fence>`{3,})(?P<language>[\w-]+)\n(?P<text>.*?)^(?P=fence)$", re.MULTILINE | re.DOTALL)
+BLOCK = re.compile(
+    r"(?:^<!-- needs (?P<needs>[\w ]+) -->\n)?^(?P<fence>`{3,})(?P<language>[\w-]+)\n(?P<text>.*?)^(?P=fence)$",
+    re.MULTILINE | re.DOTALL,
+)
 FILE = re.compile(r"(?:#|//) (\w+\.(?:py|cu|toml|ptx))\n")
 INLINE = re.compile(r"`(warpfrag [a-z-]+ [a-z]\S*\.[^`\n]*)`")
 DOTS = "..."
@@ -51,7 +57,7 @@ NOT_RUN = {
     r"warpfrag cache --clear": "others need what it removes",
     r"make\b": "it sets an environment up and takes minutes; continuous integration runs it",
     r"(python -m )?pip\b": "it installs packages",
-    r"(\w+=\S+ )*(\.venv/bin/)?pytest\b": "it is what runs this test",
+    r"\.venv/bin/pytest\b": "it is what runs this test",
     r"\.venv/bin/warpfrag\b": "it needs what make installs",
     r"(nvcc|ptxas|cuda-gdb|cuobjdump)\b": "it needs the CUDA toolkit",
     r"git\b": "it changes the checkout",
@@ -74,6 +80,12 @@ class Block:
     text: str
     line: int
     start: int
+    needs: tuple[str, ...] = ()
+
+    @property
+    def is_runnable(self) -> bool:
+        """True if the packages that the block needs are installed, or must be."""
+        return os.environ.get("WARPFRAG_REQUIRE_TRITON") == "1" or all(map(find_spec, self.needs))
 
 
 @dataclass
@@ -97,7 +109,13 @@ class Command:
 def blocks(page: str) -> list[Block]:
     """The blocks of Python and of console sessions, in order."""
     return [
-        Block(found["language"], found["text"], page.count("\n", 0, found.start()) + 1, found.start("text"))
+        Block(
+            language=found["language"],
+            text=found["text"],
+            line=page.count("\n", 0, found.start("fence")) + 1,
+            start=found.start("text"),
+            needs=tuple((found["needs"] or "").split()),
+        )
         for found in BLOCK.finditer(page)
         if found["language"] in {"python", "console"} and not FILE.match(found["text"])
     ]
@@ -158,7 +176,7 @@ def stages(line: str) -> tuple[list[list[str]], str | None]:
 
 
 def run_command(line: str) -> tuple[int, str]:
-    """Exit code and output of a command line: warpfrag, cat, pipes of them, and > FILE."""
+    """Exit code and output of a command line: warpfrag, pytest, cat, pipes of them, and > FILE."""
     piped, file = stages(line)
     text, status = "", 0
     for words in piped:
@@ -172,8 +190,14 @@ def run_command(line: str) -> tuple[int, str]:
                     status = warpfrag(words[1:])
             finally:
                 sys.stdin = before
+        elif words[0] == "pytest":
+            finished = subprocess.run(  # noqa: S603 (the page's own tests)
+                [sys.executable, "-m", *words], capture_output=True, text=True, check=False
+            )
+            stream.write(finished.stdout + finished.stderr)
+            status = finished.returncode
         else:
-            msg = f"{words[0]!r} is neither warpfrag nor cat; if it cannot run here, give the reason in NOT_RUN"
+            msg = f"{words[0]!r} is not warpfrag, pytest or cat; if it cannot run here, give the reason in NOT_RUN"
             raise ValueError(msg)
         stream.seek(0)
         text = stream.read()
@@ -266,7 +290,9 @@ def run_page(path: Path) -> Outcome:
         for name, content in files(text).items():
             Path(name).write_text(content, encoding="utf-8")
         for block in blocks(text):
-            if block.language == "python":
+            if not block.is_runnable:
+                outcome.not_run.append(f"line {block.line} needs {' '.join(block.needs)}")
+            elif block.language == "python":
                 run_python(block, namespace, outcome)
             else:
                 replaced.append((block, run_console(block, outcome)))
