@@ -217,7 +217,7 @@ def sparsity_table() -> str:
                 kept = [unit * pattern["unit"] + place for unit in units for place in range(pattern["unit"])]
                 legal = "both" if order == "rising" else "`mma.sp` only"
                 rows.append([name, pattern["chunk"], f"`{int(text, 0):04b}`", " ".join(map(str, kept)), legal])
-    return markdown_table(["pattern", "chunk", "code", "columns it keeps, in order of storage", "legal in"], rows)
+    return markdown_table(["pattern", "chunk", "code", "kept columns, in storage order", "legal in"], rows)
 
 
 def motion_table() -> str:

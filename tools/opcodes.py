@@ -3,7 +3,7 @@
     python -m tools.opcodes [REPORT.md] [--only PREFIX]
     python -m tools.opcodes --keep REPORT.json
 
-A kernel reads its operands from memory, runs one instruction in every thread and stores what it gave. The GPU and the
+A kernel reads its operands from memory, runs one instruction in every thread and stores the result. The GPU and the
 machine run the same text on the same random and special operands; every code is compared. --keep makes the list of what
 was equal in such a report the one that evidence is taken from (`warpfrag.machine.ops.table`).
 """

@@ -2,7 +2,7 @@
 
     python -m tools.products [REPORT.md] [--only TEXT]
 
-takes every rule that there is, or those whose text contains a text; draws operands near 1, of wide and of small
+tests every rule, or those whose text contains TEXT; draws operands near 1, of wide and of small
 exponents, and of any code; and compares every code of backend "cuda" with the CPU's. Then it measures large products,
 compares some rows of them with the CPU, and all of them with backend "native" where that has the instruction.
 """

@@ -35,8 +35,7 @@ SAMPLES = {
 def sample_path(name: str) -> Path:
     """Return the path of a sample; an unknown name raises an OSError that lists the samples."""
     if name not in SAMPLES:
-        msg = f"unknown sample: expected one of {', '.join(SAMPLES)}"
-        raise OSError(ENOENT, msg, PREFIX + name)
+        raise OSError(ENOENT, f"unknown sample: expected one of {', '.join(SAMPLES)}", PREFIX + name)
     from pathlib import Path  # the import takes longer than many look-ups
 
     return Path(__file__).parent / "tables" / "samples" / name

@@ -47,7 +47,7 @@ PER_KERNEL = {"nvjet": 0, "sm90_xmma": 3, "cutlass": 3}
 PER_OTHER_KERNEL = 8
 MAX_K_OF_ALL_PAIRS = 160
 FIRST, REST = 520, 500
-"""The k that are tried: the first ones, and about so many of the others."""
+"""The k that are tried: the first ones, and about this number of the others."""
 MAX_EXPERIMENTS, MAX_GEMMS = 24_000, 600
 MORE_RESULTS = 40
 """The products of a kernel without experiments, whose results are stored."""

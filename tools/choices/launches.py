@@ -44,7 +44,7 @@ KINDS = (
     *(ProductKind(f"scaled_mm {how}", "e4m3", "nt") for how in ("slow", "fast", "bias")),
 )
 SHARES = {"tf32": 3, "f16": 2}
-"""How many chunks of a type are asked, if not one."""
+"""The number of chunks that are queried for a type, if not one."""
 UNITS = {"bf16": 8, "f16": 8, "tf32": 4, "f32": 4, "e4m3": 16}
 MAX_WORK, MAX_WEIGHT = 1 << 36, 1 << 27
 INTERIOR = 6

@@ -88,7 +88,7 @@ def inputs(rows: NDArray[np.int32], numbers: list[int]) -> NDArray[np.float32]:
 
 
 def fit_network(torch: Any, folder: Path, name: str, numbers: list[int], seconds: float) -> None:  # noqa: ANN401
-    """Train one network for some seconds, and write its file."""
+    """Train one network for a given time, and write its file."""
     rows, labels = samples(folder, numbers)
     counts = np.bincount(rows[:, 4], minlength=len(labels))
     common = np.argsort(-counts)[:COMMON]

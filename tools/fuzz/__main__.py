@@ -7,7 +7,7 @@
     python -m tools.fuzz probe --out FOLDER               the same for every spelling alone, in several contexts
     python -m tools.fuzz check FIRST COUNT [--coverage]   without a GPU: does ptxas take them, which rows are used
     python -m tools.fuzz show SEED                        print a kernel
-    python -m tools.fuzz spellings                        ask ptxas again what it takes of every row
+    python -m tools.fuzz spellings                        query ptxas again for the spellings of every row
     python -m tools.fuzz keep FOLDER                      make what `run --keep N` chose the fixed set of the tests
 
 A seed and a size make a kernel, always the same. `run` writes counts, causes and the coverage of the opcode rows to
@@ -101,7 +101,7 @@ def record(arguments: Namespace) -> int:
 
 
 def execute(arguments: Namespace) -> int:
-    """Execute the machine code of many kernels here and on the GPU, and count those called exact."""
+    """Execute the machine code of many kernels here and on the GPU, and count those reported as exact."""
     seeds = range(arguments.first, arguments.first + arguments.count)
     jobs = [{"do": "execute", "seed": seed, "size": arguments.size} for seed in seeds]
     states: Counter[str] = Counter()

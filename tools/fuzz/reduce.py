@@ -1,8 +1,8 @@
 """Finds the cause of a difference: the first result that differs, or a reduced kernel.
 
 A trace stores every result of every thread, on the GPU and on the machine. The first that differs names the statement;
-its operands are what the trace has of them. A trace changes what ptxas can optimise, so a difference may vanish in it;
-`shrink` leaves pieces out of the kernel as it is, for as long as the difference stays.
+the trace contains its operands. Tracing changes the optimisations of ptxas, so a difference may vanish. `shrink`
+removes parts of the untraced kernel as long as the difference remains.
 """
 
 from __future__ import annotations

@@ -65,7 +65,7 @@ class Event(NamedTuple):
 
 
 class View(NamedTuple):
-    """Events that happen before something, and those with a proxy fence on the path."""
+    """Events that happen before a given event, and those with a proxy fence on the path."""
 
     known: int = 0
     fenced: int = 0

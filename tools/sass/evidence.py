@@ -340,7 +340,7 @@ def is_arithmetic(spelling: str) -> bool:
 def is_compared(spelling: str, count: SpellingCount) -> bool:
     """Return True if a spelling counts as compared.
 
-    It had 1,024 operand sets, with special values among them if it reads registers; opcodes of `ARITHMETIC` had 1,024
+    It had 1,024 operand sets, including special values if it reads registers; opcodes of `ARITHMETIC` had 1,024
     different ones. Barriers read counts, phases and lane masks, which have no special values.
     """
     if count.sets < MIN_SETS or count.differs:

@@ -169,7 +169,7 @@ class _Block:
 
 
 def _travelling(dtype: np.dtype[Any]) -> np.dtype[Any]:
-    """Return the dtype in which blocks are sent: integers for ml_dtypes, not all of which distributed can send."""
+    """Return the dtype in which blocks are sent: integers for ml_dtypes, because distributed cannot send all."""
     return np.dtype(f"uint{8 * dtype.itemsize}") if hasattr(ml_dtypes, dtype.name) else dtype
 
 

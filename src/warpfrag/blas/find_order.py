@@ -44,7 +44,7 @@ MAX_AHEAD = 32
 MAX_AT_ONCE = 1 << 22
 """The number of codes of A and B to process at once; more would need memory without saving time."""
 MIN_FILLED = 3 / 4
-"""The length of a chain, relative to the longest, from which padding it saves time."""
+"""The smallest chain length, relative to the longest, at which padding saves time."""
 MAX_ROWS, MAX_COLUMNS, MAX_NEW_COLUMNS = 4, 16, 6
 """Limits on the outputs kept because they refuted an order; more would cost more time than they save."""
 

@@ -149,7 +149,7 @@ def _check_options(instruction: Instruction, operand: str | None, options: dict[
 def explore(*, output: File, url: str = "") -> None:
     """Write an interactive page that shows every fragment of every instruction, and works offline.
 
-    The page is one static file. Its URL selects what is shown: #i=NAME&at=d.12.5 is row 12, column 5 of D.
+    The page is one static file. The URL selects the view: #i=NAME&at=d.12.5 is row 12, column 5 of D.
 
     Options:
         output: The file to write, or a folder for index.html.

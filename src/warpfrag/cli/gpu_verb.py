@@ -76,8 +76,8 @@ def gpu(
     """Run a CUDA program on a virtual GPU: no GPU, no driver and no changes to the program are needed.
 
     Stand-ins for libcuda and libcudart are loaded instead of NVIDIA's, and every kernel is executed as machine code.
-    The exit status is the program's; if that is 0, it is 1 if a check found a mistake or the launches could not be
-    recorded, and 3 if the checks could not judge everything or no launch could be executed.
+    The exit status is the program's. If the program succeeds, the status is 1 if a check found a mistake or the
+    launches could not be recorded, and 3 if the checks could not judge everything or no launch could be executed.
 
     Options:
         list_: List the GPUs that --profile takes.
@@ -99,9 +99,8 @@ def gpu(
             ProfileRow(name, each.name, each.arch, each.total_memory, each.source)
             for name, each in ((name, read_profile(name)) for name in profile_names())
         ]
-        head = ["profile", "name", "arch", "memory", "source"]
         table = [[*row[:3], f"{row.memory / 2**30:.1f} GiB", row.source] for row in rows]
-        return Answer(GpuFacts(None, [], [], rows), lambda: print_table(head, table))
+        return Answer(GpuFacts(None, [], [], rows), lambda: print_table(list(ProfileRow._fields), table))
     if not program:
         raise click.UsageError("expected a program: warpfrag gpu -- python train.py")
     if report is not None:

@@ -240,7 +240,7 @@ def verify(
 
     Options:
         only (TEXT): Only instructions whose names contain this text.
-        cases: The number of cases for each instruction and selector; for wgmma, of 16 x 8 tiles.
+        cases: The number of cases for each instruction and selector; for wgmma, the number of 16 x 8 tiles.
         device: The index of the GPU.
         capture: Write operands and results to this file, for `warpfrag check`.
         attributes: Write the GPU's attributes to this file, as a profile for `warpfrag gpu --profile FILE`.
@@ -414,7 +414,7 @@ def tools() -> Answer[ToolsFacts]:
     """List the CUDA tools that were found, with their versions, and how to install the missing ones.
 
     The tools are searched for under CUDA_HOME and CUDA_PATH, in PyPI packages, in Triton, and on PATH, in this order.
-    WARPFRAG_LEVEL=ptx disables the execution of machine code.
+    With WARPFRAG_LEVEL=ptx, launches execute PTX instead of machine code.
 
     For example:
         warpfrag tools   # paths and versions of nvcc, ptxas and nvdisasm

@@ -189,8 +189,8 @@ def aliases(name: InstructionName) -> Answer[NameMeaning]:
     """Translate between PTX, SASS, CuTe, LLVM and MLIR names.
 
     INSTRUCTION is a CuTe atom, a line of SASS, an NVVM intrinsic, an MLIR operation, PTX or a source line with inline
-    assembly; it may also be a GPU or an element type. The exit status is 1 if the name is unknown; then the nearest
-    names or the reason are printed.
+    assembly; it may also be a GPU or an element type. If the name is unknown, the nearest names or
+    the reason are printed, and the exit status is 1.
 
     For example:
         warpfrag aliases SM80_16x8x16_F32F16F16F32_TN                  # a CuTe atom

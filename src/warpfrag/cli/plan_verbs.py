@@ -144,8 +144,8 @@ def loads(
 ) -> Answer[AccessPlans]:
     """Show every plan to load an operand from shared memory, cheapest first: addresses, passes, bank conflicts.
 
-    OPERAND is a, b, c or d; b:col=2 is two tiles side by side, b:row=2 two tiles one above the other. Without --pitch
-    the matrix has no gaps. All sizes are in bytes. The cost is the number of instructions plus shared-memory passes.
+    OPERAND is a, b, c or d; b:col=2 is two tiles side by side, b:row=2 two stacked tiles. Without --pitch, the matrix
+    has no gaps. All sizes are in bytes. The cost is the number of instructions plus shared-memory passes.
 
     Options:
         packed: Each group of 16 elements of 4 or 6 bits starts at a multiple of 16 bytes.
@@ -172,8 +172,8 @@ def stores(
 ) -> Answer[AccessPlans]:
     """Show every plan to store an operand to shared memory, cheapest first: addresses, passes, bank conflicts.
 
-    OPERAND is a, b, c or d; b:col=2 is two tiles side by side, b:row=2 two tiles one above the other. Without --pitch
-    the matrix has no gaps. All sizes are in bytes. The cost is the number of instructions plus shared-memory passes.
+    OPERAND is a, b, c or d; b:col=2 is two tiles side by side, b:row=2 two stacked tiles. Without --pitch, the matrix
+    has no gaps. All sizes are in bytes. The cost is the number of instructions plus shared-memory passes.
 
     For example:
         warpfrag stores mma.m16n8k16.f16.f16.f16.f16 d --order row --pitch 32 --swizzle 32
@@ -383,7 +383,7 @@ def relayout(
     """Plan the instructions that move a matrix from the registers of one fragment to those of another.
 
     The first FRAGMENT is the source and the second the destination. Each is written INSTRUCTION:OPERAND, and
-    INSTRUCTION:OPERAND:col=2 for two tiles side by side, row=2 for two below each other, row=2,col=2 for four. Both
+    INSTRUCTION:OPERAND:col=2 for two tiles side by side, row=2 for two stacked tiles, row=2,col=2 for four. Both
     must hold a matrix of the same size. If the formats differ, values are rounded to nearest even, with the
     saturation of cvt. A step that only renames registers is free.
 

@@ -290,7 +290,7 @@ class ServedGemm:
     def in_float32(self, a: Matrix, b: Matrix, epilogue: Finishing) -> Matrix:
         """Return D for float32 without TF32, as a chain of FMAs with ascending k.
 
-        All measured kernels use this order within each part of K. How cuBLAS splits K is not known.
+        All measured kernels use this order within each part of K. The parts into which cuBLAS splits K are not known.
         """
         depth = self.call.k
         if a.shape[0] * a.shape[1] * b.shape[2] * depth > MAX_CHAINED:

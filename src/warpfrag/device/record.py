@@ -27,7 +27,7 @@ CONSTANTS = ".nv.constant0."  # the name prefix of a section that every kernel h
 
 
 class RecordOptions(NamedTuple):
-    """Which launches to store: all launches of matching kernels, those with given numbers, or only the last one."""
+    """The launches to store: all launches of matching kernels, those with given numbers, or only the last one."""
 
     kernel: str = ""
     launches: tuple[int, ...] = ()

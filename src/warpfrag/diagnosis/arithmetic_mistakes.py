@@ -173,7 +173,7 @@ def may_be_mistaken(name: str, other: str) -> bool:
 
 
 def _signs(formats: Mapping[str, str], fmt: str, other: str) -> bool:
-    """Return True if A and B are both misread, and are integers of which one is signed and the other unsigned."""
+    """Return True if A and B are both misread integers, one signed and the other unsigned."""
     return not FORMATS[fmt].is_float and formats["a"] != formats["b"] and fmt != other
 
 

@@ -178,7 +178,7 @@ def parts(operand: Operand) -> Iterator[Mistake]:
 
 
 def _slots(words: Words, *, order: Sequence[int], container: int, reg: int | slice = slice(None)) -> Words:
-    """Return registers in which the slots of register `reg`, by default of all registers, are in another order."""
+    """Return registers with the slots of register `reg`, by default of all registers, in a different order."""
     mask = np.uint32((1 << container) - 1)
     result = words.copy()
     result[..., reg] = 0

@@ -448,7 +448,7 @@ REPLACED = {
 
 
 def replace_field(data: bytes, name: str, number: int, axis: int = 0) -> bytes:
-    """Return a map's bytes with a field changed as by tensormap.replace; raise ValueError for an invalid value."""
+    """Return a map's bytes after tensormap.replace has changed a field; raise ValueError for an invalid value."""
     row = REPLACED[name]
     field = FIELDS[row.field]
     if not 0 <= axis < field.numbers:

@@ -136,7 +136,7 @@ def _scales(number_format: Format, data: str, size: int, random: np.random.Gener
 
 
 class SweepBlock(NamedTuple):
-    """A range of rows and columns of D, which is one task and one chunk of the store."""
+    """A range of rows and columns of D: one task, and one chunk of the store."""
 
     rows: range
     columns: range

@@ -94,7 +94,7 @@ class Matches(list[Match]):
 
     @cached_property
     def tiles(self) -> list[Tiled]:
-        """The operands of which two or more tiles form this layout, largest tiles first."""
+        """The operands whose tiles, two or more, form this layout; largest tiles first."""
         tiles = [
             Tiled(*match, counts, self.layout.ins.get("warp", 1) if "warp" not in layout.ins else 1)
             for layout, matches in self._alike.items()

@@ -392,7 +392,7 @@ class SparseOperand(Operand):
 
 
 class SelectedWord(OperandBase):
-    """An operand with one register per lane, of which immediates select the part that an instruction reads."""
+    """An operand with one register per lane; immediates select the part that an instruction reads."""
 
     def _pack(self, codes: Array, chosen: dict[str, int]) -> Words:
         """Return registers with only the selected part written."""

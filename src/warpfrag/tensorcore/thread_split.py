@@ -23,7 +23,7 @@ from warpfrag.tensorcore.backend_protocol import Grain, OutputBlock, ProductKern
 SMALL = 1 << 19
 """The number of multiply-adds below which a second thread costs more than it saves."""
 LARGE_TILE = 1 << 21
-"""The number of multiply-adds from which a single tile is split into blocks."""
+"""The smallest number of multiply-adds for which a single tile is split into blocks."""
 
 
 def check_threads(threads: object) -> None:

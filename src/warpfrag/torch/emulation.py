@@ -376,7 +376,7 @@ class Emulation(TorchDispatchMode):
         if not self.is_chosen:
             return self.instruction
         if operation.A.dtype == torch.float64:
-            raise NotModelled("float64 is only computed by wf.gemm, with the f64 mma that libraries use")
+            raise NotModelled("only wf.gemm computes float64, with the f64 mma that libraries use")
         return choose_instruction(dtype_of(operation.A), dtype_of(operation.B), self.arch)
 
     def _product(

@@ -220,7 +220,7 @@ def _repeated(entries: Iterable[Any], size: int) -> list[Any]:
 
 
 def _remedy(known: tuple[PredictedOrder | None, ...], arch: str, layer: LayerOrders) -> str:
-    """Return advice to pad m to the smallest size from which the order is that of the largest batch."""
+    """Return advice to pad m to the start of the range that has the largest batch's order."""
     if not layer.changes:
         return ""
     largest = max((entry for entry in known if entry is not None), key=lambda entry: entry.shape[0])

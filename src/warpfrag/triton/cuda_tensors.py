@@ -60,7 +60,7 @@ READERS = {
 """Functions that change no memory: they read the shape, or return a view or a copy."""
 TENSOR_KINDS = ("Float", "Double", "Half", "BFloat16", "Char", "Byte", "Short", "Int", "Long", "Bool")
 Place = Literal["cuda", "host", "pinned", ""]
-"""Where a tensor is stored; "" if that is not known."""
+"""The device of a tensor; "" if unknown."""
 
 
 class DeviceMarks:

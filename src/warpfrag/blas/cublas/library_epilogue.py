@@ -31,7 +31,7 @@ NVJET_CUBE = np.float32(0.035677426)  # slightly more than ROOT * CUBE, which is
 
 @dataclass(frozen=True)
 class LibraryEpilogue:
-    """activation(alpha * (A B) + beta * C + bias), rounded as by the kernel that cuBLAS chooses.
+    """activation(alpha * (A B) + beta * C + bias), rounded like the kernel that cuBLAS chooses.
 
     C is the first argument of `torch.addmm`. `scales` are those of A and B in `torch._scaled_mm`, one number each.
     `activation` is "relu" or "gelu", fused into the kernel as in `torch._addmm_activation`: gelu is the tanh form. (In
@@ -81,7 +81,7 @@ class KernelEpilogue(Epilogue):
         return [f"{name} not measured with {self.kernel or 'float32'} kernels" for name in names]
 
     def _combine(self, sums: Floats, c: Floats | None) -> Floats:
-        """Return alpha * sums + beta * C, rounded as by the kernel."""
+        """Return alpha * sums + beta * C, rounded as in the kernel."""
         if c is None or self.beta == 0 or not (self.is_split or self.is_rounded_twice):
             return super()._combine(sums, c)
         if self.is_split:
@@ -108,7 +108,7 @@ class KernelEpilogue(Epilogue):
 
 
 def gelu(x: Floats, kernel: str = "", *, is_split: bool = False) -> Floats:
-    """Return the tanh form of GELU in float32, computed as by the kernel."""
+    """Return the tanh form of GELU in float32, computed as in the kernel."""
     half = HALF * x
     if kernel.startswith("nvjet") and not is_split:
         return fma(half, tanh(x * fma(NVJET_CUBE * x, x, np.full_like(x, ROOT))), half)

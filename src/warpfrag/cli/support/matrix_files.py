@@ -71,7 +71,7 @@ class InputSource:
         try:
             return self.content.decode("utf-8-sig")
         except UnicodeDecodeError:
-            raise FileError(f"{self.name} is neither text in UTF-8 nor .npy") from None
+            raise FileError(f"{self.name} is neither UTF-8 text nor a .npy file") from None
 
     def array(self, role: str = "", *, opaque: bool = False) -> NDArray[Any]:
         """Return the array of real numbers in a .npy file, or in a .npz file the array that the input or `role` names.

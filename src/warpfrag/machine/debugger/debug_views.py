@@ -243,7 +243,7 @@ class InstructionView:
     operands: tuple[OperandValues, ...]
 
     def __repr__(self) -> str:
-        """Return a summary with the stop and the operands, of which long ones are shortened."""
+        """Return a summary with the stop and the operands; long operands are shortened."""
         return f"<{self.stop!r}; {', '.join(map(str, self.operands))}>"
 
     @property

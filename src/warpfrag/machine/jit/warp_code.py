@@ -62,7 +62,7 @@ class UnsupportedInstruction(Exception):
 
 
 class WarpCode:
-    """Builds the LLVM function of one segment; `loops` are its loops over lanes, of which the last may be open."""
+    """Builds the LLVM function of one segment; `loops` are its loops over lanes; the last may be open."""
 
     def __init__(self, layout: RegisterLayout, module: llvm.Module) -> None:
         """Start an empty function that loops over warps."""
