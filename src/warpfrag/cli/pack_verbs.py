@@ -68,7 +68,7 @@ def pack(
 
     FILE is .npy, or text with one line per row and numbers separated by spaces or commas (0x... and 0b... are
     accepted); default: stdin. Values must be exact in the operand's format, unless --rounding is given. Without
-    --full, a sparse A contains only the stored elements, and metadata are codes, rows by chunks.
+    --full, a sparse A contains only the stored elements, and metadata has one code per row and chunk.
 
     Options:
         raw: The numbers are codes, not values.

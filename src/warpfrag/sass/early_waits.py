@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from warpfrag.machine.sanitizer.ordering import Ordering
 
 Numbers = NDArray[np.int64]
-OPEN_ORDER = "threads change a word in an open order, and other threads wait for its value"
+OPEN_ORDER = "threads change a word in an undetermined order, and other threads wait for its value"
 
 
 class Overwritten(NamedTuple):
