@@ -12,7 +12,7 @@ from warpfrag.formats.random_codes import random_codes
 from warpfrag.tensorcore import reference
 from warpfrag.tensorcore.arithmetic_plan import plan
 from warpfrag.tensorcore.backend_protocol import ProductOperands
-from warpfrag.tensorcore.backends import float_steps, integer_sums
+from warpfrag.tensorcore.backends import float_steps, portable
 from warpfrag.tensorcore.backends.portable import PortableKernel, _fused_by_integers
 
 FUSED = {
@@ -81,7 +81,7 @@ def test_which_products_are_computed_in_floats():
 @pytest.mark.parametrize("satfinite", ["", ".satfinite"])
 @pytest.mark.parametrize("kinds", ["s8.s8", "u8.u8", "u8.s8", "s4.u4"])
 def test_integer_sums_by_blas_are_exact(kinds, satfinite, floats, monkeypatch):
-    monkeypatch.setattr(integer_sums, "exact_floats_of_blas", lambda: np.dtype(floats))
+    monkeypatch.setattr(portable, "exact_floats_of_blas", lambda: np.dtype(floats))
     shape = "m16n8k64" if "4" in kinds else "m16n8k32"
     rule = plan(wf.get(f"mma.{shape}.s32.{kinds}.s32{satfinite}").form, "sm_80").rule
     random, depth = np.random.default_rng(1), 4096
@@ -95,6 +95,6 @@ def test_integer_sums_by_blas_are_exact(kinds, satfinite, floats, monkeypatch):
 
 
 def test_floats_of_blas_that_lose_bits_are_not_used(monkeypatch):
-    assert integer_sums.exact_floats_of_blas() == np.float32
+    assert portable.exact_floats_of_blas() == np.float32
     monkeypatch.setattr(np, "array_equal", lambda *_arrays: False)
-    assert integer_sums.exact_floats_of_blas.__wrapped__() == np.float64
+    assert portable.exact_floats_of_blas.__wrapped__() == np.float64

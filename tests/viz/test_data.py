@@ -11,7 +11,7 @@ import pytest
 import warpfrag as wf
 from instructions import everything, of_a_warp
 from warpfrag.isa.targets import targets
-from warpfrag.viz.explorer.explorer_tensor import of_warp
+from warpfrag.viz.explorer.explorer_data import of_warp
 from warpfrag.viz.explorer.page_builder import PAGE, build_page, join_modules
 
 

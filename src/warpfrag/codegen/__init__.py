@@ -6,7 +6,7 @@
     memory_indexing   index formulas of operands in memory, and their ldmatrix and stmatrix copies
     plan_code         relayouts and access plans
     tcgen05_code      wrappers and kernels of tcgen05
-    vectors           `wf.test_vectors`; `vector_groups` creates the groups
+    vectors           `wf.test_vectors`, which creates groups of operands
     languages         the register operations that both builders write
 
 A builder (`cuda_builder`, `ptx_builder`) has the body of one function or kernel. It declares names, collects statements

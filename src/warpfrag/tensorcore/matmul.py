@@ -43,7 +43,7 @@ def matmul(
     A sparse rule takes `a` [T, M, K/2] and `columns` [T, M, K/2], the logical column of each stored element, as
     returned by `sparsity.logical_columns`: within its chunk, without duplicates. A block-scaled rule takes `scale_a`
     [T, M, s] and `scale_b` [T, s, N]. `threads` defaults to at most one per core; the result does not depend on it.
-    BLAS uses its own number of threads: see `backends.integer_sums`.
+    BLAS uses its own number of threads: see `backends.portable`.
     """
     return multiply(kernel_selector(rule), ProductOperands(a, b, c, columns, scale_a, scale_b), threads)
 

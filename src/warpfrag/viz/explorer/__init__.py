@@ -1,6 +1,6 @@
 """The explorer: one self-contained HTML page that shows every fragment of every instruction.
 
-`explorer_data` writes the tables as JSON, with `explorer_tensor` for tcgen05 and for aliases.
+`explorer_data` writes the tables as JSON.
 `page_builder` puts data, script and style of `page/` into one file under a strict content security policy, and shows
 the profile of a launch in the same style.
 
