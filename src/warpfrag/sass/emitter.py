@@ -15,8 +15,7 @@ from typing import NamedTuple
 
 from warpfrag.errors import CodeAddress, NotModelled
 from warpfrag.machine.ir.actions import Action, LaneFunction, LaneOp, Refused
-from warpfrag.machine.ir.attributes import Attributes
-from warpfrag.machine.ir.opcode import DecodedOpcode, OpcodeRow
+from warpfrag.machine.ir.opcode import Attributes, DecodedOpcode, OpcodeRow
 from warpfrag.machine.ir.program import (
     BankOperand,
     DecodedInstruction,

@@ -15,7 +15,7 @@ import numpy as np
 
 from warpfrag.machine.interpreter.wgmma_registers import is_wgmma
 from warpfrag.machine.ir import actions
-from warpfrag.machine.ir.attributes import Attributes
+from warpfrag.machine.ir.opcode import Attributes
 from warpfrag.machine.ir.program import (
     DecodedInstruction,
     Immediate,

@@ -9,8 +9,7 @@ from numpy.typing import NDArray
 from warpfrag.errors import MemoryFault, PtxError
 from warpfrag.machine.interpreter.lane_group import LaneGroup, items_of
 from warpfrag.machine.interpreter.warp_state import WarpState
-from warpfrag.machine.ir.actions import SurfaceLoad, SurfaceReduction, SurfaceStore, TextureFetch
-from warpfrag.machine.ir.attributes import Geometry
+from warpfrag.machine.ir.actions import Geometry, SurfaceLoad, SurfaceReduction, SurfaceStore, TextureFetch
 from warpfrag.machine.ir.program import DecodedInstruction, PtxOperand
 from warpfrag.machine.ir.scalar_types import B32, Codes
 from warpfrag.machine.semantics.texture_sampling import fetch, gather, sample

@@ -12,10 +12,12 @@ from typing import ClassVar, Literal, NamedTuple, TypeAlias
 
 from warpfrag.isa.qualifiers import Form
 from warpfrag.isa.tcgen05_spelling import TensorSpelling
-from warpfrag.machine.ir.attributes import Boundary, Geometry, Lod
 from warpfrag.machine.ir.scalar_types import Codes, Type
 from warpfrag.machine.ir.state_spaces import StateSpace
 
+Geometry = Literal["1d", "2d", "3d", "a1d", "a2d", "cube", "acube"]
+Boundary = Literal["trap", "clamp", "zero"]
+Lod = Literal["base", "level", "grad"]
 CodeFunction: TypeAlias = "Callable[..., Codes]"
 """A function from arrays of codes, with one element per lane, to an array of result codes."""
 LaneFunction: TypeAlias = "Callable[..., Codes | tuple[Codes, ...]]"

@@ -23,8 +23,7 @@ import numpy as np
 
 from warpfrag.errors import PtxError, WarpfragError
 from warpfrag.machine.ir.actions import Action, Atomic, MemoryBarrier, MemoryLoad, NoOp, Unbound
-from warpfrag.machine.ir.attributes import Attributes
-from warpfrag.machine.ir.opcode import DecodedOpcode, OpcodeRow
+from warpfrag.machine.ir.opcode import Attributes, DecodedOpcode, OpcodeRow
 from warpfrag.machine.ir.scalar_types import Type
 
 # matches files of CUDA headers and Triton's library functions

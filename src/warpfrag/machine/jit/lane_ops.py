@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from warpfrag.formats.number_formats import FORMATS
-from warpfrag.machine.ir.attributes import Attributes
+from warpfrag.machine.ir.opcode import Attributes
 from warpfrag.machine.ir.scalar_types import Type
 from warpfrag.machine.ir.state_spaces import WINDOWS
 from warpfrag.machine.jit.ir_builder import IRBuilder, Value, float_splat, splat, width

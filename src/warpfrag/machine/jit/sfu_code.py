@@ -11,7 +11,7 @@ from itertools import accumulate
 
 from warpfrag.formats.number_formats import CANONICAL_NANS
 from warpfrag.formats.special_functions import COLUMN, DIGITS, DROPPED, PLACES, TANH_DIGITS, TURNS, coefficients
-from warpfrag.machine.ir.attributes import Attributes
+from warpfrag.machine.ir.opcode import Attributes
 from warpfrag.machine.jit.ir_builder import FLOATS, I32, IRBuilder, Value, define, float_splat, splat
 
 UnaryFunction = Callable[[IRBuilder, Value], Value]

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from warpfrag.layout.coordinates import LANES
 from warpfrag.machine.interpreter.wgmma_registers import groups_left, is_proxy_fence
 from warpfrag.machine.ir import actions
-from warpfrag.machine.ir.attributes import Attributes
+from warpfrag.machine.ir.opcode import Attributes
 from warpfrag.machine.ir.program import DecodedInstruction
 from warpfrag.machine.jit.ir_builder import IRBuilder, Value, integers, splat
 

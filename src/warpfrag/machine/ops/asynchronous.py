@@ -12,8 +12,7 @@ import numpy as np
 from warpfrag.errors import ParseError
 from warpfrag.isa.tcgen05_spelling import read_qualifiers
 from warpfrag.machine.ir import actions
-from warpfrag.machine.ir.attributes import Attributes
-from warpfrag.machine.ir.opcode import Modifier, OpcodeRow
+from warpfrag.machine.ir.opcode import Attributes, Modifier, OpcodeRow
 from warpfrag.machine.ir.scalar_types import U32, Codes, Type
 from warpfrag.machine.ir.state_spaces import RANK_BITS, RANK_SHIFT, StateSpace
 from warpfrag.machine.ops.moving import CACHE_HINT, update_of

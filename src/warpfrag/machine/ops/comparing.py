@@ -8,8 +8,7 @@ from functools import partial
 import numpy as np
 
 from warpfrag.machine.ir.actions import LaneOp
-from warpfrag.machine.ir.attributes import Attributes, BooleanOp
-from warpfrag.machine.ir.opcode import OpcodeRow
+from warpfrag.machine.ir.opcode import Attributes, BooleanOp, OpcodeRow
 from warpfrag.machine.ir.scalar_types import F32, F64, PRED, S32, Codes, Type, join, split, types_of
 from warpfrag.machine.ops.opcode_rows import optional, required, row
 from warpfrag.machine.semantics import floats, integers

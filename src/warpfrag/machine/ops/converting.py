@@ -7,8 +7,7 @@ from collections.abc import Callable
 import numpy as np
 
 from warpfrag.machine.ir.actions import LaneOp, Move, Refused
-from warpfrag.machine.ir.attributes import Attributes
-from warpfrag.machine.ir.opcode import OpcodeRow
+from warpfrag.machine.ir.opcode import Attributes, OpcodeRow
 from warpfrag.machine.ir.scalar_types import (
     B32,
     B64,

@@ -11,8 +11,7 @@ from warpfrag.isa.instruction_names import spell
 from warpfrag.isa.legality import resolve
 from warpfrag.layout.coordinates import LANES
 from warpfrag.machine.ir import actions
-from warpfrag.machine.ir.attributes import Attributes
-from warpfrag.machine.ir.opcode import OpcodeRow
+from warpfrag.machine.ir.opcode import Attributes, OpcodeRow
 from warpfrag.machine.ir.scalar_types import B32, PRED, U32, Codes, Type
 from warpfrag.machine.ops.opcode_rows import optional, required, row
 from warpfrag.machine.semantics import floats, integers

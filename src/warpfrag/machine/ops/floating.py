@@ -8,8 +8,7 @@ import numpy as np
 
 from warpfrag.formats import special_functions
 from warpfrag.machine.ir.actions import CodeFunction, LaneOp
-from warpfrag.machine.ir.attributes import Attributes
-from warpfrag.machine.ir.opcode import Binder, Modifier, OpcodeRow, Types
+from warpfrag.machine.ir.opcode import Attributes, Binder, Modifier, OpcodeRow, Types
 from warpfrag.machine.ir.scalar_types import F32, F32X2, F64, PRED, Codes, types_of
 from warpfrag.machine.ops.integer import by_parts
 from warpfrag.machine.ops.opcode_rows import optional, required, row

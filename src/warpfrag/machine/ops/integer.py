@@ -9,8 +9,7 @@ import numpy as np
 
 from warpfrag.errors import NotModelled
 from warpfrag.machine.ir.actions import CodeFunction, LaneOp
-from warpfrag.machine.ir.attributes import Attributes
-from warpfrag.machine.ir.opcode import Binder, OpcodeRow
+from warpfrag.machine.ir.opcode import Attributes, Binder, OpcodeRow
 from warpfrag.machine.ir.scalar_types import B32, PRED, S32, TYPES, U32, Codes, Type, join, signed, split, types_of
 from warpfrag.machine.ops.opcode_rows import optional, required, row
 from warpfrag.machine.semantics import integers as on

@@ -7,8 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from warpfrag.machine.ir import actions
-from warpfrag.machine.ir.attributes import Attributes
-from warpfrag.machine.ir.opcode import Modifier, OpcodeRow, Types
+from warpfrag.machine.ir.opcode import Attributes, Modifier, OpcodeRow, Types
 from warpfrag.machine.ir.scalar_types import B64, Codes, Type, types_of
 from warpfrag.machine.ops.integer import by_parts
 from warpfrag.machine.ops.opcode_rows import optional, required, row

@@ -7,8 +7,7 @@ order is accepted. `ir.opcode` describes the columns of a row.
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
 
-from warpfrag.machine.ir.attributes import Attributes
-from warpfrag.machine.ir.opcode import HINTS, Binder, Level, Modifier, OpcodeRow, Types
+from warpfrag.machine.ir.opcode import HINTS, Attributes, Binder, Level, Modifier, OpcodeRow, Types
 from warpfrag.machine.ir.scalar_types import TYPES, Type, types_of
 
 FLAGS = {attribute.name for attribute in fields(Attributes) if isinstance(attribute.default, bool)}

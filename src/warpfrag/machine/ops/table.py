@@ -6,8 +6,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 
-from warpfrag.machine.ir.attributes import Attributes
-from warpfrag.machine.ir.opcode import DecodedOpcode, OpcodeRow
+from warpfrag.machine.ir.opcode import Attributes, DecodedOpcode, OpcodeRow
 from warpfrag.machine.ir.state_spaces import StateSpace
 from warpfrag.machine.ops import (
     asynchronous,

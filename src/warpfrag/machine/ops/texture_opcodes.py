@@ -9,8 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from warpfrag.machine.ir import actions
-from warpfrag.machine.ir.attributes import Attributes
-from warpfrag.machine.ir.opcode import Modifier, OpcodeRow
+from warpfrag.machine.ir.opcode import Attributes, Modifier, OpcodeRow
 from warpfrag.machine.ir.scalar_types import S32, Codes, types_of
 from warpfrag.machine.ops.opcode_rows import optional, required, row
 from warpfrag.machine.semantics.integers import values_of

@@ -15,8 +15,7 @@ from functools import partial
 import numpy as np
 
 from warpfrag.machine.ir.actions import LaneOp, Refused
-from warpfrag.machine.ir.attributes import Attributes
-from warpfrag.machine.ir.opcode import OpcodeRow
+from warpfrag.machine.ir.opcode import Attributes, OpcodeRow
 from warpfrag.machine.ir.scalar_types import B32, S32, U32, Codes, Type
 from warpfrag.machine.ops.opcode_rows import optional, required, row
 from warpfrag.machine.semantics.integers import COMPARE

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from warpfrag.errors import InvalidOperand, NotModelled, quote
 from warpfrag.formats.arrays import is_masked_array
-from warpfrag.machine.ir.attributes import Geometry
+from warpfrag.machine.ir.actions import Geometry
 
 Filter = Literal["point", "linear"]
 AddressMode = Literal["clamp", "wrap", "mirror", "border"]

@@ -20,8 +20,7 @@ from warpfrag.machine.ir.actions import (
     Trap,
     WarpCollective,
 )
-from warpfrag.machine.ir.attributes import Attributes
-from warpfrag.machine.ir.opcode import DecodedOpcode
+from warpfrag.machine.ir.opcode import Attributes, DecodedOpcode
 from warpfrag.machine.ir.program import (
     BankOperand,
     Discard,

@@ -9,8 +9,7 @@ import numpy as np
 
 from warpfrag.formats import special_functions
 from warpfrag.machine.ir.actions import LaneOp
-from warpfrag.machine.ir.attributes import Attributes
-from warpfrag.machine.ir.opcode import Binder
+from warpfrag.machine.ir.opcode import Attributes, Binder
 from warpfrag.machine.ir.program import Immediate, PtxOperand
 from warpfrag.machine.ir.scalar_types import B32, BF16, BF16X2, F16, F16X2, F32, F64, PRED, Codes, Type, join, split
 from warpfrag.machine.ops.floating import rounded

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from warpfrag.layout.coordinates import LANES
 from warpfrag.machine.ir.actions import WarpCollective
-from warpfrag.machine.ir.attributes import Attributes
+from warpfrag.machine.ir.opcode import Attributes
 from warpfrag.machine.ir.program import Discard, Immediate, MemoryOperand, PtxOperand, Register, VectorOperand
 from warpfrag.machine.ir.scalar_types import B32, B64, PRED, Codes
 from warpfrag.sass import sass_instruction as asm
