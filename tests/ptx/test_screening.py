@@ -15,7 +15,7 @@ from warpfrag.machine.ir.program import Register
 from warpfrag.machine.jit.engine import CompiledProgram
 from warpfrag.machine.jit.register_flow import maybe_unassigned
 from warpfrag.machine.jit.screening import ProgramScreen
-from warpfrag.machine.launch.instrumented_launch import InstrumentedLaunch
+from warpfrag.machine.launch.grid import InstrumentedLaunch
 
 pytestmark = pytest.mark.one_engine
 

@@ -63,12 +63,7 @@ def judge(
         if config.is_cooperative
         else Waves(waves.grid, min(waves.at_once * waves.per_cluster, blocks), waves.seed, waves.cluster)
     )
-    before = [(buffer, buffer.copy()) for buffer in memory.writable_buffers()]
-
-    def restore() -> None:
-        for buffer, data in before:
-            buffer[...] = data
-        memory.tags.forget()
+    before = memory.snapshot()
 
     def run(limit: int, deadline: float, uncertain: frozenset[CasLoop] = frozenset()) -> tuple[LaunchJudge, Work]:
         checks = LaunchJudge(sources, loops, values, uncertain)
@@ -76,7 +71,7 @@ def judge(
         work = Work(program, config, memory.fork(), None, checks).run_waves(few.again(), 1, progress)
         is_new = not checks.contended <= uncertain  # the order of more loops matters than was assumed: start again
         if work.failure is None and (checks.is_stopped or is_new):
-            restore()
+            before.restore()
         return run(limit, deadline, uncertain | checks.contended) if is_new and work.failure is None else (checks, work)
 
     def where(at: int) -> str:
@@ -91,7 +86,7 @@ def judge(
         judged = screened(program, config, memory, waves, progress)
         if judged is not None:
             return judged
-        restore()
+        before.restore()
         if steps > 2 * MAX_STEPS:
             return Judgement(None, (NOT_JUDGED,))
         known = frozenset(checks.uncertain_loops) if checks else frozenset()

@@ -105,6 +105,23 @@ class Allocation:
         return self.start + len(self.data)
 
 
+class MemorySnapshot(NamedTuple):
+    """The contents, at one time, of the arrays that blocks can modify."""
+
+    copies: list[tuple[NDArray[Any], NDArray[Any]]]
+    tags: StoreTags
+
+    def restore(self) -> None:
+        """Restore the contents, and forget which lane stored them."""
+        for buffer, data in self.copies:
+            buffer[...] = data
+        self.tags.forget()
+
+    def changed(self) -> list[int]:
+        """Return the indices of the arrays whose contents differ."""
+        return [at for at, (buffer, data) in enumerate(self.copies) if not np.array_equal(buffer, data)]
+
+
 class MemoryAccess(NamedTuple):
     """An access of `size` bytes per thread, at the threads' offsets in a buffer."""
 
@@ -178,6 +195,10 @@ class DeviceMemory:
         """Return the arrays that blocks can modify: writable allocations and surfaces."""
         surfaces = [resource.array for resource in self.resources.values() if isinstance(resource, Surface)]
         return [*(allocation.data for allocation in self.allocations if allocation.writable), *surfaces]
+
+    def snapshot(self) -> MemorySnapshot:
+        """Copy the arrays that blocks can modify."""
+        return MemorySnapshot([(buffer, buffer.copy()) for buffer in self.writable_buffers()], self.tags)
 
     def join(self, other: DeviceMemory) -> None:
         """Add the counts of `other`, the memory of other blocks."""

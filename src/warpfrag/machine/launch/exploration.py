@@ -5,14 +5,10 @@ continues. A different result shows that the order matters: there is a race, or 
 Equal results prove nothing; the check "races" determines which accesses are ordered.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
-from warpfrag.machine.interpreter.device_memory import DeviceMemory
+from warpfrag.machine.interpreter.device_memory import DeviceMemory, MemorySnapshot
 
 
 @dataclass(frozen=True)
@@ -46,34 +42,24 @@ class Exploration:
         return "; ".join(parts)
 
 
-def restore(buffers: Sequence[NDArray[Any]], contents: Sequence[NDArray[Any]]) -> None:
-    """Copy earlier contents back into buffers."""
-    for buffer, data in zip(buffers, contents, strict=True):
-        buffer[...] = data
-
-
-def explore(memory: DeviceMemory, before: list[NDArray[Any]], runs: int, run: Callable[[int], str]) -> Exploration:
+def explore(memory: DeviceMemory, before: MemorySnapshot, runs: int, run: Callable[[int], str]) -> Exploration:
     """Run a launch with `runs` different seeds from its initial memory, then restore its final memory.
 
     `run(seed)` runs the launch and returns the message of the error that ended it, or an empty string.
     """
-    buffers = memory.writable_buffers()
     names = [allocation.name for allocation in memory.allocations if allocation.writable]
-    after = [buffer.copy() for buffer in buffers]
+    after = memory.snapshot()
     seeds: list[int] = []
     arrays: dict[str, None] = {}
     errors: dict[str, None] = {}
     for seed in range(runs):
-        restore(buffers, before)
+        before.restore()
         error = run(seed)
         if error:
             errors[error] = None
             continue
-        differing = [
-            at for at, (buffer, data) in enumerate(zip(buffers, after, strict=True)) if not np.array_equal(buffer, data)
-        ]
-        if differing:
+        if differing := after.changed():
             seeds.append(seed)
             arrays |= dict.fromkeys(names[at] if at < len(names) else "a surface" for at in differing)
-    restore(buffers, after)
+    after.restore()
     return Exploration(runs, tuple(seeds), tuple(arrays), tuple(errors))

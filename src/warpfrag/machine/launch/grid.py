@@ -7,7 +7,8 @@ permutes cluster numbers with the function (factor * number + shift) % count, no
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from functools import lru_cache
 from math import gcd
 from operator import itemgetter
@@ -20,12 +21,13 @@ from warpfrag.errors import WarpfragError
 from warpfrag.formats.float_environment import exact_floats
 from warpfrag.layout.coordinates import LANES
 from warpfrag.machine.interpreter.device_memory import DeviceMemory
+from warpfrag.machine.interpreter.kernel_findings import Check
 from warpfrag.machine.interpreter.warp_batch import WarpBatch
 from warpfrag.machine.interpreter.warp_state import LaunchConfig, LaunchPart, LaunchTally
 from warpfrag.machine.ir.actions import Atomic, BulkCopy, MemoryLoad, SystemCall, TensorCopy
-from warpfrag.machine.ir.program import DecodedInstruction, Discard, Program
+from warpfrag.machine.ir.program import DecodedInstruction, Discard, Program, SourceLine
 from warpfrag.machine.jit.engine import CompiledProgram, CompiledWarpBatch
-from warpfrag.machine.jit.screening import LaunchScreen
+from warpfrag.machine.jit.screening import LaunchScreen, ProgramScreen
 from warpfrag.machine.sanitizer.checked_batch import LaunchChecks
 from warpfrag.tensorcore.thread_split import SMALL, count_threads
 
@@ -246,3 +248,55 @@ def warps_at_once(program: Program) -> int:
         return MAX_WARPS
     minimum, maximum = WARPS_OF_WGMMA
     return min(maximum, max(minimum, MAX_REGISTER_BYTES // (4 * LANES * max(1, len(program.registers)))))
+
+
+@dataclass(frozen=True)
+class InstrumentedLaunch:
+    """A launch with checks: in compiled code if that can prove the launch clean, otherwise in the interpreter.
+
+    `screen` decides the checks in compiled code, or is None if they must be interpreted. The check "memory" alone needs
+    no screen: if compiled code ends without an error, there was no bad access. A kernel that is not compiled yet is
+    interpreted until that has taken as long as compiling would. Every run starts from the initial contents of memory.
+    """
+
+    program: Program
+    config: LaunchConfig
+    memory: DeviceMemory
+    checks: tuple[Check, ...]
+    sources: Mapping[int, SourceLine]
+    screen: ProgramScreen | None
+
+    def run(self, waves: Waves, threads: int | None, progress: Progress | None) -> Work:
+        """Run all waves; `threads` applies only when compiled code runs without a screen."""
+        screen, memory = self.screen, self.memory
+        is_plain = self.checks == ("memory",) and not memory.has_heap  # compiled code does not track freed memory
+        if screen is None or not (is_plain or screen.is_possible(self.config, memory, self.checks)):
+            return self.interpret(waves, progress)
+        before = memory.snapshot()
+        if not is_plain and not screen.compiled.is_ready:
+            work = self.interpret(waves.again(), progress, until_compiled=screen)
+            if work.checks is None or not work.checks.is_stopped:
+                return work
+            screen.compiled.prepare()
+            before.restore()
+        if is_plain or screen.is_decided(self.checks):
+            launch = None if is_plain else LaunchScreen(screen, memory, self.checks)
+            work = Work(self.program, self.config, memory.fork(), screen.compiled, screen=launch)
+            work.run_waves(waves.again(), threads if is_plain else 1, progress)
+            is_judged = work.failure is None and (launch is None or not (work.divergent or launch.is_uncertain))
+            if is_judged or self.config.is_late:
+                return work
+            before.restore()
+        return self.interpret(waves, progress)
+
+    def interpret(self, waves: Waves, progress: Progress | None, until_compiled: ProgramScreen | None = None) -> Work:
+        """Run waves with the checks until none remains, or until the kernel is worth compiling."""
+        checks = LaunchChecks(self.checks, self.sources)
+        if until_compiled is not None:
+            checks.stops = until_compiled.compiled.is_worthwhile_after
+        work = Work(self.program, self.config, self.memory.fork(), None, checks)
+        work.memory.is_checked = "memory" in self.checks
+        work.run_waves(waves, 1, progress)
+        if until_compiled is not None:
+            until_compiled.compiled.interpreted_instructions += checks.order.now
+        return work

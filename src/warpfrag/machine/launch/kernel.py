@@ -11,16 +11,15 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property, partial
-from typing import Any, Literal, NoReturn, Unpack
+from typing import Literal, NoReturn, Unpack
 
 import numpy as np
-from numpy.typing import NDArray
 
 from warpfrag.errors import InvalidOperand, WarpfragError, quote
 from warpfrag.formats.float_environment import exact_floats
 from warpfrag.layout.coordinates import LANES
 from warpfrag.machine.debugger.debugger import Debugger
-from warpfrag.machine.interpreter.device_memory import Allocation, DeviceMemory
+from warpfrag.machine.interpreter.device_memory import Allocation, DeviceMemory, MemorySnapshot
 from warpfrag.machine.interpreter.kernel_findings import BATCH_THREADS, ORDER_CHECKS, Check
 from warpfrag.machine.interpreter.warp_state import LaunchConfig
 from warpfrag.machine.ir import state_spaces
@@ -30,9 +29,17 @@ from warpfrag.machine.jit import loops
 from warpfrag.machine.jit.engine import CompiledProgram
 from warpfrag.machine.jit.screening import ProgramScreen
 from warpfrag.machine.launch.device_array import ADDRESSES
-from warpfrag.machine.launch.exploration import Exploration, explore, restore
-from warpfrag.machine.launch.grid import Judgement, Progress, Waves, Work, is_alone, is_ordered, warps_at_once
-from warpfrag.machine.launch.instrumented_launch import InstrumentedLaunch
+from warpfrag.machine.launch.exploration import Exploration, explore
+from warpfrag.machine.launch.grid import (
+    InstrumentedLaunch,
+    Judgement,
+    Progress,
+    Waves,
+    Work,
+    is_alone,
+    is_ordered,
+    warps_at_once,
+)
 from warpfrag.machine.launch.launch_arguments import Arguments, KernelArguments, LaunchKeywords, RawArguments
 from warpfrag.machine.launch.names import matching, readable, resolve, short_name
 from warpfrag.machine.launch.options import (
@@ -53,7 +60,6 @@ from warpfrag.machine.launch.symbols import Symbols
 from warpfrag.smem.tensor_map import MAP_ALIGN, MAP_BYTES
 from warpfrag.tensorcore.evidence import Evidence
 
-Buffers = Sequence[NDArray[Any]]
 Execute = Callable[[tuple[Check, ...], LaunchOptions], Run]
 """A function that runs a launch at one level, with the given checks and options."""
 STOPPING = {"bounds", "misaligned", "readonly", "freed", "deadlock"}
@@ -289,8 +295,8 @@ class Kernel:
                 reason = str(error)
         if machine is None:
             return replace(execute(self, named, options), ptx_reason=reason)
-        buffers = self.memory_of(given, config).writable_buffers()
-        return run_both_levels(partial(execute, self), partial(execute, machine), buffers, named, options, wanted)
+        memory = self.memory_of(given, config)
+        return run_both_levels(partial(execute, self), partial(execute, machine), memory, named, options, wanted)
 
     def _execute(
         self,
@@ -310,18 +316,16 @@ class Kernel:
         if not self.is_shared_out or options.limit < LIMIT or options.cooperative:
             threads = 1
         is_judged = self.program.is_machine_code and options.judge
-        is_repeated = bool(options.explore) or is_judged
-        before = [buffer.copy() for buffer in memory.writable_buffers()] if is_repeated else []
+        before = memory.snapshot() if options.explore or is_judged else None
         module = self.module
         judged = Judgement(reasons=("the exactness of the result was not judged",))
-        if is_judged:
+        if is_judged and before is not None:
             own = self.waves(config, seed)
             judged = self.judge(config, memory, own, options.progress)
             is_screened = judged.work is not None and judged.work.screen is not None
             is_own = not named and engine_name in {"auto", "compiled" if is_screened else "reference"}
             if judged.work is not None and not is_own and not (judged.work.failure and config.is_late):
-                restore(memory.writable_buffers(), before)
-                memory.tags.forget()
+                before.restore()
                 judged = judged._replace(work=None)
         if judged.work is not None:
             work = judged.work
@@ -338,7 +342,7 @@ class Kernel:
         result = replace(result, basis=module.basis)
         if self.program.is_machine_code:
             result = replace(result, reasons=(*self.uncompared(work), *judged.reasons))
-        if options.explore:
+        if options.explore and before is not None:
             result = replace(result, exploration=self._explored(memory, before, config, options.explore))
         return result
 
@@ -367,13 +371,10 @@ class Kernel:
         del work
         return ()
 
-    def _explored(
-        self, memory: DeviceMemory, before: list[np.ndarray[Any, Any]], config: LaunchConfig, runs: int
-    ) -> Exploration:
+    def _explored(self, memory: DeviceMemory, before: MemorySnapshot, config: LaunchConfig, runs: int) -> Exploration:
         """Run other interleavings from the initial memory of the launch."""
 
         def run(seed: int) -> str:
-            memory.tags.forget()
             memory.observer = None
             work = Work(self.program, replace(config, interleaving=seed), memory, None)
             work.run_waves(self.waves(config, seed), 1, None)
@@ -471,24 +472,24 @@ def ptx_reason(program: Program, symbols: Symbols, config: LaunchConfig, options
 
 
 def run_both_levels(
-    ptx: Execute, machine: Execute, buffers: Buffers, checks: tuple[Check, ...], options: LaunchOptions, level: str
+    ptx: Execute, machine: Execute, memory: DeviceMemory, checks: tuple[Check, ...], options: LaunchOptions, level: str
 ) -> Run:
     """Run machine code; also run the PTX if there are checks, or if the machine code fails and the level is auto."""
-    before = [buffer.copy() for buffer in buffers]
+    latest = memory.snapshot()
     checked = None
     if checks:
         checked = ptx(checks, replace(options, explore=0))
         found = sorted({finding.kind for finding in checked.findings} & STOPPING)
         if found:
             return replace(checked, ptx_reason=f"a check found {', '.join(found)}: a GPU's behaviour is then unknown")
-        after = [buffer.copy() for buffer in buffers]
-        restore(buffers, before)
+        before, latest = latest, memory.snapshot()
+        before.restore()
     try:
         run = machine((), options)
     except WarpfragError as error:
         if level == "sass":
             raise
-        restore(buffers, after if checked is not None else before)
+        latest.restore()
         reason = f"the machine code failed: {error}"
         return replace(ptx((), options) if checked is None else checked, ptx_reason=reason)
     if checked is None:
