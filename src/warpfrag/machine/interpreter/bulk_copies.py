@@ -52,6 +52,10 @@ class LaneCopies:
         """Return an operand's 32-bit values, one per lane."""
         return self.group.values(operand, U32).tolist()
 
+    def addresses(self, operand: PtxOperand) -> list[int]:
+        """Return an operand's addresses, one per lane."""
+        return [int(address) for address in self.group.addresses(operand).tolist()]
+
     def owner(self, lane: int) -> Owners:
         """Return the owner of a lane's memory; it has no request number, so wavefronts are not counted."""
         which = slice(lane, lane + 1)
@@ -165,17 +169,14 @@ def _check(lane: int, value: int, align: int, label: str) -> None:
         raise MemoryFault(lane, f"expected {label} that is a multiple of {align}, got {value:#x}", kind="misaligned")
 
 
-def run_bulk_copy(
-    state: WarpState, mbarriers: Mbarriers, inst: DecodedInstruction, action: actions.BulkCopy, group: LaneGroup
-) -> None:
+def run_bulk_copy(copies: LaneCopies, inst: DecodedInstruction, action: actions.BulkCopy) -> None:
     """Run cp.async.bulk and cp.reduce.async.bulk."""
-    copies = LaneCopies(state, mbarriers, group)
     target, source, size = inst.sources[:3]
     rest = list(inst.sources[3:])
     barrier = rest.pop(0) if action.tells_mbarrier else None
     masks = copies.numbers(rest.pop(0)) if action.is_multicast else [None] * copies.count
     sizes = copies.numbers(size)
-    targets, sources = group.addresses(target).tolist(), group.addresses(source).tolist()
+    targets, sources = copies.addresses(target), copies.addresses(source)
     for lane in range(copies.count):
         count = sizes[lane]
         for value, label in (
@@ -202,20 +203,16 @@ def run_bulk_copy(
             elements[...] = action.function(elements.copy(), data.view(action.type.dtype))
         if cell is not None:
             copies.tell(cell, count, lane)
-    state.progress += 1
 
 
-def run_tensor_copy(
-    state: WarpState, mbarriers: Mbarriers, inst: DecodedInstruction, action: actions.TensorCopy, group: LaneGroup
-) -> None:
+def run_tensor_copy(copies: LaneCopies, inst: DecodedInstruction, action: actions.TensorCopy) -> None:
     """Run cp.async.bulk.tensor and cp.reduce.async.bulk.tensor."""
-    copies = LaneCopies(state, mbarriers, group)
     rest = list(inst.sources)
     shared = rest.pop(0) if action.direction == "load" else rest.pop(2)
     place, vector = rest.pop(0), rest.pop(0)
     coordinates = [copies.numbers(item) for item in items_of(vector)]
-    maps = group.addresses(place).tolist()
-    boxes = group.addresses(shared).tolist()
+    maps = copies.addresses(place)
+    boxes = copies.addresses(shared)
     barrier = rest.pop(0) if action.direction == "load" else None
     moves = [copies.numbers(item) for item in items_of(rest.pop(0))] if action.mode == "im2col" else []
     masks = copies.numbers(rest.pop(0)) if action.is_multicast else [None] * copies.count
@@ -232,7 +229,6 @@ def run_tensor_copy(
         home, at = copies.span("cluster", boxes[lane], fields.shared_bytes, lane, writes=True)
         offsets_of_units = fields.shared_units(boxes[lane] & 0xFFFFFF) - (boxes[lane] & 0xFFFFFF)
         copies.deliver(home, at + offsets_of_units, data, lane, cell, masks[lane])
-    state.progress += 1
 
 
 def read_map(copies: LaneCopies, address: int, lane: int) -> TensorMapFields:
@@ -402,18 +398,15 @@ def tensor_reduction(fields: TensorMapFields, name: str) -> actions.CodeFunction
     return reduction(name, TYPES[element.format], "global")
 
 
-def run_async_store(
-    state: WarpState, mbarriers: Mbarriers, inst: DecodedInstruction, action: actions.AsyncStore, group: LaneGroup
-) -> None:
+def run_async_store(copies: LaneCopies, inst: DecodedInstruction, action: actions.AsyncStore) -> None:
     """Run st.async or red.async lane by lane; each lane signals its mbarrier."""
-    copies = LaneCopies(state, mbarriers, group)
     place, value, barrier = inst.sources
     kind = action.type
-    codes = np.stack([group.values(item, kind) for item in items_of(value)], axis=1)
+    codes = np.stack([copies.group.values(item, kind) for item in items_of(value)], axis=1)
     size = kind.dtype.itemsize * action.count
     if action.is_ordered:
-        state.tally.causes[state.memory.inst] |= InexactCause.OVERLAPPING_STORES
-    reached = state.memory.reach("cluster", group.addresses(place), size, copies.owners, writes=True)
+        copies.state.tally.causes[copies.memory.inst] |= InexactCause.OVERLAPPING_STORES
+    reached = copies.memory.reach("cluster", copies.group.addresses(place), size, copies.owners, writes=True)
     for which, buffer, offsets in reached:
         for lane, offset in zip(which.tolist(), offsets.tolist(), strict=True):
             cell = copies.barrier_cell(barrier, lane)
@@ -421,21 +414,17 @@ def run_async_store(
                 copies.store(buffer, np.array([offset]), codes[lane : lane + 1], lane, cell)
             else:
                 copies.tell_write(buffer, np.array([offset]), size, lane, cell, reduction=inst.name)
-                cells = state.memory.elements(buffer, kind.dtype)[offset // kind.dtype.itemsize :][: action.count]
+                cells = copies.memory.elements(buffer, kind.dtype)[offset // kind.dtype.itemsize :][: action.count]
                 cells[...] = action.function(cells.copy(), codes[lane])
             copies.tell(cell, size, lane)
-    state.progress += 1
 
 
-def run_map_replace(
-    state: WarpState, mbarriers: Mbarriers, inst: DecodedInstruction, action: actions.TensorMapReplace, group: LaneGroup
-) -> None:
+def run_map_replace(copies: LaneCopies, inst: DecodedInstruction, action: actions.TensorMapReplace) -> None:
     """Run tensormap.replace, which changes one field of a 128-byte tensor map, lane by lane."""
-    copies = LaneCopies(state, mbarriers, group)
     place, *numbers = inst.sources
     axes = copies.numbers(numbers[0]) if action.has_axis else [0] * copies.count
-    values = group.values(numbers[-1], B64).tolist()
-    for lane, address in enumerate(group.addresses(place).tolist()):
+    values = copies.group.values(numbers[-1], B64).tolist()
+    for lane, address in enumerate(copies.addresses(place)):
         _check(lane, address, MAP_BYTES, "the address of a tensor map")
         buffer, first = copies.span_at(action.space, address, lane)
         try:
@@ -443,16 +432,12 @@ def run_map_replace(
         except ValueError as error:
             raise MemoryFault(lane, str(error)) from None
         buffer[first : first + MAP_BYTES] = np.frombuffer(data, np.uint8)
-    state.progress += 1
 
 
-def run_map_copy(
-    state: WarpState, mbarriers: Mbarriers, inst: DecodedInstruction, _action: actions.TensorMapCopy, group: LaneGroup
-) -> None:
+def run_map_copy(copies: LaneCopies, inst: DecodedInstruction, _action: actions.TensorMapCopy) -> None:
     """Run tensormap.cp_fenceproxy, which copies each warp's tensor map from shared to global memory."""
-    copies = LaneCopies(state, mbarriers, group)
-    targets, sources = group.addresses(inst.sources[0]).tolist(), group.addresses(inst.sources[1]).tolist()
-    warps = copies.owners.threads // group.mask.shape[1]
+    targets, sources = copies.addresses(inst.sources[0]), copies.addresses(inst.sources[1])
+    warps = copies.owners.threads // copies.group.mask.shape[1]
     for lane in np.unique(warps, return_index=True)[1].tolist():
         _check(lane, targets[lane], MAP_BYTES, "a target address")
         home, at = copies.span_at("generic", targets[lane], lane, writes=True)
@@ -461,7 +446,6 @@ def run_map_copy(
             home, at + GRANULE * np.arange(MAP_BYTES // GRANULE),
             buffer[first : first + MAP_BYTES].copy().view(np.uint32).reshape(-1, 4), lane,
         )  # fmt: skip
-    state.progress += 1
 
 
 COPIES: dict[type[actions.Action], Callable[..., None]] = {
@@ -471,4 +455,4 @@ COPIES: dict[type[actions.Action], Callable[..., None]] = {
     actions.TensorMapReplace: run_map_replace,
     actions.TensorMapCopy: run_map_copy,
 }
-"""Functions by action type, called with state, mbarriers, instruction, action and lanes."""
+"""Functions by action type, called with the lanes' copies, the instruction and the action."""

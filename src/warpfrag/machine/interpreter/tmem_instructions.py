@@ -9,6 +9,7 @@ If the arithmetic of an mma is not published, `tensorcore` rejects it and the ne
 then lists the line and the reason, and is not exact.
 """
 
+import itertools
 from collections.abc import Callable, Iterator
 from functools import lru_cache
 from typing import Any, NamedTuple, cast
@@ -40,6 +41,7 @@ U32, B32, B64, PRED = TYPES["u32"], TYPES["b32"], TYPES["b64"], TYPES["pred"]
 QUARTER = 32  # lanes of tensor memory that a warp can access
 SCALE_ID_BITS = 0xC0000000  # kernels also put the byte id into the address of scale factors
 MAX_ISSUES = 4096
+QUARTERS = (0, 1, 2, 3)
 ARRIVE = MemoryBarrier("arrive")
 
 
@@ -167,7 +169,7 @@ def run_tensor(memories: TensorMemories, inst: DecodedInstruction, action: Tenso
         raise PtxError(inst.line, text)
     for index, place in enumerate(_warps(group) if action.is_collective else _threads(group)):
         try:
-            RUNNERS[spelling.op](memories, inst, spelling, place)
+            RUNNERS[spelling.op](TensorIssue(memories, inst, spelling, place))
         except MemoryFault as fault:
             raise fault.of(index * LANES if action.is_collective else index) from None
         except WarpfragError as error:
@@ -196,156 +198,6 @@ def _warps(group: LaneGroup) -> Iterator[LaneGroup]:
     for row, lanes in zip(group.warp_rows, group.mask, strict=True):
         if lanes.any():
             yield LaneGroup(group.state, np.array([row]), lanes[None])
-
-
-def _block(group: LaneGroup) -> int:
-    return int(group.owners.blocks[0])
-
-
-def _number(group: LaneGroup, operand: PtxOperand, kind: Type = U32) -> int:
-    """Return an operand's value in the group's first thread."""
-    if isinstance(operand, MemoryOperand):
-        return int(group.addresses(operand)[0])
-    return int(group.values(operand, kind)[0])
-
-
-def _uniform(group: LaneGroup, operand: PtxOperand) -> int:
-    """Return an address that must be the same in all threads of a warp."""
-    addresses = group.addresses(operand) if isinstance(operand, MemoryOperand) else group.values(operand, U32)
-    if (addresses != addresses[0]).any():
-        lane = int((addresses != addresses[0]).argmax())
-        given = f"{int(addresses[0]):#x} and {int(addresses[lane]):#x}"
-        raise MemoryFault(lane, f"expected the same address in all threads of a warp, got {given}")
-    return int(addresses[0])
-
-
-# --- allocation and ordering
-
-
-def _allocate(memories: TensorMemories, inst: DecodedInstruction, spelling: TensorSpelling, group: LaneGroup) -> None:
-    place, columns = inst.sources
-    _uniform(group, place)
-    taken = memories.allocate(
-        _block(group), _uniform(group, columns), inst.line, is_exclusive=bool(spelling.qualifier("exclusive"))
-    )
-    space = "shared" if spelling.qualifier("shared_cta") else "generic"
-    if memories.observer is not None:
-        memories.observer.tensor_allocated(_block(group), taken, _uniform(group, columns))
-    owner = group.owners.at(np.array([0]))
-    memories.state.memory.store(space, group.addresses(place)[:1], np.array([[taken]], np.uint32), owner)
-
-
-def _free(memories: TensorMemories, inst: DecodedInstruction, _spelling: TensorSpelling, group: LaneGroup) -> None:
-    address, count = _uniform(group, inst.sources[0]), _uniform(group, inst.sources[1])
-    memories.free(_block(group), address, count)
-    if memories.observer is not None:
-        thread = int(group.owners.threads[0])
-        memories.observer.tensor_freed(TensorAccess(inst, thread, "freed", _block(group), address, count, writes=True))
-
-
-def _relinquish(
-    memories: TensorMemories, inst: DecodedInstruction, _spelling: TensorSpelling, group: LaneGroup
-) -> None:
-    memories.relinquished[_block(group)] = inst.line
-
-
-def _order(_memories: TensorMemories, _inst: DecodedInstruction, _spelling: TensorSpelling, _group: LaneGroup) -> None:
-    """Run a wait or a fence; it does nothing, because all work completes at issue."""
-
-
-def _commit(memories: TensorMemories, inst: DecodedInstruction, spelling: TensorSpelling, group: LaneGroup) -> None:
-    """Run commit: signal the mbarriers at once, because all earlier work is complete."""
-    copies = LaneCopies(memories.state, memories.mbarriers, group)
-    address = group.addresses(inst.sources[0])
-    # Triton 3.5 passes shared addresses without .shared::cluster; ptxas gives them to UTCBAR unchanged.
-    space = "cluster" if spelling.qualifier("shared_cluster") or not int(address[0]) >> 32 else "generic"
-    (cell,) = memories.mbarriers.cells_at(space, address, group.owners).tolist()
-    mask = _number(group, inst.sources[1]) & 0xFFFF if spelling.qualifier("multicast") else None
-    cells = [cell] if mask is None else [copies.moved(cell, block) for block in copies.blocks_of(0, mask)]
-    if memories.observer is not None:
-        memories.observer.tensor_committed(cells, int(group.owners.threads[0]))
-    for each in cells:
-        memories.mbarriers.check_live(each, int(address[0]), 0)
-        memories.mbarriers.change(each, ARRIVE, 1, 0, inst.line)
-
-
-# --- moves
-
-
-def _reach(
-    memories: TensorMemories, inst: DecodedInstruction, spelling: TensorSpelling, group: LaneGroup, *, writes: bool
-) -> tuple[Words, NDArray[np.intp], NDArray[np.intp]]:
-    """Return the cells of a warp's load or store, and the row and column of every (lane, reg, slot)."""
-    at = 0
-    address = _uniform(group, inst.sources[at])
-    halves = inst.sources[at + 1] if spelling.qualifier("lanes") == "16x32bx2" else None
-    split = halves.code(None) if isinstance(halves, Immediate) else None
-    lane, column = tcgen05.split_address(address, "the address")
-    row = int(group.warp_rows[0])
-    quarter = int(memories.state.warp_index[row]) % (TENSOR_LANES // QUARTER)
-    if lane // QUARTER not in (0, quarter):
-        first = QUARTER * quarter
-        text = f"a warp whose number is {quarter} modulo 4 can access lanes {first}..{first + QUARTER - 1}"
-        raise MemoryFault(0, f"{text}, got lane {lane}")
-    base = lane % QUARTER
-    if base not in ((0,) if spelling.qualifier("lanes") == "32x32b" else (0, 16)):
-        expected = "a multiple of 32" if spelling.qualifier("lanes") == "32x32b" else "a multiple of 16"
-        raise MemoryFault(0, f"the lane in the address must be {expected}, got {lane}")
-    lanes, columns = tcgen05.registers_reach(spelling, base, split)
-    lanes, columns = lanes[quarter], columns[0] + column
-    block = _block(group)
-    thread = int(group.owners.threads[0])
-    # the shape 16x32bx2 accesses two halves
-    parts = (slice(0, 16), slice(16, 32)) if split is not None else (slice(None),)
-    for part in parts:
-        low, high = int(columns[part].min()), int(columns[part].max())
-        reached = TensorAccess(
-            inst, thread, "registers", block, low, high + 1 - low, writes, reads=not writes, quarters=(quarter,)
-        )
-        memories.check_access(reached)
-    return memories.cells(block), lanes, columns
-
-
-def _load(memories: TensorMemories, inst: DecodedInstruction, spelling: TensorSpelling, group: LaneGroup) -> None:
-    cells, lanes, columns = _reach(memories, inst, spelling, group, writes=False)
-    words = tcgen05.joined(cells[lanes, columns])
-    put_words(group, inst.results[0], words[None])
-    if spelling.op == "ld.red":
-        group.write(inst.results[1], tcgen05.reduced(spelling, words)[None])
-
-
-def _store(memories: TensorMemories, inst: DecodedInstruction, spelling: TensorSpelling, group: LaneGroup) -> None:
-    cells, lanes, columns = _reach(memories, inst, spelling, group, writes=True)
-    tcgen05.put_registers(cells, lanes, columns, words_of(group, inst.sources[-1])[0])
-
-
-def _shared(memories: TensorMemories, members: tuple[int, ...]) -> NDArray[np.uint8]:
-    """Return a block's shared memory, or that of a block pair as [2, bytes]."""
-    memory = memories.state.memory
-    blocks = memory.shared.reshape(-1, memory.shared_stride)
-    return blocks[members[0]] if len(members) == 1 else blocks[members[0] : members[1] + 1]
-
-
-def _copy(memories: TensorMemories, inst: DecodedInstruction, spelling: TensorSpelling, group: LaneGroup) -> None:
-    """Run cp; each block of a pair copies from its own shared memory to its own tensor memory."""
-    address, source = _number(group, inst.sources[0]), _number(group, inst.sources[1], B64)
-    _, column = tcgen05.split_address(address, "the address")
-    thread = int(group.owners.threads[0])
-    for block in memories.members(_block(group), spelling.blocks):
-        columns = copied(spelling).shape[1]
-        memories.check_access(TensorAccess(inst, thread, "cells", block, column, columns, writes=True))
-        tcgen05.put_copy(spelling, memories.cells(block), address, source, _shared(memories, (block,)))
-
-
-def _shift(memories: TensorMemories, inst: DecodedInstruction, spelling: TensorSpelling, group: LaneGroup) -> None:
-    lane, column = tcgen05.split_address(_number(group, inst.sources[0]), "the address")
-    if lane % QUARTER:
-        raise MemoryFault(0, f"the lane in the address must be a multiple of {QUARTER}, got {lane}")
-    thread = int(group.owners.threads[0])
-    for block in memories.members(_block(group), spelling.blocks):
-        access = TensorAccess(inst, thread, "cells", block, column, tcgen05.SHIFTED_COLUMNS, writes=True, reads=True)
-        memories.check_access(access)
-        tcgen05.put_shift(memories.cells(block), column)
 
 
 # --- products
@@ -377,7 +229,7 @@ def _form_of(spelling: TensorSpelling, word: int, target: str) -> tuple[TensorFo
 
 
 @lru_cache(MAX_ISSUES)
-def _issue(
+def _resolved(
     spelling: TensorSpelling, word: int, target: str, arch: str, address: int, at: tuple[tuple[str, int], ...]
 ) -> tcgen05.TensorProduct:
     """Return an mma with resolved operands; cached, because kernels repeat the same few mma instructions."""
@@ -419,54 +271,6 @@ def mma_operands(spelling: TensorSpelling, sources: tuple[PtxOperand, ...]) -> M
     return MmaOperands(d, a, b, idesc, accumulates, metadata, scale_a, scale_b, masks, rest[0] if rest else None)
 
 
-def _multiply(memories: TensorMemories, inst: DecodedInstruction, spelling: TensorSpelling, group: LaneGroup) -> None:
-    """Run mma or mma.ws for a block or a pair."""
-    state = memories.state
-    operands = mma_operands(spelling, inst.sources)
-    in_tensor_memory = {
-        role: _number(group, operand) & ~SCALE_ID_BITS
-        for role, operand in operands._asdict().items()
-        if role in ("a", "metadata", "scale_a", "scale_b") and isinstance(operand, MemoryOperand)
-    }
-    product = _issue(
-        spelling,
-        _number(group, operands.idesc),
-        state.program.target,
-        state.launch.arch,
-        _number(group, operands.d),
-        tuple(in_tensor_memory.items()),
-    )
-    members = memories.members(_block(group), spelling.blocks)
-    accumulates = bool(_number(group, operands.accumulates, PRED))
-    _check_places(memories, inst, product, members, int(group.owners.threads[0]), accumulates=accumulates)
-    cells, shared = memories.cells(members[0], spelling.blocks), _shared(memories, members)
-    a = None if "a" in in_tensor_memory else _number(group, operands.a, B64)
-    b = _number(group, operands.b, B64)
-    plan, reason = nearest_plan(product.counted, state.launch.arch)
-    taken = [
-        product.read(cells, a, b, shared, accumulate=accumulates, part=part)
-        for part in range(product.parts if in_tensor_memory else 1)
-    ]
-    if isinstance(operands.last, Immediate):
-        taken, rounds = _halved(taken, product, operands.last.code(None))
-        reason = reason or rounds
-    elif operands.last is not None and spelling.is_weight_stationary:
-        taken = _without_columns(taken, product, _number(group, operands.last, B64), b, shared)
-    if not plan.rule.is_sparse:
-        taken = [_expanded(part) for part in taken]
-    if reason:
-        state.tally.note_uncertain(state.memory.inst, f"{reason}; computed with the nearest published rule")
-    if all(
-        np.array_equal(part[role], taken[0][role]) for part in taken[1:] for role in ("a", "columns") if role in part
-    ):
-        result = product.multiply(plan.rule, taken[0], (), 1)
-    else:
-        result = _by_parts(product, plan.rule, taken)
-    product.write(cells, result, _kept_lanes(group, operands.masks, spelling.blocks))
-    if spelling.qualifier("ashift"):
-        tcgen05.put_shift(cells, in_tensor_memory["a"] & 0xFFFF)
-
-
 def _expanded(taken: dict[str, Array]) -> dict[str, Array]:
     """Return the operands with a sparse A expanded to dense form."""
     if "columns" not in taken:
@@ -476,25 +280,6 @@ def _expanded(taken: dict[str, Array]) -> dict[str, Array]:
     full = np.zeros((*stored.shape[:-1], 2 * stored.shape[-1]), stored.dtype)
     np.put_along_axis(full, columns, stored, axis=-1)
     return {role: codes for role, codes in taken.items() if role != "columns"} | {"a": full}
-
-
-def _check_places(
-    memories: TensorMemories,
-    inst: DecodedInstruction,
-    product: tcgen05.TensorProduct,
-    members: tuple[int, ...],
-    thread: int,
-    *,
-    accumulates: bool,
-) -> None:
-    """Raise a MemoryFault if an operand is in columns that are not allocated."""
-    places = {role: place & 0xFFFF for role, place in product.at.items()} | {"d": product.base[1]}
-    for block in members:
-        for role, column in places.items():
-            columns = product.operands[role].columns
-            reads = accumulates or role != "d"
-            access = TensorAccess(inst, thread, role, block, column, columns, writes=role == "d", reads=reads)
-            memories.check_access(access)
 
 
 def _by_parts(product: tcgen05.TensorProduct, rule: Rule, taken: list[dict[str, Array]]) -> Array:
@@ -539,18 +324,236 @@ def _without_columns(
     return [part | {"b": chosen} for part in taken]
 
 
-def _kept_lanes(group: LaneGroup, masks: PtxOperand | None, blocks: int) -> NDArray[np.bool_] | None:
-    """Return the lanes of D that an mma does not write, [128] or [2, 128], or None if the mma writes all lanes."""
-    if masks is None:
-        return None
-    words = np.array([_number(group, part) for part in items_of(masks)], np.uint32)
-    bits = np.unpackbits(words.view(np.uint8), bitorder="little").astype(np.bool_)
-    return bits.reshape(2, TENSOR_LANES) if blocks == 2 else bits
+class TensorIssue(NamedTuple):
+    """A thread or warp that issues a tcgen05 instruction; `RUNNERS` names the method that runs each operation."""
+
+    memories: TensorMemories
+    inst: DecodedInstruction
+    spelling: TensorSpelling
+    group: LaneGroup
+
+    @property
+    def state(self) -> WarpState:
+        """The batch that the issuing thread is part of."""
+        return self.memories.state
+
+    @property
+    def observer(self) -> Observer | None:
+        """The observer of accesses, or None without checks."""
+        return self.memories.observer
+
+    @property
+    def block(self) -> int:
+        """The index of the issuing block."""
+        return int(self.group.owners.blocks[0])
+
+    @property
+    def thread(self) -> int:
+        """The index of the first issuing thread."""
+        return int(self.group.owners.threads[0])
+
+    @property
+    def members(self) -> tuple[int, ...]:
+        """The blocks that the instruction affects, with the even rank first."""
+        return self.memories.members(self.block, self.spelling.blocks)
+
+    def number(self, operand: PtxOperand, kind: Type = U32) -> int:
+        """Return an operand's value in the first thread."""
+        if isinstance(operand, MemoryOperand):
+            return int(self.group.addresses(operand)[0])
+        return int(self.group.values(operand, kind)[0])
+
+    def uniform(self, operand: PtxOperand) -> int:
+        """Return an address that must be the same in all threads of a warp."""
+        is_address = isinstance(operand, MemoryOperand)
+        addresses = self.group.addresses(operand) if is_address else self.group.values(operand, U32)
+        if (addresses != addresses[0]).any():
+            lane = int((addresses != addresses[0]).argmax())
+            given = f"{int(addresses[0]):#x} and {int(addresses[lane]):#x}"
+            raise MemoryFault(lane, f"expected the same address in all threads of a warp, got {given}")
+        return int(addresses[0])
+
+    def access(
+        self, operand: str, block: int, column: int, columns: int, *, writes: bool, reads: bool,
+        quarters: tuple[int, ...] = QUARTERS,
+    ) -> None:  # fmt: skip
+        """Report an access to the checks; raise MemoryFault if its columns are not allocated."""
+        access = TensorAccess(self.inst, self.thread, operand, block, column, columns, writes, reads, quarters)
+        self.memories.check_access(access)
+
+    def shared(self, members: tuple[int, ...]) -> NDArray[np.uint8]:
+        """Return a block's shared memory, or that of a block pair as [2, bytes]."""
+        memory = self.state.memory
+        blocks = memory.shared.reshape(-1, memory.shared_stride)
+        return blocks[members[0]] if len(members) == 1 else blocks[members[0] : members[1] + 1]
+
+    # --- allocation and ordering
+
+    def allocate(self) -> None:
+        """Run alloc: store the address of the allocated columns in shared memory."""
+        place, columns = self.inst.sources
+        self.uniform(place)
+        taken = self.memories.allocate(
+            self.block, self.uniform(columns), self.inst.line, is_exclusive=bool(self.spelling.qualifier("exclusive"))
+        )
+        space = "shared" if self.spelling.qualifier("shared_cta") else "generic"
+        if self.observer is not None:
+            self.observer.tensor_allocated(self.block, taken, self.uniform(columns))
+        owner = self.group.owners.at(np.array([0]))
+        self.state.memory.store(space, self.group.addresses(place)[:1], np.array([[taken]], np.uint32), owner)
+
+    def free(self) -> None:
+        """Run dealloc."""
+        address, count = self.uniform(self.inst.sources[0]), self.uniform(self.inst.sources[1])
+        self.memories.free(self.block, address, count)
+        if self.observer is not None:
+            freed = TensorAccess(self.inst, self.thread, "freed", self.block, address, count, writes=True)
+            self.observer.tensor_freed(freed)
+
+    def relinquish(self) -> None:
+        """Run relinquish_alloc_permit."""
+        self.memories.relinquished[self.block] = self.inst.line
+
+    def order(self) -> None:
+        """Run a wait or a fence; it does nothing, because all work completes at issue."""
+
+    def commit(self) -> None:
+        """Run commit: signal the mbarriers at once, because all earlier work is complete."""
+        copies = LaneCopies(self.state, self.memories.mbarriers, self.group)
+        address = self.group.addresses(self.inst.sources[0])
+        # Triton 3.5 passes shared addresses without .shared::cluster; ptxas gives them to UTCBAR unchanged.
+        space = "cluster" if self.spelling.qualifier("shared_cluster") or not int(address[0]) >> 32 else "generic"
+        (cell,) = self.memories.mbarriers.cells_at(space, address, self.group.owners).tolist()
+        mask = self.number(self.inst.sources[1]) & 0xFFFF if self.spelling.qualifier("multicast") else None
+        cells = [cell] if mask is None else [copies.moved(cell, block) for block in copies.blocks_of(0, mask)]
+        if self.observer is not None:
+            self.observer.tensor_committed(cells, self.thread)
+        for each in cells:
+            self.memories.mbarriers.check_live(each, int(address[0]), 0)
+            self.memories.mbarriers.change(each, ARRIVE, 1, 0, self.inst.line)
+
+    # --- moves
+
+    def reach(self, *, writes: bool) -> tuple[Words, NDArray[np.intp], NDArray[np.intp]]:
+        """Return the cells of a warp's load or store, and the row and column of every (lane, reg, slot)."""
+        access = self.spelling.qualifier("lanes")
+        address = self.uniform(self.inst.sources[0])
+        halves = self.inst.sources[1] if access == "16x32bx2" else None
+        split = halves.code(None) if isinstance(halves, Immediate) else None
+        lane, column = tcgen05.split_address(address, "the address")
+        quarter = int(self.state.warp_index[self.group.warp_rows[0]]) % len(QUARTERS)
+        if lane // QUARTER not in (0, quarter):
+            first = QUARTER * quarter
+            text = f"a warp whose number is {quarter} modulo 4 can access lanes {first}..{first + QUARTER - 1}"
+            raise MemoryFault(0, f"{text}, got lane {lane}")
+        base = lane % QUARTER
+        unit = 32 if access == "32x32b" else 16
+        if base % unit:
+            raise MemoryFault(0, f"the lane in the address must be a multiple of {unit}, got {lane}")
+        lanes, columns = tcgen05.registers_reach(self.spelling, base, split)
+        lanes, columns = lanes[quarter], columns[0] + column
+        # the shape 16x32bx2 accesses two halves
+        parts = (slice(0, 16), slice(16, 32)) if split is not None else (slice(None),)
+        for part in parts:
+            low, high = int(columns[part].min()), int(columns[part].max())
+            own = (quarter,)
+            self.access("registers", self.block, low, high + 1 - low, writes=writes, reads=not writes, quarters=own)
+        return self.memories.cells(self.block), lanes, columns
+
+    def load(self) -> None:
+        """Run ld or ld.red."""
+        cells, lanes, columns = self.reach(writes=False)
+        words = tcgen05.joined(cells[lanes, columns])
+        put_words(self.group, self.inst.results[0], words[None])
+        if self.spelling.op == "ld.red":
+            self.group.write(self.inst.results[1], tcgen05.reduced(self.spelling, words)[None])
+
+    def store(self) -> None:
+        """Run st."""
+        cells, lanes, columns = self.reach(writes=True)
+        tcgen05.put_registers(cells, lanes, columns, words_of(self.group, self.inst.sources[-1])[0])
+
+    def copy(self) -> None:
+        """Run cp; each block of a pair copies from its own shared memory to its own tensor memory."""
+        address, source = self.number(self.inst.sources[0]), self.number(self.inst.sources[1], B64)
+        _, column = tcgen05.split_address(address, "the address")
+        for block in self.members:
+            self.access("cells", block, column, copied(self.spelling).shape[1], writes=True, reads=False)
+            tcgen05.put_copy(self.spelling, self.memories.cells(block), address, source, self.shared((block,)))
+
+    def shift(self) -> None:
+        """Run shift."""
+        lane, column = tcgen05.split_address(self.number(self.inst.sources[0]), "the address")
+        if lane % QUARTER:
+            raise MemoryFault(0, f"the lane in the address must be a multiple of {QUARTER}, got {lane}")
+        for block in self.members:
+            self.access("cells", block, column, tcgen05.SHIFTED_COLUMNS, writes=True, reads=True)
+            tcgen05.put_shift(self.memories.cells(block), column)
+
+    # --- products
+
+    def multiply(self) -> None:
+        """Run mma or mma.ws for a block or a pair."""
+        state = self.state
+        operands = mma_operands(self.spelling, self.inst.sources)
+        in_tensor_memory = {
+            role: self.number(operand) & ~SCALE_ID_BITS
+            for role, operand in operands._asdict().items()
+            if role in ("a", "metadata", "scale_a", "scale_b") and isinstance(operand, MemoryOperand)
+        }
+        word, d = self.number(operands.idesc), self.number(operands.d)
+        target, arch = state.program.target, state.launch.arch
+        product = _resolved(self.spelling, word, target, arch, d, tuple(in_tensor_memory.items()))
+        members = self.members
+        accumulates = bool(self.number(operands.accumulates, PRED))
+        places = {role: place & 0xFFFF for role, place in product.at.items()} | {"d": product.base[1]}
+        for block, (role, column) in itertools.product(members, places.items()):
+            reads = accumulates or role != "d"
+            self.access(role, block, column, product.operands[role].columns, writes=role == "d", reads=reads)
+        cells, shared = self.memories.cells(members[0], self.spelling.blocks), self.shared(members)
+        a = None if "a" in in_tensor_memory else self.number(operands.a, B64)
+        b = self.number(operands.b, B64)
+        plan, reason = nearest_plan(product.counted, arch)
+        taken = [
+            product.read(cells, a, b, shared, accumulate=accumulates, part=part)
+            for part in range(product.parts if in_tensor_memory else 1)
+        ]
+        if isinstance(operands.last, Immediate):
+            taken, rounds = _halved(taken, product, operands.last.code(None))
+            reason = reason or rounds
+        elif operands.last is not None and self.spelling.is_weight_stationary:
+            taken = _without_columns(taken, product, self.number(operands.last, B64), b, shared)
+        if not plan.rule.is_sparse:
+            taken = [_expanded(part) for part in taken]
+        if reason:
+            state.tally.note_uncertain(state.memory.inst, f"{reason}; computed with the nearest published rule")
+        if all(
+            np.array_equal(part[role], taken[0][role])
+            for part in taken[1:]
+            for role in ("a", "columns")
+            if role in part
+        ):
+            result = product.multiply(plan.rule, taken[0], (), 1)
+        else:
+            result = _by_parts(product, plan.rule, taken)
+        product.write(cells, result, self.kept_lanes(operands.masks))
+        if self.spelling.qualifier("ashift"):
+            tcgen05.put_shift(cells, in_tensor_memory["a"] & 0xFFFF)
+
+    def kept_lanes(self, masks: PtxOperand | None) -> NDArray[np.bool_] | None:
+        """Return the lanes of D that an mma does not write, [128] or [2, 128], or None if the mma writes all lanes."""
+        if masks is None:
+            return None
+        words = np.array([self.number(part) for part in items_of(masks)], np.uint32)
+        bits = np.unpackbits(words.view(np.uint8), bitorder="little").astype(np.bool_)
+        return bits.reshape(2, TENSOR_LANES) if self.spelling.blocks == 2 else bits
 
 
-RUNNERS: dict[str, Callable[[TensorMemories, DecodedInstruction, TensorSpelling, LaneGroup], None]] = {
-    "alloc": _allocate, "dealloc": _free, "relinquish_alloc_permit": _relinquish, "fence::before_thread_sync": _order,
-    "fence::after_thread_sync": _order, "wait::ld": _order, "wait::st": _order, "commit": _commit, "ld": _load,
-    "ld.red": _load, "st": _store, "cp": _copy, "shift": _shift, "mma": _multiply, "mma.ws": _multiply,
+RUNNERS: dict[str, Callable[[TensorIssue], None]] = {
+    "alloc": TensorIssue.allocate, "dealloc": TensorIssue.free, "relinquish_alloc_permit": TensorIssue.relinquish,
+    "fence::before_thread_sync": TensorIssue.order, "fence::after_thread_sync": TensorIssue.order,
+    "wait::ld": TensorIssue.order, "wait::st": TensorIssue.order, "commit": TensorIssue.commit,
+    "ld": TensorIssue.load, "ld.red": TensorIssue.load, "st": TensorIssue.store, "cp": TensorIssue.copy,
+    "shift": TensorIssue.shift, "mma": TensorIssue.multiply, "mma.ws": TensorIssue.multiply,
 }  # fmt: skip
-"""The function that runs each tcgen05 operation; called for one thread or one warp."""
+"""The method that runs each tcgen05 operation."""

@@ -16,12 +16,12 @@ from warpfrag.errors import MemoryFault, PtxError, WarpfragError
 from warpfrag.layout.coordinates import LANES
 from warpfrag.machine.interpreter import lane_instructions, texture_instructions
 from warpfrag.machine.interpreter.block_barriers import BlockBarriers, ClusterBarriers, LivelockDetector
-from warpfrag.machine.interpreter.bulk_copies import COPIES
+from warpfrag.machine.interpreter.bulk_copies import COPIES, LaneCopies
 from warpfrag.machine.interpreter.calls import CallStacks, run_system
 from warpfrag.machine.interpreter.lane_group import LaneGroup, items_of
 from warpfrag.machine.interpreter.matrix_instructions import run_matrix
 from warpfrag.machine.interpreter.mbarriers import Mbarriers
-from warpfrag.machine.interpreter.tmem_instructions import TensorMemories
+from warpfrag.machine.interpreter.tmem_instructions import TensorMemories, run_tensor
 from warpfrag.machine.interpreter.warp_state import LaunchPart, WarpState
 from warpfrag.machine.ir import actions
 from warpfrag.machine.ir.program import DecodedInstruction
@@ -315,7 +315,8 @@ class WarpBatch(WarpState):
 
     def copy_in_bulk(self, inst: DecodedInstruction, action: actions.Action, group: LaneGroup) -> None:
         """Run bulk copies, tensor-map box copies and tensor-map changes."""
-        COPIES[type(action)](self, self.mbarriers, inst, action, group)
+        COPIES[type(action)](LaneCopies(self, self.mbarriers, group), inst, action)
+        self.progress += 1
 
     # --- operations across lanes
 
@@ -330,8 +331,6 @@ class WarpBatch(WarpState):
 
     def tensor_op(self, inst: DecodedInstruction, action: actions.TensorThreadOp, group: LaneGroup) -> None:
         """Run tcgen05 on the tensor memories of the blocks."""
-        from warpfrag.machine.interpreter.tmem_instructions import TensorMemories, run_tensor
-
         if self.tensor_memories is None:
             self.tensor_memories = TensorMemories(self, self.mbarriers)
         run_tensor(self.tensor_memories, inst, action, group)

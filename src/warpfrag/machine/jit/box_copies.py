@@ -275,7 +275,7 @@ class BoxCopies:
             warps, lanes = (index[left] for index in np.nonzero(group.mask))
             mask = np.zeros_like(group.mask)
             mask[warps, lanes] = True
-            run_tensor_copy(self.batch, self.mbarriers, inst, action, group.part(mask))
+            run_tensor_copy(LaneCopies(self.batch, self.mbarriers, group.part(mask)), inst, action)
         self.batch.progress += 1
         return True
 

@@ -9,6 +9,7 @@ part; an mma marks the elements of D whose row of A or column of B has a mark; a
 any bit of an operand is marked.
 """
 
+from collections.abc import Sequence
 from functools import reduce
 from typing import Any
 
@@ -239,7 +240,7 @@ class UnwrittenCheck(InstructionObserver):
         if isinstance(operand, VectorOperand):
             is_pair, wide = len(operand.items) <= WORDS_OF_PAIR, mask.astype(np.uint64)
             for reg, part in zip(operand.items, split(wide, len(operand.items), 32 * is_pair), strict=True):
-                self.put(group, reg, part if is_pair else np.where(wide != 0, EVERY_BIT, np.uint64(0)))
+                self.put(group, reg, part if is_pair else whole_marks(wide != 0))
         if not isinstance(operand, Register):
             return
         dtype = container(operand.bits)
@@ -263,7 +264,7 @@ class UnwrittenCheck(InstructionObserver):
     def put_whole(self, group: LaneGroup, operand: PtxOperand, wrong: NDArray[np.bool_]) -> None:
         """Mark an operand's whole registers in the lanes of `wrong`, and clear the marks in the group's other lanes."""
         for reg in items_of(operand):
-            self.put(group, reg, np.where(wrong, EVERY_BIT, np.uint64(0)))
+            self.put(group, reg, whole_marks(wrong))
 
     # --- instructions
 
@@ -307,7 +308,7 @@ class UnwrittenCheck(InstructionObserver):
 
     def idle_sources(self, inst: DecodedInstruction, action: actions.WarpCollective, group: LaneGroup) -> Codes:
         """Return the lanes that read a lane outside the group or the member mask of a shuffle, which is undefined."""
-        args = [group.read(operand, kind) for operand, kind in zip(inst.sources, action.sources, strict=True)]
+        args = values_of(inst, action, group)
         source = action.function(None, np.arange(LANES) + np.zeros_like(args[0], np.int64), *args[1:])[0]
         is_named = args[-1] >> source.astype(np.uint32) & 1 != 0 if action.synced else np.True_
         return group.mask & ~(np.take_along_axis(self.may_read(group), source, axis=1) & is_named)
@@ -331,9 +332,7 @@ class UnwrittenCheck(InstructionObserver):
             read_part(self.mask_of(operand)[group.warp_rows], kind)
             for operand, kind in zip(inst.sources, action.sources, strict=True)
         ]
-        wrong = np.zeros(group.mask.shape, np.bool_)
-        for mask in masks:
-            wrong |= mask != 0
+        wrong = any_of(masks, group)
         if not (wrong & group.mask).any():
             return [np.zeros(group.mask.shape, np.uint64)] * len(inst.results)
         opcode = inst.attributes.opcode
@@ -345,9 +344,6 @@ class UnwrittenCheck(InstructionObserver):
             return [np.where(masks[2] != 0, _ones(picked), picked)]
         if opcode in APPLIED:
             moved = MOVED_OPERANDS[opcode]
-            how = np.zeros(group.mask.shape, np.bool_)
-            for mask in masks[moved:]:
-                how |= mask != 0
             values: list[Any] = []
             for number, (operand, kind) in enumerate(zip(inst.sources, action.sources, strict=True)):
                 if kind is None:
@@ -356,9 +352,8 @@ class UnwrittenCheck(InstructionObserver):
                     values.append(masks[number].astype(kind.dtype))
                 else:
                     values.append(group.read(operand, kind))
-            result = action.function(*values)
-            result = result[0] if isinstance(result, tuple) else result
-            return [np.where(how, _ones(result), result)]
+            result = first_of(action.function(*values))
+            return [np.where(any_of(masks[moved:], group), _ones(result), result)]
         if opcode in {"and", "or"} and len(inst.sources) == 2 and action.sources[0] is not None:
             kind = action.sources[0]
             left, right = (group.read(operand, kind) for operand in inst.sources)
@@ -366,12 +361,7 @@ class UnwrittenCheck(InstructionObserver):
             if opcode == "or":
                 left, right = ~left, ~right
             return [(first & (second | right)) | (second & (first | left))]
-        values = [
-            group.read(operand, kind)
-            for operand, kind in zip(inst.sources, action.sources, strict=True)
-            if kind is not None
-        ]
-        return carried(inst, action, masks, values, parts_of(masks, action, wrong))
+        return carried(inst, action, masks, values_of(inst, action, group), parts_of(masks, action, wrong))
 
     def collected(self, inst: DecodedInstruction, action: actions.WarpCollective, group: LaneGroup) -> list[Codes]:
         """Return the masks of the results of a shuffle, vote or reduction."""
@@ -383,17 +373,15 @@ class UnwrittenCheck(InstructionObserver):
         # R2UR takes the marks of the lane whose value it takes
         if is_first and not ((masks[1] != 0) & group.mask).any():
             held = group.read(inst.sources[1], action.sources[1])
-            moved = action.function(group.mask, masks[0].astype(np.uint32), held, masks[2].astype(np.uint32))
-            return [moved[0] if isinstance(moved, tuple) else moved]
-        steered = np.zeros(group.mask.shape, np.bool_)
-        for mask in masks[1:]:
-            steered |= ((mask != 0) & group.mask).any(axis=1, keepdims=True)
+            return [first_of(action.function(group.mask, masks[0].astype(np.uint32), held, masks[2].astype(np.uint32)))]
+        steered = (any_of(masks[1:], group) & group.mask).any(axis=1, keepdims=True)
         if inst.attributes.opcode == "shfl" and not steered.any():
-            args = [group.read(operand, kind) for operand, kind in zip(inst.sources, action.sources, strict=True)]
-            moved = action.function(group.mask, masks[0].astype(np.uint32), *args[1:])
-            return [np.where(self.idle, EVERY_BIT, moved[0] if isinstance(moved, tuple) else moved), clean]
+            moved = first_of(
+                action.function(group.mask, masks[0].astype(np.uint32), *values_of(inst, action, group)[1:])
+            )
+            return [np.where(self.idle, EVERY_BIT, moved), clean]
         wrong = (steered | ((masks[0] != 0) & group.mask).any(axis=1, keepdims=True)) & group.mask
-        return [np.where(wrong, EVERY_BIT, np.uint64(0))] * len(inst.results)
+        return [whole_marks(wrong)] * len(inst.results)
 
     def after(self, inst: DecodedInstruction, group: LaneGroup) -> None:
         """Set the marks of the instruction's results."""
@@ -538,6 +526,29 @@ class UnwrittenCheck(InstructionObserver):
         self.report("uninitialised", thread, f"{self.inst.name}: {text}{origin}", count)
 
 
+def values_of(
+    inst: DecodedInstruction, action: actions.LaneOp | actions.WarpCollective, group: LaneGroup
+) -> list[Codes]:
+    """Return the values of an instruction's operands, without immediates."""
+    pairs = zip(inst.sources, action.sources, strict=True)
+    return [group.read(operand, kind) for operand, kind in pairs if kind is not None]
+
+
+def first_of(results: Codes | tuple[Codes, ...]) -> Codes:
+    """Return the first result of a function."""
+    return results[0] if isinstance(results, tuple) else results
+
+
+def any_of(masks: Sequence[Codes], group: LaneGroup) -> NDArray[np.bool_]:
+    """Return the lanes in which a mask has a mark."""
+    return reduce(np.logical_or, masks, np.zeros(group.mask.shape, np.bool_))
+
+
+def whole_marks(wrong: NDArray[np.bool_]) -> Codes:
+    """Return masks with all bits marked in the lanes of `wrong`."""
+    return np.where(wrong, EVERY_BIT, np.uint64(0))
+
+
 def read_part(mask: Codes, kind: Type | None) -> Codes:
     """Return the bits of a mask that an operand of this type reads."""
     if kind is None or mask.dtype == np.bool_ or kind.bits >= 8 * mask.itemsize:
@@ -550,7 +561,7 @@ def parts_of(masks: list[Codes], action: actions.LaneOp, wrong: NDArray[np.bool_
     kinds = [kind for kind in (*action.results, *action.sources) if kind is not None]
     count, bits = kinds[0].parts, kinds[0].part_bits
     if count == 1 or any(kind.parts != count for kind in kinds):
-        return np.where(wrong, EVERY_BIT, np.uint64(0))
+        return whole_marks(wrong)
     result: Codes = np.zeros(wrong.shape, np.uint64)
     for part in range(count):
         for mask, kind in zip(masks, action.sources, strict=True):
