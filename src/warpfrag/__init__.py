@@ -33,10 +33,10 @@ if TYPE_CHECKING:  # for type checkers; at run time `_EXPORTS` has the module of
     from warpfrag.blas.explain import explain as explain
     from warpfrag.blas.find_order import find_order as find_order
     from warpfrag.blas.gemm import gemm as gemm
-    from warpfrag.blas.gemm_shapes import compress as compress
-    from warpfrag.blas.gemm_shapes import prune as prune
     from warpfrag.blas.measure_errors import error_report as error_report
     from warpfrag.blas.order import Order as Order
+    from warpfrag.blas.pruning import compress as compress
+    from warpfrag.blas.pruning import prune as prune
     from warpfrag.codegen.emit import emit as emit
     from warpfrag.codegen.vectors import test_vectors as test_vectors
     from warpfrag.device.virtual_gpu import gpu as gpu
@@ -79,7 +79,7 @@ _EXPORTS = {
     "blas.gemm": ["gemm"],
     "blas.measure_errors": ["error_report"],
     "blas.order": ["Order"],
-    "blas.gemm_shapes": ["compress", "prune"],
+    "blas.pruning": ["compress", "prune"],
     "codegen.emit": ["emit"],
     "codegen.vectors": ["test_vectors"],
     "device.virtual_gpu": ["gpu"],

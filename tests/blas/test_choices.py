@@ -19,7 +19,7 @@ from warpfrag.blas.cublas import choice_model, cublaslt
 from warpfrag.blas.cublas.choice_table import BUILT_IN, Choice, ChoiceRun, Choices, LayerKind, built_in
 from warpfrag.blas.cublas.cublaslt import Configuration, KernelLaunch, choice_of
 from warpfrag.blas.cublas.kernel_orders import order_of
-from warpfrag.blas.cublas.predict import lane_gemm
+from warpfrag.blas.cublas.library_gemm import lane_gemm
 from warpfrag.blas.cublas.predict_order import ProductKind
 from warpfrag.blas.cublas.segment_k import TILES, segmented
 from warpfrag.hardware import cublas_survey

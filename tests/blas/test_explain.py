@@ -10,8 +10,8 @@ import pytest
 
 import warpfrag as wf
 from warpfrag.blas.cublas.choice_table import Choice, ChoiceRun, Choices, LayerKind
-from warpfrag.blas.gemm import read_gemm
 from warpfrag.blas.gemm_trace import trace_output
+from warpfrag.blas.prepared_gemm import read_gemm
 from warpfrag.cli import main
 
 MMA = "mma.m16n8k16.f32.f16.f16.f32"

@@ -18,8 +18,8 @@ from arithmetic_cases import instruction, rule_of
 
 import warpfrag as wf
 from warpfrag.errors import NotModelled, SlowArithmetic
-from warpfrag.isa.legality import able_architectures, form_of, left_out
-from warpfrag.isa.rows import forms
+from warpfrag.isa.legality import form_of, left_out
+from warpfrag.isa.rows import able_architectures, forms
 from warpfrag.tensorcore import reference
 from warpfrag.tensorcore.arithmetic_plan import plan
 from warpfrag.tensorcore.backend_protocol import ProductOperands

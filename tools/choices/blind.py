@@ -21,7 +21,7 @@ import warpfrag as wf
 from tools.choices.layers import layers
 from tools.libraries.cases import Case, numpy_matrix, sample
 from tools.libraries.measure import make_call, say, take
-from warpfrag.blas.cublas.predict import library_gemm
+from warpfrag.blas.cublas.library_gemm import library_gemm
 from warpfrag.blas.cublas.predict_order import RESULTS
 from warpfrag.formats.epilogue import Epilogue
 from warpfrag.tensorcore.array_types import read_matrices

@@ -15,7 +15,7 @@ from tools.libraries.cases import DTYPES, Case, operands
 from tools.libraries.measure import say
 from warpfrag.blas.cublas.predict_order import library_instruction
 from warpfrag.blas.find_order import Begin, Finish, Observed, search
-from warpfrag.blas.gemm import read_gemm
+from warpfrag.blas.prepared_gemm import read_gemm
 from warpfrag.formats.epilogue import fma
 
 if TYPE_CHECKING:

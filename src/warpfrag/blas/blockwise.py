@@ -21,8 +21,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from warpfrag.blas.gemm_backend import Cpu
-from warpfrag.blas.gemm_shapes import ProductShape
 from warpfrag.blas.instruction_choice import choose_instruction
+from warpfrag.blas.prepared_gemm import ProductShape
 from warpfrag.errors import InvalidOperand, InvalidSparsity
 from warpfrag.formats.arrays import as_array
 from warpfrag.formats.epilogue import Epilogue, float32_of

@@ -16,9 +16,9 @@ from numpy.typing import ArrayLike
 from warpfrag.blas.cublas.predict import Prediction
 from warpfrag.blas.cublas.predict_order import library_instruction, operand_type
 from warpfrag.blas.find_order import Finish, Observed, Progress, search
-from warpfrag.blas.gemm import PreparedGemm, prepare_gemm
 from warpfrag.blas.gemm_trace import ProductStep, trace_output
 from warpfrag.blas.order import Order
+from warpfrag.blas.prepared_gemm import PreparedGemm, prepare_gemm
 from warpfrag.errors import InvalidOperand, NotModelled, WarpfragError, quote
 from warpfrag.formats.arrays import as_array
 from warpfrag.formats.epilogue import Epilogue, float32_of

@@ -13,10 +13,10 @@ from typing import Any, NamedTuple, Protocol, TypeAlias
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from warpfrag.blas.gemm import prepare_gemm
 from warpfrag.blas.gemm_backend import Machine, check_backend
 from warpfrag.blas.instruction_choice import choose_instruction
 from warpfrag.blas.order import LINE, Chain, Order, part_length
+from warpfrag.blas.prepared_gemm import prepare_gemm
 from warpfrag.blas.summation import Multiplicands, instructions, may_be_filled_up
 from warpfrag.errors import InvalidOperand
 from warpfrag.formats.arrays import as_array

@@ -6,24 +6,23 @@ Each output is computed by a chain of instructions: the D of one is the C of the
 
 from __future__ import annotations
 
-import math
 import warnings
 from contextlib import suppress
-from dataclasses import dataclass, replace
-from typing import Any, TypedDict, Unpack, overload
+from dataclasses import dataclass
+from typing import TypedDict, Unpack, overload
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from warpfrag.blas.blockwise import blockwise
-from warpfrag.blas.gemm_backend import Machine, check_backend, machine_of, on_device
-from warpfrag.blas.gemm_shapes import ProductShape
+from warpfrag.blas.gemm_backend import Machine, check_backend, on_device
 from warpfrag.blas.instruction_choice import ChosenGemm, choose_instruction, truncation_note
 from warpfrag.blas.order import Order
-from warpfrag.blas.summation import Multiplicands
+from warpfrag.blas.prepared_gemm import prepare_gemm
 from warpfrag.errors import InvalidOperand, LossyProduct, check_flag, quote
 from warpfrag.formats.arrays import Array
-from warpfrag.formats.epilogue import Epilogue, convert, finish, float32_of
+from warpfrag.formats.codes import from_codes
+from warpfrag.formats.epilogue import Epilogue
 from warpfrag.formats.number_formats import FORMATS, Rounding
 from warpfrag.isa.qualifiers import HasForm
 from warpfrag.tensorcore.array_types import (
@@ -36,9 +35,7 @@ from warpfrag.tensorcore.array_types import (
     read_matrices,
     to_caller_kind,
 )
-from warpfrag.tensorcore.backend_protocol import Codes
 from warpfrag.tensorcore.resolved import ResolvedInstruction, resolve_chain
-from warpfrag.tensorcore.rules import Rule
 
 ASCENDING = Order()
 
@@ -63,25 +60,6 @@ class GemmOptions:
             raise InvalidOperand(f"epilogue: expected a wf.Epilogue, got {quote(self.epilogue)}")
         check_flag("raw", self.raw)
         check_backend(self.backend)
-
-
-@dataclass(frozen=True)
-class PreparedGemm:
-    """A gemm that is ready to run: the instruction, the codes of A and B, and the extents of D."""
-
-    resolved: ResolvedInstruction
-    operands: Multiplicands
-    extents: ProductShape
-
-    @property
-    def rule(self) -> Rule:
-        """The arithmetic of the instruction."""
-        return self.resolved.rule
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """The shape of D with all its batch axes; the operands' batch axes are merged into one."""
-        return self.extents.shape
 
 
 class GemmKeywords(TypedDict, total=False):
@@ -176,82 +154,12 @@ def run_gemm(
             gemm.extents.check_c(c.shape)
         if options.epilogue is not None:
             addend = None if c is None else gemm.extents.flat(c.floats())
-            codes, result = _finished(gemm, addend, options.order, options.epilogue), options.epilogue.result
+            codes, result = gemm.finished(addend, options.order, options.epilogue), options.epilogue.result
         else:
             start = None
             if c is not None:
                 start = gemm.extents.flat(c.codes(FORMATS[gemm.rule.c], raw=options.raw, rounding=options.rounding))
             codes, result = gemm.operands.multiply(start, options.order), gemm.rule.d
-        returned: Array | Foreign = to_caller_kind(
-            codes.reshape(gemm.shape), kind, None if options.raw else FORMATS[result]
-        )
-        return returned
-
-
-def _finished(gemm: PreparedGemm, c: NDArray[Any] | None, order: Order, epilogue: Epilogue) -> Codes:
-    """Apply an epilogue to a kernel's sums on the host, and return codes; raise an error if it is not applicable."""
-    if gemm.rule.d != "f32":
-        raise InvalidOperand(f"{gemm.resolved.name}: an epilogue needs sums in f32, but D is {gemm.rule.d}")
-    if order.in_place and epilogue.alpha != 1:
-        raise InvalidOperand(f"order: parts added in place were measured with alpha 1 only, got alpha {epilogue.alpha}")
-    bias = None if epilogue.bias is None else float32_of(epilogue.bias, "bias")
-    if bias is not None:
-        gemm.extents.check_bias(len(bias))
-    start, sums = None, gemm.operands.sums
-    if order.in_place:  # beta * C + bias is added to the first part
-        scaled = None if c is None or epilogue.beta == 0 else finish(replace(epilogue, bias=None), np.zeros_like(c), c)
-        first = scaled if bias is None else bias if scaled is None else scaled + bias
-        if first is not None:
-            shape = (math.prod(gemm.extents.batch), *gemm.shape[-2:])
-            codes = sums.write(np.ascontiguousarray(np.broadcast_to(first, shape)))
-            start = np.asarray(codes, like=gemm.operands.a)
-        c, epilogue = None, replace(epilogue, bias=None)
-    codes = gemm.operands.multiply(start, order)
-    finished = finish(epilogue, sums.read(codes if isinstance(codes, np.ndarray) else codes.get()), c)
-    return convert("f32", sums.write(finished), epilogue.result)
-
-
-def read_gemm(
-    A: MatrixLike,
-    B: MatrixLike,
-    *,
-    instruction: str | HasForm,
-    arch: str = "sm_90",
-    raw: bool = False,
-    rounding: Rounding = None,
-) -> PreparedGemm:
-    """Convert the arguments of a gemm that is searched or traced instead of run."""
-    resolved = resolve_chain(instruction, arch)
-    a, b, _ = read_matrices(A, B)
-    return prepare_gemm(resolved, a, b, raw=raw, rounding=rounding)
-
-
-def prepare_gemm(
-    resolved: ResolvedInstruction,
-    a: Matrix,
-    b: Matrix,
-    *,
-    raw: bool = False,
-    rounding: Rounding = None,
-    backend: str | Machine = "cpu",
-) -> PreparedGemm:
-    """Convert A and B to codes; raise an error if the extents or scale factors do not match."""
-    rule, operands = resolved.rule, resolved.operands
-    extents = ProductShape.of(a.shape, b.shape)
-    for role, matrix in (("scale_a", a), ("scale_b", b)):
-        if (matrix.scales is not None) != bool(rule.scales):
-            raise InvalidOperand(
-                f"{resolved.name} {'takes no' if matrix.scales else 'needs'} {role}: pass "
-                f"{'the matrix without scales' if matrix.scales else 'Scaled(matrix, scales)'}"
-            )
-    codes_a = extents.flat(a.codes(operands.a.format, raw=raw, rounding=rounding))
-    codes_b = extents.flat(b.codes(operands.b.format, raw=raw, rounding=rounding))
-    scale_a, scale_b = [
-        extents.padded_scales(matrix.scales.codes(operand.format, raw=raw, rounding=rounding), rule, operand)
-        for matrix, operand in ((a, operands.scale_a), (b, operands.scale_b))
-        if matrix.scales is not None
-    ] or (None, None)
-    machine = machine_of(backend, resolved, work=math.prod(extents.shape) * extents.depth, on_gpu=a.kind.on_gpu)
-    return PreparedGemm(
-        resolved, Multiplicands(rule, codes_a, codes_b, operands.a.pattern, scale_a, scale_b, machine), extents
-    )
+        codes = codes.reshape(gemm.shape)
+        D = codes if options.raw else from_codes(FORMATS[result], codes)
+        return to_caller_kind(D, kind)

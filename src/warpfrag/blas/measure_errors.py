@@ -18,10 +18,10 @@ from numpy.typing import ArrayLike, NDArray
 from warpfrag.blas.error_figures import Figures, exact_result, magnitude
 from warpfrag.blas.error_report import ErrorReport, Errors, Growth
 from warpfrag.blas.find_order import Progress
-from warpfrag.blas.gemm import PreparedGemm, prepare_gemm
 from warpfrag.blas.gemm_backend import Machine, check_backend, on_device
 from warpfrag.blas.instruction_choice import choose_instruction
 from warpfrag.blas.order import Order
+from warpfrag.blas.prepared_gemm import PreparedGemm, prepare_gemm
 from warpfrag.errors import InvalidOperand, NotModelled, quote
 from warpfrag.formats.arrays import as_array, as_doubles
 from warpfrag.formats.codes import codes_of, from_codes, values_of

@@ -114,9 +114,9 @@ def gemm(
         warpfrag gemm A.npy B.npy --instruction mma.m16n8k16.f32.f16.f16.f32 --order split_k=3,unit=64 --trace 3 5
     """
     from warpfrag.blas.gemm import gemm as compute
-    from warpfrag.blas.gemm import read_gemm
     from warpfrag.blas.gemm_trace import trace_output
     from warpfrag.blas.instruction_choice import choose_instruction, truncation_note
+    from warpfrag.blas.prepared_gemm import read_gemm
 
     A, B = read_array(a, codes), read_array(b, codes)
     name, order = wf.get(instruction or choose_instruction(A.dtype, B.dtype, arch)).name, order or Order()
@@ -409,7 +409,7 @@ def find_order(
     from warpfrag.blas.find_order import MAX_PARTS, find_float32_sum, rival_orders
     from warpfrag.blas.find_order import find_order as search
     from warpfrag.blas.instruction_choice import chosen_forms
-    from warpfrag.isa.legality import able_architectures
+    from warpfrag.isa.rows import able_architectures
     from warpfrag.isa.targets import gpu_names, read_target
     from warpfrag.tensorcore.arithmetic_plan import arithmetic_groups
 

@@ -19,9 +19,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from warpfrag.blas.cublas.library_epilogue import CUBE, HALF, ROOT, KernelEpilogue, gelu, tanh
+from warpfrag.blas.cublas.library_epilogue import CUBE, HALF, ROOT, KernelEpilogue, gelu
 from warpfrag.formats.codes import natural_dtype
-from warpfrag.formats.epilogue import Floats, convert, fma
+from warpfrag.formats.epilogue import Floats, convert, fma, tanh
 from warpfrag.formats.float_environment import exact_floats
 from warpfrag.formats.number_formats import CANONICAL_NANS, FORMATS
 

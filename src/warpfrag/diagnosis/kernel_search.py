@@ -15,8 +15,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from warpfrag.blas.find_order import RESULTS, Observed, search
-from warpfrag.blas.gemm import gemm, read_gemm
+from warpfrag.blas.gemm import gemm
 from warpfrag.blas.order import Order
+from warpfrag.blas.prepared_gemm import read_gemm
 from warpfrag.diagnosis.arithmetic_mistakes import (
     MAX_GROWTH,
     ROUNDED,

@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from warpfrag.errors import InvalidOperand, check_name, quote
+from warpfrag.formats import special_functions
 from warpfrag.formats.arrays import as_array
 from warpfrag.formats.codes import code_dtype, natural_dtype
 from warpfrag.formats.float_environment import exact_floats
@@ -59,7 +60,8 @@ class Epilogue:
         return sums if alpha == 1 else alpha * sums
 
     @exact_floats
-    def _finish(self, sums: Floats, c: Floats | None) -> Floats:
+    def finish(self, sums: Floats, c: Floats | None) -> Floats:
+        """Apply the epilogue to a kernel's sums, in float32: scale them, add C and the bias."""
         with np.errstate(all="ignore"):
             values = self._combine(sums, c)
             return values if self.bias is None else values + float32_of(self.bias, "bias")
@@ -78,11 +80,6 @@ def check_factor(name: str, number: object) -> None:
     is_lost = np.isinf(rounded) != (number in {np.inf, -np.inf}) or (rounded == 0) != (number == 0)
     if is_lost:
         raise InvalidOperand(f"{name}: expected a number in the range of float32, got {quote(number)}")
-
-
-def finish(epilogue: Epilogue, sums: Floats, c: Floats | None) -> Floats:
-    """Apply the epilogue to the sums, in float32: scale them, add C and the bias."""
-    return epilogue._finish(sums, c)  # noqa: SLF001 (subclasses extend it; users have no sums)
 
 
 def float32_of(numbers: ArrayLike, label: str) -> Floats:
@@ -118,6 +115,11 @@ def fma(x: Floats | np.float32, y: Floats, z: Floats) -> Floats:
     inexact = (error != 0) & np.isfinite(total) & (bits & 1 == 0)
     sticky = np.where(inexact, np.where(away, bits + 1, bits - 1), bits)
     return sticky.view(np.float64).astype(np.float32)
+
+
+def tanh(x: Floats) -> Floats:
+    """Return tanh.approx.f32 of each number."""
+    return special_functions.tanh(x.view(np.uint32)).astype(np.uint32).view(np.float32)
 
 
 @exact_floats

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import cache, lru_cache, partial
+from itertools import islice
 from operator import index
 from typing import TYPE_CHECKING, cast
 
@@ -18,7 +19,7 @@ from warpfrag.isa.instruction_names import LONGEST, ParsedName, head, read, spel
 from warpfrag.isa.ops import OPS
 from warpfrag.isa.qualifiers import FIXED, QUALIFIERS, SHAPE, Form, HasForm
 from warpfrag.isa.rows import families_of, fits, forms, forms_of, is_legal, legal_targets
-from warpfrag.isa.targets import architectures, read_target, targets
+from warpfrag.isa.targets import read_target
 from warpfrag.isa.tcgen05_forms import TensorForm, read_form
 from warpfrag.isa.tcgen05_names import forms_named
 from warpfrag.isa.tcgen05_spelling import PREFIX, read_spelling
@@ -43,13 +44,13 @@ def resolve(text: str, target: str | None = None, selector: int | None = None, *
     `shape` gives the fields that the text of a tcgen05.mma omits: m, n, k, a, b, d, scale_type.
     """
     if not isinstance(text, str):
-        raise IllegalInstruction(quote(text), f"expected PTX text, got a {type(text).__name__}")
+        raise illegal(text, f"expected PTX text, got a {type(text).__name__}")
     asked = {name: entry for name, entry in shape.items() if entry is not None}
     if is_tensor_text(text):
         return _tensor_form(text, target, selector, asked)
     if asked:
         reason = f"the name already has a shape and types; {', '.join(asked)} can be given only for {PREFIX}.mma"
-        raise IllegalInstruction(_short(text), reason)
+        raise illegal(text, reason)
     name = _statement(text)
     try:
         form = _match(read(name))
@@ -78,15 +79,15 @@ def _tensor_form(text: str, target: str | None, selector: int | None, asked: dic
     try:
         form = read_form(plain, **asked)
     except ParseError as error:
-        raise IllegalInstruction(_short(plain), str(error)) from None
+        raise illegal(plain, str(error)) from None
     if target is not None:
-        name = read_target(target, _short(plain)).name
+        name = read_target(target, _quoted(plain)).name
         full = read_spelling(plain) if " " in plain else form.spelling
         reason = full.refusal(name)
         if not reason and name not in form.targets:
             reason = f"{form.shape} of {form.kind} is not available on {name}, only on {', '.join(form.targets)}"
         if reason:
-            raise IllegalInstruction(_short(plain), reason, lambda: ())
+            raise illegal(plain, reason)
     if selector is not None:
         check_selector(form, selector)
     return form
@@ -102,8 +103,7 @@ def _statement(text: str) -> str:
                 forms[_match(read(name))] = name
         if len(forms) > 1:
             reason = f"the text contains {len(forms)} instructions; choose one"
-            name = "source"
-            raise IllegalInstruction(name, reason, lambda: (*map(spell, forms),))
+            raise illegal("source", reason, lambda: tuple(map(spell, forms)))
     return next(iter([*forms.values(), *names]), text)
 
 
@@ -115,28 +115,41 @@ def _form_by_alias(text: str, problem: str) -> Form:
     if elsewhere:
         if len(elsewhere) > 1:
             reason = f"this name matches {len(elsewhere)} {PREFIX} instructions; choose one"
-            raise IllegalInstruction(_short(text), reason, lambda: (*map(spell, elsewhere[:MAX_LISTED]),))
+            raise illegal(text, reason, _spelled(elsewhere))
         return elsewhere[0]
     named = meaning(text)
     if named is None or not named.forms:
         name = named.name if named else text
         beyond = out_of_scope(name)
         if beyond:
-            raise IllegalInstruction(_short(name), f"out of scope: {beyond}")
+            raise illegal(name, f"out of scope: {beyond}")
         if named is None:
-            raise IllegalInstruction(_short(text), problem, lambda: nearest(text))
+            raise illegal(text, problem, lambda: nearest(text))
         reason = f"unknown {named.called}"
-        raise IllegalInstruction(name[:LONGEST], reason, lambda: (*map(spell, near(name, named.notation)),))
+        raise illegal(name[:LONGEST], reason, lambda: tuple(map(spell, near(name, named.notation))))
     if len(named.forms) > 1:
         reason = f"this {named.called} matches {len(named.forms)} instructions; choose one"
-        raise IllegalInstruction(named.name, reason, lambda: (*map(spell, named.forms[:MAX_LISTED]),))
+        raise illegal(named.name, reason, _spelled(named.forms))
     return named.forms[0]
 
 
-def _short(text: str) -> str:
-    """Return a text as errors quote it: shortened, and on one line."""
-    name, longest = head(text), 160
+def illegal(subject: object, reason: str, nearest: Callable[[], tuple[str, ...]] = tuple) -> IllegalInstruction:
+    """Return the error for a text that names no legal form, or for a request that a form does not support."""
+    name = _quoted(subject)
+    return IllegalInstruction(name, reason, nearest)
+
+
+def _quoted(subject: object) -> str:
+    """Return the name of a form, or a text as errors quote it: shortened, and on one line."""
+    if isinstance(subject, Form):
+        return spell(subject)
+    name, longest = head(subject) if isinstance(subject, str) else quote(subject), 160
     return name if len(name) <= longest else name[:longest] + "..."
+
+
+def _spelled(found: Iterable[Form]) -> Callable[[], tuple[str, ...]]:
+    """Return a function that spells the first forms."""
+    return lambda: tuple(map(spell, islice(found, MAX_LISTED)))
 
 
 def form_of(instruction: str | HasForm) -> Form:
@@ -232,36 +245,11 @@ def out_of_scope(text: str) -> str:
 
 
 def _check_target(text: str, form: Form, target: str) -> None:
-    name = read_target(target, _short(text)).name
+    name = read_target(target, _quoted(text)).name
     legal = legal_targets(form)
     if name not in legal:
         reason = f"not available on {name}; it is legal on {', '.join(legal)}"
-        raise IllegalInstruction(_short(text), reason, lambda: nearest(text, name))
-
-
-def illegal(form: Form, reason: str) -> IllegalInstruction:
-    """Return the error for a request that a form does not support.
-
-    The form is spelled only when the error is raised.
-    """
-    return IllegalInstruction(spell(form), reason)
-
-
-def able_architectures(form: Form) -> tuple[str, ...]:
-    """Return the architectures with at least one target that supports a form, oldest first."""
-    able = {targets()[target].arch for target in legal_targets(form)}
-    return tuple(arch for arch in architectures() if arch in able)
-
-
-def running_target(form: Form, arch: str) -> str:
-    """Return an architecture, or the target with its arithmetic, on which a form is legal.
-
-    >>> form = resolve("wgmma.m64n8k16.f32.f16.f16")
-    >>> running_target(form, "sm_90"), running_target(form, "sm_90a")
-    ('sm_90a', 'sm_90a')
-    """
-    legal = legal_targets(form)
-    return arch if arch in legal else next((name for name in legal if targets()[name].arch == arch), arch)
+        raise illegal(text, reason, lambda: nearest(text, name))
 
 
 def first_version(form: Form, target: str) -> Version:
@@ -309,7 +297,7 @@ def companions(form: Form) -> list[tuple[str, str]]:
 def check_selector(form: Form, selector: int) -> None:
     """Raise InvalidOperand for a selector that a form does not accept or that makes the hardware trap."""
     if not form.is_sparse:
-        raise IllegalInstruction(spell(form), f"selector {quote(selector)}: only sparse instructions have one")
+        raise illegal(form, f"selector {quote(selector)}: only sparse instructions have one")
     family = families_of(form)[0]
     try:
         number = -1 if isinstance(selector, bool) else index(selector)
@@ -322,7 +310,7 @@ def check_selector(form: Form, selector: int) -> None:
     else:
         return
     legal = ", ".join(map(str, range(family.selectors)))
-    raise IllegalInstruction(spell(form), f"{reason}; legal selectors are {legal}")
+    raise illegal(form, f"{reason}; legal selectors are {legal}")
 
 
 def check_immediates(form: Form, choice: Immediates, layouts: Mapping[str, Layout]) -> None:

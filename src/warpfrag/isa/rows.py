@@ -17,7 +17,7 @@ from typing import Any
 from warpfrag.formats.number_formats import FormatAlias
 from warpfrag.isa.ops import OPS
 from warpfrag.isa.qualifiers import QUALIFIERS, Form
-from warpfrag.isa.targets import targets
+from warpfrag.isa.targets import architectures, targets
 from warpfrag.isa.tcgen05_forms import TensorForm
 from warpfrag.tables import read_table
 
@@ -195,6 +195,24 @@ def legal_targets(form: Form) -> tuple[str, ...]:
     if len(rows) == 1:
         return rows[0].targets
     return tuple(name for name in targets() if any(name in row.targets for row in rows))
+
+
+def able_architectures(form: Form) -> tuple[str, ...]:
+    """Return the architectures with at least one target that supports a form, oldest first."""
+    able = {targets()[target].arch for target in legal_targets(form)}
+    return tuple(arch for arch in architectures() if arch in able)
+
+
+def running_target(form: Form, arch: str) -> str:
+    """Return an architecture, or the target with its arithmetic, on which a form is legal.
+
+    >>> from warpfrag.isa.legality import resolve
+    >>> form = resolve("wgmma.m64n8k16.f32.f16.f16")
+    >>> running_target(form, "sm_90"), running_target(form, "sm_90a")
+    ('sm_90a', 'sm_90a')
+    """
+    legal = legal_targets(form)
+    return arch if arch in legal else next((name for name in legal if targets()[name].arch == arch), arch)
 
 
 def is_legal(form: Form, target: str) -> bool:

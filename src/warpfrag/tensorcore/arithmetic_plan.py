@@ -19,9 +19,9 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 from warpfrag.errors import IllegalInstruction, NotModelled
 from warpfrag.formats.number_formats import FORMATS
 from warpfrag.isa.instruction_names import spell
-from warpfrag.isa.legality import able_architectures, illegal, running_target
+from warpfrag.isa.legality import illegal
 from warpfrag.isa.qualifiers import Form
-from warpfrag.isa.rows import forms_of
+from warpfrag.isa.rows import able_architectures, forms_of, running_target
 from warpfrag.isa.targets import read_target
 from warpfrag.isa.tcgen05_forms import PUBLISHED_ARCH, TensorForm, published_form, unpublished
 from warpfrag.tables import read_table
@@ -62,8 +62,8 @@ def arithmetic_arch(form: Form, arch: str) -> str:
 def _arithmetic_arch(form: Form, arch: str) -> str:
     if not form.is_product:
         raise illegal(form, "it only moves data, so it has no arithmetic")
-    target = read_target(arch, partial(spell, form))
     able = able_architectures(form)
+    target = read_target(arch, partial(spell, form))
     if target.arch not in able:
         known = [running_target(form, each) for each in able if is_modelled(form, each)] or able
         raise illegal(form, f"{target.name} does not have this instruction; it runs on {', '.join(known)}")
@@ -85,10 +85,10 @@ def plan(instruction: Form, arch: str) -> Plan:
     Raises IllegalInstruction if no instruction has this form, and NotModelled if its arithmetic is neither published
     nor measured.
     """
-    if not isinstance(instruction, TensorForm) and instruction not in forms_of(instruction.op):
-        raise IllegalInstruction(_describe(instruction), "no instruction has this form")
-    if instruction.operation.does != "multiply":
-        raise IllegalInstruction(_describe(instruction), "it only moves data, so it has no arithmetic")
+    is_known = isinstance(instruction, TensorForm) or instruction in forms_of(instruction.op)
+    if not is_known or instruction.operation.does != "multiply":
+        reason = "it only moves data, so it has no arithmetic" if is_known else "no instruction has this form"
+        raise IllegalInstruction(_describe(instruction), reason)
     base = arch.rstrip("af")
     row = _find_row(instruction, base)
     made = None if row is None else _make_plan(instruction, row, base)

@@ -16,7 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from warpfrag.errors import InvalidOperand, quote
 from warpfrag.formats.arrays import Array, as_array
-from warpfrag.formats.codes import code_dtype, codes_of, from_codes, natural_dtype
+from warpfrag.formats.codes import code_dtype, codes_of, natural_dtype
 from warpfrag.formats.epilogue import float32_of
 from warpfrag.formats.number_formats import Format, Rounding
 
@@ -149,25 +149,21 @@ class Matrix:
 
     def codes(self, number_format: Format, *, raw: bool = False, rounding: Rounding = None) -> NDArray[Any]:
         """Return the unsigned codes, in the same memory; with `raw`, the elements are already codes."""
-        if not self.kind.on_gpu:
-            return codes_of(number_format, self.array, raw=raw, rounding=rounding, label=self.name)
+        on_gpu = self.kind.on_gpu
         natural = None if number_format.unused and rounding else natural_dtype(number_format)
-        if self.dtype == (code_dtype(number_format) if raw else natural):  # the array's bits already are the codes
-            codes: NDArray[Any] = device_bits(self.array, self.kind)
-            fills = number_format.bits == 8 * codes.dtype.itemsize
-            if fills or not codes.size or int(codes.max()) < number_format.codes:
-                return codes
-        from warpfrag.tensorcore.backends.device_kernel import cupy
-
-        on_host = np.asarray(to_host(self.array, self.kind))
-        moved: NDArray[Any] = cupy().asarray(
-            codes_of(number_format, on_host, raw=raw, rounding=rounding, label=self.name)
-        )
-        return moved
+        if on_gpu and self.dtype == (code_dtype(number_format) if raw else natural):
+            bits: NDArray[Any] = device_bits(self.array, self.kind)  # the array's bits already are the codes
+            fills = number_format.bits == 8 * bits.dtype.itemsize
+            if fills or not bits.size or int(bits.max()) < number_format.codes:
+                return bits
+        on_host = np.asarray(to_host(self.array, self.kind)) if on_gpu else self.array
+        codes = codes_of(number_format, on_host, raw=raw, rounding=rounding, label=self.name)
+        return to_device(codes) if on_gpu else codes
 
     def floats(self) -> NDArray[np.float32]:
         """Return the numbers as float32 in host memory; raise InvalidOperand if this would round a number."""
-        return float32_of(to_host(self.array, self.kind) if self.kind.on_gpu else self.array, self.name)
+        on_host = to_host(self.array, self.kind) if self.kind.on_gpu else self.array
+        return float32_of(on_host, self.name)
 
 
 def read_matrices(
@@ -236,16 +232,18 @@ def device_bits(array: torch.Tensor | cupy.ndarray, kind: ArrayKind) -> cupy.nda
     return cp.ascontiguousarray(array).view(f"uint{8 * size}")
 
 
-def to_caller_kind(
-    array: NDArray[Any] | cupy.ndarray, kind: ArrayKind, number_format: Format | None = None
-) -> Array | torch.Tensor | cupy.ndarray:
-    """Convert a NumPy or CuPy result to the array type of the arguments; codes become numbers of their format."""
-    if number_format is not None:
-        array = from_codes(number_format, array)
-    if kind.library == "cupy":
-        from warpfrag.tensorcore.backends.device_kernel import cupy
+def to_device(codes: NDArray[Any]) -> NDArray[Any]:
+    """Copy an array to the current GPU."""
+    from warpfrag.tensorcore.backends.device_kernel import cupy
 
-        return cupy().asarray(array)
+    moved: NDArray[Any] = cupy().asarray(codes)
+    return moved
+
+
+def to_caller_kind(array: NDArray[Any] | cupy.ndarray, kind: ArrayKind) -> Array | torch.Tensor | cupy.ndarray:
+    """Convert a NumPy or CuPy result to the array type of the arguments."""
+    if kind.library == "cupy":
+        return to_device(array)
     if kind.library != "torch":
         return array
     import torch

@@ -245,7 +245,8 @@ class ResolvedInstruction:
 
 def resolve_instruction(instruction: str | HasForm, arch: str) -> ResolvedInstruction:
     """Resolve an instruction or its name; raise IllegalInstruction if the target does not support it."""
-    return resolve_form(form_of(instruction), arch)
+    form = form_of(instruction)
+    return resolve_form(form, arch)
 
 
 def resolve_chain(instruction: str | HasForm, arch: str) -> ResolvedInstruction:

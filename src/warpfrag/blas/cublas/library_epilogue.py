@@ -18,9 +18,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from warpfrag.errors import InvalidOperand, quote
-from warpfrag.formats import special_functions
 from warpfrag.formats.codes import natural_dtype
-from warpfrag.formats.epilogue import Epilogue, Floats, check_factor, convert, fma
+from warpfrag.formats.epilogue import Epilogue, Floats, check_factor, convert, fma, tanh
 from warpfrag.formats.float_environment import exact_floats
 from warpfrag.formats.number_formats import FORMATS
 
@@ -96,9 +95,9 @@ class KernelEpilogue(Epilogue):
         return is_plain and self.beta == 1 and self.kernel.startswith("nvjet") and self.result != "f32"
 
     @exact_floats
-    def _finish(self, sums: Floats, c: Floats | None) -> Floats:
+    def finish(self, sums: Floats, c: Floats | None) -> Floats:
         """Apply the epilogue to the sums, in float32."""
-        return self._activate(super()._finish(sums, c))
+        return self._activate(super().finish(sums, c))
 
     def _activate(self, values: Floats) -> Floats:
         """Apply the activation function."""
@@ -113,8 +112,3 @@ def gelu(x: Floats, kernel: str = "", *, is_split: bool = False) -> Floats:
     if kernel.startswith("nvjet") and not is_split:
         return fma(half, tanh(x * fma(NVJET_CUBE * x, x, np.full_like(x, ROOT))), half)
     return half * (ONE + tanh(ROOT * x * fma(CUBE * x, x, np.ones_like(x))))
-
-
-def tanh(x: Floats) -> Floats:
-    """Return tanh.approx.f32 of each number."""
-    return special_functions.tanh(x.view(np.uint32)).astype(np.uint32).view(np.float32)
