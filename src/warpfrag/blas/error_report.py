@@ -1,15 +1,24 @@
 """Error reports: how far a gemm is from the exact result, for each architecture and order of additions.
 
-This module defines the report; `measure_errors` computes it.
+`measure_errors` computes a report, a few rows at a time, with the `Figures` defined here. The exact result is computed
+with integers. An ulp is the distance between adjacent values of D's format at the result. Statistics in ulps come from
+exact errors and are rounded only once, at the end.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from fractions import Fraction
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
 
 from warpfrag.blas.order import Order
+from warpfrag.formats.exact_sums import ExactArray, exact_numbers, exact_product
+from warpfrag.formats.number_formats import FORMATS
 from warpfrag.html import TextCard, table_lines
 from warpfrag.layout.providers import figure_svg
 from warpfrag.tensorcore.reference import TraceStep
@@ -163,3 +172,139 @@ class ErrorReport(TextCard):
     def svg(self, *, theme: str = "auto") -> str:
         """Return an SVG figure: a histogram of the errors, and their growth with k."""
         return figure_svg(self, theme)
+
+
+BINS = 32
+
+
+class Worst(NamedTuple):
+    """The position of an output and its absolute error in ulps."""
+
+    ulps: Fraction
+    row: int
+    col: int
+    computed: float
+    exact: Fraction
+
+
+class Figures:
+    """Error statistics in ulps, computed from exact fractions, a few rows of a gemm at a time."""
+
+    def __init__(self, result: str) -> None:
+        """Create empty statistics; `result` is the format of D."""
+        self.format = FORMATS[result]
+        self.count = self.nonfinite = self.differing = 0
+        self.worst = Worst(Fraction(-1), 0, 0, 0.0, Fraction(0))
+        self.ulps: list[NDArray[np.float64]] = []
+        self.relative: list[NDArray[np.float64]] = []
+        self.to_magnitude: list[NDArray[np.float64]] = []
+        self.sum = self.squares = self.error_squares = self.exact_squares = self.largest_error = Fraction(0)
+
+    def take(
+        self,
+        computed: NDArray[np.float64],
+        exact: ExactArray,
+        first_row: int = 0,
+        size: NDArray[np.float64] | None = None,
+    ) -> None:
+        """Add the errors of some rows of D; `size` is |A||B| + |C| for these rows."""
+        finite = np.isfinite(computed)
+        places = np.argwhere(finite)
+        count = len(places)
+        self.count += count
+        self.nonfinite += computed.size - count
+        if not count:
+            return
+        actual = exact_numbers(np.where(finite, computed, 0.0))
+        exponent = min(actual.exponent, exact.exponent)
+        truth = exact.at_exponent(exponent)
+        differences = (actual.at_exponent(exponent) - truth)[finite].tolist()
+        truths = truth[finite].tolist()
+        row = self.format
+        if row.is_float:
+            smallest, below = row.emin - row.fraction, exponent - row.fraction - 1
+            lowest = [max(value.bit_length() + below, smallest) if value else smallest for value in truths]
+        else:
+            lowest = [0] * count
+        # an error is difference * 2**(exponent - lowest) ulps; it is stored as an integer multiple of 2**-scale
+        scale = max([place - exponent for place in lowest] + [0])
+        ulps = [gap << (scale - (place - exponent)) for gap, place in zip(differences, lowest, strict=True)]
+        unit = 1 << scale
+        self.ulps.append(np.array([value / unit for value in ulps]))
+        self.relative.append(
+            np.array([difference / abs(value) for difference, value in zip(differences, truths, strict=True) if value])
+        )
+        self.sum += Fraction(sum(ulps), unit)
+        self.squares += Fraction(sum(value * value for value in ulps), unit * unit)
+        square = Fraction(2) ** (2 * exponent)
+        self.largest_error = max(self.largest_error, max(map(abs, differences)) * Fraction(2) ** exponent)
+        if size is not None:
+            unit_of = Fraction(2) ** exponent
+            errors = np.array([float(difference * unit_of) for difference in differences])
+            self.to_magnitude.append(errors / np.where(size[finite] > 0, size[finite], 1.0))
+        self.error_squares += sum(value * value for value in differences) * square
+        self.exact_squares += sum(value * value for value in truths) * square
+        largest = max(range(count), key=lambda index: abs(ulps[index]))
+        error = Fraction(abs(ulps[largest]), unit)
+        if error > self.worst.ulps:
+            at, col = (int(index) for index in places[largest])
+            truth_there = Fraction(truths[largest]) * Fraction(2) ** exponent
+            self.worst = Worst(error, first_row + at, col, float(computed[at, col]), truth_there)
+
+    @property
+    def normwise(self) -> float:
+        """The root mean square error, divided by the root mean square of the exact outputs."""
+        return math.sqrt(self.error_squares / self.exact_squares) if self.exact_squares else 0.0
+
+    def facts(self) -> Summary:
+        """Return the largest, the root mean square and the mean error."""
+        count = sum(map(len, self.relative))
+        relative = self.relative if count else [np.zeros(1)]
+        count = count or 1
+        return Summary(
+            largest_ulps=float(self.worst.ulps),
+            rms_ulps=math.sqrt(self.squares / self.count),
+            mean_ulps=float(self.sum / self.count),
+            largest_relative=max(float(np.abs(part).max(initial=0.0)) for part in relative),
+            rms_relative=math.sqrt(math.fsum(value * value for part in relative for value in part.tolist()) / count),
+            mean_relative=math.fsum(value for part in relative for value in part.tolist()) / count,
+            **self.sizes(),
+        )
+
+    def sizes(self) -> dict[str, float | None]:
+        """Return errors relative to `|A||B| + |C|`, if that is known, and to the root mean square of the results."""
+        parts = self.to_magnitude
+        rms = math.sqrt(self.exact_squares / self.count)
+        squares = math.fsum(value * value for part in parts for value in part.tolist())
+        return {
+            "largest_to_magnitude": max(float(np.abs(part).max(initial=0.0)) for part in parts) if parts else None,
+            "rms_to_magnitude": math.sqrt(squares / self.count) if parts else None,
+            "largest_to_rms": float(self.largest_error) / rms if rms else 0.0,
+            "rms_to_rms": self.normwise,
+        }
+
+    def histogram(self) -> tuple[tuple[float, ...], tuple[int, ...]]:
+        """Return a histogram around zero; the bin width is a power of two, and the outer bins include larger errors.
+
+        Outputs that nearly cancel have errors of thousands of ulps, so the range covers only 90 % of the outputs.
+        """
+        values = np.concatenate(self.ulps)
+        typical = float(np.quantile(np.abs(values), 0.9)) or 0.5
+        width = 2.0 ** math.ceil(math.log2(2 * typical / BINS))
+        edges = (np.arange(BINS + 1) - BINS / 2) * width
+        counts, _ = np.histogram(np.clip(values, edges[0], edges[-1]), edges)
+        return tuple(edges.tolist()), tuple(counts.tolist())
+
+
+def exact_result(a: NDArray[np.float64], b: NDArray[np.float64], c: NDArray[np.float64] | None) -> ExactArray:
+    """Return the exact A B + C, computed with integers."""
+    exact = exact_product(a, b)
+    return exact if c is None else exact.plus(exact_numbers(c))
+
+
+def magnitude(a: NDArray[np.float64], b: NDArray[np.float64], c: NDArray[np.float64] | None) -> NDArray[np.float64]:
+    """Return |A||B| + |C|, computed exactly and rounded once."""
+    exact = exact_result(np.abs(a), np.abs(b), None if c is None else np.abs(c))
+    scale = Fraction(2) ** exact.exponent
+    flat = [float(units * scale) for units in exact.units.reshape(-1).tolist()]
+    return np.array(flat).reshape(exact.units.shape)

@@ -15,8 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from warpfrag.blas.error_figures import Figures, exact_result, magnitude
-from warpfrag.blas.error_report import ErrorReport, Errors, Growth
+from warpfrag.blas.error_report import ErrorReport, Errors, Figures, Growth, exact_result, magnitude
 from warpfrag.blas.find_order import Progress
 from warpfrag.blas.gemm_backend import Machine, check_backend, on_device
 from warpfrag.blas.instruction_choice import choose_instruction

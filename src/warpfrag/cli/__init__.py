@@ -35,7 +35,7 @@ VERB_GROUPS = {  # heading: verb, module, help
         "legal": ("name_verbs", "Check whether an architecture accepts an instruction."),
         "at": ("element_verbs", "Show which elements a lane holds."),
         "where": ("element_verbs", "Show which lane, register and bits hold an element."),
-        "table": ("operand_table", "Show a whole operand, by matrix or by lane."),
+        "table": ("element_verbs", "Show a whole operand, by matrix or by lane."),
         "identify": ("identify_verb", "Find the operand that matches a CuTe or Triton layout."),
         "draw": ("figure_verbs", "Draw an instruction as SVG, PNG or text."),
         "explore": ("figure_verbs", "Write an interactive page that shows every fragment."),

@@ -14,8 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from warpfrag.blas.error_figures import Figures, magnitude
-from warpfrag.blas.error_report import Summary
+from warpfrag.blas.error_report import Figures, Summary, magnitude
 from warpfrag.formats.exact_sums import exact_numbers, exact_product
 
 ZERO = Fraction(0)

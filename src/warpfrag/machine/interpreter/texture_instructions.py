@@ -12,8 +12,7 @@ from warpfrag.machine.interpreter.warp_state import WarpState
 from warpfrag.machine.ir.actions import Geometry, SurfaceLoad, SurfaceReduction, SurfaceStore, TextureFetch
 from warpfrag.machine.ir.program import DecodedInstruction, PtxOperand
 from warpfrag.machine.ir.scalar_types import B32, Codes
-from warpfrag.machine.semantics.texture_sampling import fetch, gather, sample
-from warpfrag.machine.semantics.textures import Surface, Texture
+from warpfrag.machine.semantics.textures import Surface, Texture, fetch, gather, sample
 
 AXES = {"1d": 1, "a1d": 1, "2d": 2, "a2d": 2, "3d": 3}
 CHANNEL_NAMES = "rgba"

@@ -534,7 +534,7 @@ def values_of(
     return [group.read(operand, kind) for operand, kind in pairs if kind is not None]
 
 
-def first_of(results: Codes | tuple[Codes, ...]) -> Codes:
+def first_of(results: "Codes | tuple[Codes, ...]") -> Codes:
     """Return the first result of a function."""
     return results[0] if isinstance(results, tuple) else results
 
