@@ -10,7 +10,7 @@ from warpfrag.machine.interpreter.mbarriers import MAX_TX, Mbarriers, MbarrierSt
 from warpfrag.machine.interpreter.store_tags import first_tags
 from warpfrag.machine.jit import engine as compiled_engine
 from warpfrag.machine.jit.box_copies import BatchedMbarriers, BoxCopies, UnitPlan, joined
-from warpfrag.machine.jit.loops import advance_mbarriers, copy_units, find_equal
+from warpfrag.machine.jit.c_functions import advance_mbarriers, copy_units, find_equal
 from warpfrag.machine.jit.warp_ops import WARP_LOWERINGS
 
 pytestmark = pytest.mark.one_engine  # each launch names its own

@@ -6,8 +6,8 @@ import pytest
 import warpfrag as wf
 from ptx.lines import run_lines
 from small_kernel import kernel
+from warpfrag.machine.launch.options import runs_on
 from warpfrag.machine.launch.run import PTX_REASON
-from warpfrag.machine.launch.run_evidence import runs_on
 
 SUM = """cvt.rn.f32.u32 %f1, %r1;
 mul.f32 %f2, %f1, 0f3F800001;

@@ -20,11 +20,11 @@ from warpfrag.errors import SlowArithmetic
 from warpfrag.layout import coordinates
 from warpfrag.machine.interpreter import mbarriers, store_tags, warp_batch
 from warpfrag.machine.ir.state_spaces import SPACES
-from warpfrag.machine.jit import context, llvm_compiler, loops
+from warpfrag.machine.jit import c_functions, context, llvm_compiler
 from warpfrag.tensorcore.native import library as native
 
 pytestmark = pytest.mark.one_engine
-HEADER = (Path(loops.__file__).parent / "context.h").read_text(encoding="ascii")
+HEADER = (Path(c_functions.__file__).parent / "context.h").read_text(encoding="ascii")
 LENGTHS = {"LANES": coordinates.LANES, "SPACE_COUNT": len(SPACES)}
 KERNEL = """
 .version 8.0
@@ -132,7 +132,7 @@ def test_codes_of_every_width_are_taken(width):
     codes = rng.integers(0, 256, (5, 8 * width), np.uint8).view(f"u{width}")
     rows, index = np.array([4, 0, 4]), rng.integers(0, 8, 11)
     out = np.zeros((3, 11), f"u{max(width, 4)}")
-    loops.take[width].run(codes, rows, index, out)
+    c_functions.take[width].run(codes, rows, index, out)
     assert np.array_equal(out, codes[rows][:, index])
 
 
@@ -142,10 +142,10 @@ def test_tiles_are_taken_and_put_back(width):
     cells = rng.integers(0, 256, 200 * width, np.uint8).view(f"u{width}")
     bases, index = rng.permutation(8)[:6].reshape(2, 3) * 24, rng.permutation(24)[:20].reshape(4, 5)
     matrix = np.zeros((8, 15), f"u{max(width, 4)}")
-    loops.take_tiles[width].run(cells, bases, index, matrix)
+    c_functions.take_tiles[width].run(cells, bases, index, matrix)
     assert np.array_equal(matrix.reshape(2, 4, 3, 5), cells[bases[:, None, :, None] + index[None, :, None]])
     copy = np.zeros_like(cells)
-    loops.put_tiles[width].run(copy, bases, index, matrix)
+    c_functions.put_tiles[width].run(copy, bases, index, matrix)
     places = (bases[:, :, None, None] + index).reshape(-1)
     assert np.array_equal(copy[places], cells[places])
     assert np.count_nonzero(copy) == np.count_nonzero(cells[places])

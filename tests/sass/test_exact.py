@@ -13,7 +13,7 @@ from tools.fuzz.generate import generate
 from tools.fuzz.record import arch_of
 from warpfrag.machine.interpreter.device_memory import DeviceMemory
 from warpfrag.machine.interpreter.warp_state import WarpState
-from warpfrag.machine.jit import loops
+from warpfrag.machine.jit import c_functions
 from warpfrag.sass import judged_launch
 from warpfrag.sass.sass_instruction import AddressOperand, RegisterOperand, SassInstruction
 from warpfrag.sass.sass_module import SassModule
@@ -274,7 +274,7 @@ def test_compiled_code_calls_no_open_order_exact(name, monkeypatch):
 
 
 def test_a_long_launch_is_judged_by_compiled_code(monkeypatch):
-    if not loops.is_available():
+    if not c_functions.is_available():
         pytest.skip("no compiled library")
     monkeypatch.setattr(judged_launch, "MAX_STEPS", 0)
     monkeypatch.setattr(judged_launch, "FEW_STEPS", 0)

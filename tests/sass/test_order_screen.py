@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import warpfrag as wf
-from warpfrag.machine.jit import loops
+from warpfrag.machine.jit import c_functions
 from warpfrag.sass import judged_launch
 
 pytestmark = pytest.mark.one_engine
@@ -154,7 +154,7 @@ OPEN = {
 
 @pytest.fixture(autouse=True)
 def _only_compiled_code_judges(every_spelling_compared, monkeypatch):
-    if not loops.is_available():
+    if not c_functions.is_available():
         pytest.skip("no compiled library")
     monkeypatch.setattr(judged_launch, "FEW_STEPS", 0)
     monkeypatch.setattr(judged_launch, "MAX_STEPS", 0)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import Annotated, Literal, NamedTuple
 
 import click
@@ -27,12 +26,11 @@ from warpfrag.plans.relayout import Relayout
 from warpfrag.plans.relayout_operations import cost, described
 from warpfrag.plans.tensor_relayout import TensorRelayout
 from warpfrag.plans.tensor_relayout import relayout as plan_relayout
-from warpfrag.smem.shared_memory import MAX_BYTES, SWIZZLES, Memory
+from warpfrag.smem.shared_memory import MAX_BYTES, Memory
 from warpfrag.tensorcore.operand import Operand
 from warpfrag.tensorcore.registry import get
 
 IN_LINE = 8  # number of addresses per line
-MAX_PADDING = 128  # bytes that are tried against bank conflicts
 
 Size = Annotated[int, Param("BYTES", integer(1, MAX_BYTES - 1))]
 Language = Annotated[Literal["cuda", "ptx"], Param(help="Print the code.")]
@@ -210,7 +208,7 @@ def _plan_answer(
 
         draw(found[first]).save(shown.output)
     rows = [_plan_facts(plan) for plan in chosen]
-    remedies = _remedies(direction, operand, chosen[0]) if chosen else []
+    remedies = _remedies(chosen[0]) if chosen else []
     facts = AccessPlans(fragment_facts(operand), memory.order, rows, shown.emit, code, shown.output, remedies)
     return Answer(
         facts, lambda: _print_plans(direction, operand, memory, shown, chosen, code, remedies), DONE if found else NO
@@ -319,21 +317,11 @@ def _notes(operand: Operand, found: list[access_plan.AccessPlan]) -> list[str]:
     return notes
 
 
-def _remedies(direction: access_plan.Direction, operand: Operand, plan: access_plan.AccessPlan) -> list[str]:
+def _remedies(plan: access_plan.AccessPlan) -> list[str]:
     """Return a note on the smallest padding and the swizzle that remove a plan's bank conflicts, if there are any."""
-    if not plan.conflicts:
-        return []
-    memory, accesses = plan.memory, plans.loads if direction == "load" else plans.stores
-    extent = operand.layout.outs["col" if memory.order == "row" else "row"] * operand.spec.container // 8
-    pitch = memory.pitch or extent
-
-    def is_free(changed: Memory) -> bool:
-        return any(other.name == plan.name and not other.conflicts for other in accesses(operand, changed))
-
-    pads = (pad for pad in range(4, MAX_PADDING + 4, 4) if is_free(replace(memory, pitch=pitch + pad)))
-    swizzles = (width for width in SWIZZLES if width <= pitch and is_free(replace(memory, pitch=pitch, swizzle=width)))
-    remedies = [f"--pitch {pitch + pad} ({pad} bytes of padding per {memory.order})" for pad in [*pads][:1]]
-    remedies += [f"--swizzle {width}" for width in [*swizzles][:1]]
+    padding, swizzle = plans.without_conflicts(plan) if plan.conflicts else (None, None)
+    remedies = [f"--pitch {padding[0]} ({padding[1]} bytes of padding per {plan.memory.order})"] if padding else []
+    remedies += [f"--swizzle {swizzle}"] if swizzle is not None else []
     return [f"without the bank conflicts of the first plan: {' or '.join(remedies)}"] if remedies else []
 
 

@@ -356,7 +356,8 @@ def chosen_kernel(module: Module | SassModule, entry: str | None) -> Kernel:
 
 def _info(module: Module | SassModule, launch: LaunchSettings) -> Answer[ModuleFacts]:
     from warpfrag.machine.launch.names import readable, short_name
-    from warpfrag.machine.launch.run_evidence import default_arch, opcode_evidence
+    from warpfrag.machine.launch.options import default_arch
+    from warpfrag.machine.launch.run_evidence import opcode_evidence
 
     arch, version = launch.arch or default_arch(module.target), getattr(module, "version", None)
     kernels = [module[name] for name in ([launch.entry] if launch.entry else module)]

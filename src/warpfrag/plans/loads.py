@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from functools import cache, lru_cache
 from itertools import permutations, product
 from typing import Literal, NamedTuple
@@ -26,7 +27,7 @@ from warpfrag.isa.operands import REGISTER_BITS, OperandSpec
 from warpfrag.layout.coordinates import LANES
 from warpfrag.layout.linear_layout import Layout
 from warpfrag.plans.access_plan import Access, AccessPlan, Direction
-from warpfrag.smem.shared_memory import Memory, Order
+from warpfrag.smem.shared_memory import SWIZZLES, Memory, Order
 from warpfrag.tensorcore.instruction import Instruction
 from warpfrag.tensorcore.operand import Operand
 from warpfrag.tensorcore.registry import find
@@ -214,6 +215,7 @@ WORD = 4  # the size of a word in bytes
 MATRIX_BITS = 16  # the size in bits of the elements that movmatrix transposes
 BYTE = 8
 PACKED_BITS = (4, 6)
+MAX_PADDING = 128  # the bytes of padding that are tried against bank conflicts
 
 
 def loads(operand: Operand, memory: Memory, *, packed: bool = False) -> list[AccessPlan]:
@@ -246,6 +248,25 @@ def search(operand: Operand, order: Literal["row", "col"], direction: Direction 
                 conflict_free.append(plans[0])
                 break
     return conflict_free
+
+
+def without_conflicts(plan: AccessPlan) -> tuple[tuple[int, int] | None, int | None]:
+    """Return the smallest padded pitch, with its padding, and the smallest swizzle that remove a plan's conflicts.
+
+    The same instructions are used. Each is None if there is none.
+    """
+    operand, memory = plan.operand, plan.memory
+    rows, cols = _extents(operand)
+    pitch = memory.pitch or (cols if memory.order == "row" else rows) * operand.spec.container // 8
+
+    def is_free(changed: Memory) -> bool:
+        plans = _plans(operand, changed, plan.direction)
+        return any(other.name == plan.name and not other.conflicts for other in plans)
+
+    pads = range(WORD, MAX_PADDING + WORD, WORD)
+    padding = next(((pitch + pad, pad) for pad in pads if is_free(replace(memory, pitch=pitch + pad))), None)
+    widths = (width for width in SWIZZLES if width <= pitch)
+    return padding, next((width for width in widths if is_free(replace(memory, pitch=pitch, swizzle=width))), None)
 
 
 def _extents(operand: Operand) -> tuple[int, int]:

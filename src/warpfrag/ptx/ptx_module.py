@@ -17,8 +17,8 @@ from warpfrag.machine.ir.actions import SYSTEM_FUNCTIONS
 from warpfrag.machine.ir.program import ModuleVariable, Program, SourceLine, file_name
 from warpfrag.machine.launch.kernel import Kernel, KernelModule
 from warpfrag.machine.launch.names import readable
+from warpfrag.machine.launch.options import launch_arch
 from warpfrag.machine.launch.run import PTX
-from warpfrag.machine.launch.run_evidence import launch_arch
 from warpfrag.ptx.lowering.call_graph import CallGraph
 from warpfrag.ptx.lowering.passes import lower
 from warpfrag.ptx.lowering.storage import module_variables

@@ -22,7 +22,7 @@ from warpfrag.machine.interpreter.kernel_findings import BATCH_THREADS
 from warpfrag.machine.interpreter.warp_state import LaunchConfig
 from warpfrag.machine.ir.actions import MemoryBarrier
 from warpfrag.machine.ir.program import Program, SourceLine
-from warpfrag.machine.jit import loops as native_loops
+from warpfrag.machine.jit import c_functions
 from warpfrag.machine.jit.engine import CompiledProgram
 from warpfrag.machine.launch.grid import Judgement, Progress, Waves, Work
 from warpfrag.sass.cas_loops import CasLoop, cas_loops
@@ -117,7 +117,7 @@ def screened(
     program: Program, config: LaunchConfig, memory: DeviceMemory, waves: Waves, progress: Progress | None
 ) -> Judgement | None:
     """Run a launch in compiled code that may prove that its order does not matter; return None if this fails."""
-    if not native_loops.is_available() or values_of(program).uncertain:
+    if not c_functions.is_available() or values_of(program).uncertain:
         return None
     if program not in SCREENS:
         SCREENS[program] = MachineScreen(CompiledProgram(replace(program, find_unassigned=unassigned_registers)))

@@ -36,8 +36,8 @@ from warpfrag.machine.ir.program import (
     Register,
     indices_of,
 )
+from warpfrag.machine.jit import c_functions
 from warpfrag.machine.jit import context as ctx
-from warpfrag.machine.jit import loops
 from warpfrag.machine.jit.box_copies import BatchedMbarriers, BoxCopies, BoxJob, BoxTargets
 from warpfrag.machine.jit.engine import LANE_BITS, CompiledProgram
 from warpfrag.machine.jit.register_flow import registers_read, special_registers_of
@@ -497,7 +497,7 @@ class ClockedWarpBatch(MachineWarpBatch):
         number = self.buffer_number(buffer)
         if number is not None:
             places, lengths = (np.ascontiguousarray(item, np.int64) for item in (offsets, sizes))
-            loops.screen_transfers.run(self.context, places, lengths, number, thread, int(is_store), tag)
+            c_functions.screen_transfers.run(self.context, places, lengths, number, thread, int(is_store), tag)
 
     def issue_store(self, thread: int) -> None:
         """Record that a thread must wait for its open bulk-copy group before it exits."""

@@ -21,10 +21,9 @@ from warpfrag.errors import InvalidOperand, PtxError, quote
 from warpfrag.isa.targets import gpus
 from warpfrag.machine.debugger.debugger import Debugger
 from warpfrag.machine.interpreter.kernel_findings import Check
-from warpfrag.machine.launch.options import Engine, LaunchOptions, checks_of, chosen_level
+from warpfrag.machine.launch.options import MEASURED, Engine, LaunchOptions, checks_of, chosen_level
 from warpfrag.machine.launch.profile import Profile
 from warpfrag.machine.launch.run import Run
-from warpfrag.machine.launch.run_evidence import MEASURED
 from warpfrag.triton import triton_driver
 from warpfrag.triton.unwritten_storages import UNWRITTEN
 

@@ -1,9 +1,10 @@
-"""Barriers of a block (bar, barrier) and of a cluster (barrier.cluster); barriers in memory are in `mbarriers`.
+"""Barriers of a block and of a cluster, and the detection of deadlocks and livelocks.
 
-`LivelockDetector` finds deadlocks of lanes that poll memory: spin locks, flags, and the grid barrier
-(`launch.options`). Such lanes do not sleep, so the launch would end only at its instruction limit. A launch is in a
-livelock if every runnable lane returns to an earlier state (program counter, registers and local memory) and no lane
-has changed other memory in between: the launch can only repeat. Lanes at barriers wait for these lanes.
+These are the instructions bar, barrier and barrier.cluster; barriers in memory are in `mbarriers`. `LivelockDetector`
+finds deadlocks of lanes that poll memory: spin locks, flags, and the grid barrier (`launch.options`). Such lanes do not
+sleep, so the launch would end only at its instruction limit. A launch is in a livelock if every runnable lane returns
+to an earlier state (program counter, registers and local memory) and no lane has changed other memory in between: the
+launch can only repeat. Lanes at barriers wait for these lanes.
 
 Only a batch with all blocks of the grid is checked; otherwise a block that has not started might change the memory.
 """

@@ -1,4 +1,4 @@
-"""Function calls: arguments and results, each lane's return addresses, and stack frames.
+"""Function calls and their stack frames; the functions of the driver: printf, malloc, free and assert.
 
 A function has one set of registers. A call that may recurse saves the caller's registers in a frame and moves the start
 of its local memory; the return restores both.

@@ -1,4 +1,6 @@
-"""The interpreter, which runs a batch of blocks; every register is a NumPy array over all of their lanes.
+"""The interpreter: the scheduler of a batch of blocks, convergence of diverged lanes, and the limits of a launch.
+
+Every register is a NumPy array over all lanes of the batch.
 
 Each lane has its own program counter. The scheduler selects the lanes with the lowest program counter, in all warps,
 and runs them to the end of their basic block. So diverged lanes reconverge at the next block, and warps at the same

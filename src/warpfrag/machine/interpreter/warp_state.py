@@ -1,4 +1,4 @@
-"""The state of warps: registers, program counters and memory of every lane of a batch.
+"""The state of warps: registers, special registers (%smid, %clock), program counters and memory of all lanes.
 
 The scheduler in `warp_batch` decides which lanes run next. The effects of instructions on this state are in
 `matrix_instructions`, `block_barriers`, `calls` and `lane_group`.

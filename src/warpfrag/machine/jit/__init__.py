@@ -8,6 +8,6 @@ on disk and loads them. These modules need llvmlite; without it, kernels are int
 Execution: `engine` is the batch of warps that runs compiled code; `scheduler.c` decides which lanes run next and calls
 their code; `mma_issue` issues mma and wgmma, which `pending_mma` joins into large products with `operand_tiles.c`;
 `box_copies` copies boxes and updates mbarriers for many lanes at once with `bulk_copies.c`. With `screening` and
-`access_screen.c`, compiled code can prove that a launch needs no checks. `loops` declares the C functions; `context`
-and `context.h` name the 64-bit words that C, Python and compiled code share.
+`access_screen.c`, compiled code can prove that a launch needs no checks. `c_functions` declares the C functions;
+`context` and `context.h` name the 64-bit words that C, Python and compiled code share.
 """

@@ -36,7 +36,7 @@ from warpfrag.machine.interpreter.warp_state import WarpState
 from warpfrag.machine.ir.actions import MemoryBarrier, TensorCopy
 from warpfrag.machine.ir.program import DecodedInstruction, Immediate, MemoryOperand, PtxOperand
 from warpfrag.machine.ir.scalar_types import TYPES, Codes
-from warpfrag.machine.jit import loops
+from warpfrag.machine.jit import c_functions
 from warpfrag.smem.tensor_map import GRANULE, MAP_ALIGN, MAP_BYTES, SHARED_ALIGN, TensorMapFields
 
 OBJECT_BYTES = 8  # the size of an mbarrier
@@ -89,7 +89,9 @@ class BatchedMbarriers(Mbarriers):
         """Update mbarriers in order; return their previous words and the number of successful updates."""
         before, has_ended = np.empty(len(cells), np.uint64), np.zeros(len(cells), np.bool_)
         done = np.zeros(1, np.int64)
-        loops.advance_mbarriers.run(self.words, self.written, cells, arrivals, owed, drops, before, has_ended, done)
+        c_functions.advance_mbarriers.run(
+            self.words, self.written, cells, arrivals, owed, drops, before, has_ended, done
+        )
         if len(ended := cells[has_ended]):
             self.ended[ended] = True
             self._wake(self.ended[self.awaited])
@@ -368,7 +370,7 @@ class BoxCopies:
         for buffer, firsts, units, _, plan_of in (source, target):
             arguments += buffer.ctypes.data, firsts // 8, units, plan_of
         done = np.zeros(1, np.int64)
-        loops.copy_units.run(*arguments, target[3], tags, mine, is_load, done)
+        c_functions.copy_units.run(*arguments, target[3], tags, mine, is_load, done)
         finished = len(lanes) if done[0] == len(copy_of) else int(copy_of[done[0]])
         in_boxes, in_tensors = plan.shared_bytes * finished, plan.global_bytes * finished
         memory.count_bytes(job.map_space, MAP_BYTES * finished, writes=False)

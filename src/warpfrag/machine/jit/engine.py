@@ -31,8 +31,8 @@ from warpfrag.machine.ir import actions
 from warpfrag.machine.ir.program import DecodedInstruction, Immediate, Program, Register
 from warpfrag.machine.ir.scalar_types import Codes, container
 from warpfrag.machine.ir.state_spaces import SPACES
+from warpfrag.machine.jit import c_functions, mma_issue
 from warpfrag.machine.jit import context as ctx
-from warpfrag.machine.jit import loops, mma_issue
 from warpfrag.machine.jit.box_copies import BatchedMbarriers, BoxCopies
 from warpfrag.machine.jit.pending_mma import MmaInstructions, PendingProducts
 from warpfrag.machine.jit.register_flow import RegisterLayout
@@ -364,7 +364,7 @@ class CompiledWarpBatch(WarpBatch):
         schedule[ctx.LIMIT], schedule[ctx.IS_STALE] = self.launch.limit, 1
         budget = min(BUDGET, POLLING_BUDGET * self.warps) if self.livelock.is_judged else BUDGET
         schedule[ctx.BUDGET], last_progress = self.tally.total + budget, self.progress
-        run = loops.run_scheduler.bound(table, schedule, *args)
+        run = c_functions.run_scheduler.bound(table, schedule, *args)
         while True:
             schedule[ctx.TOTAL], schedule[ctx.BARRIERS_IN_USE] = self.tally.total, len(self.barriers.states)
             schedule[ctx.BARRIERS_IN_USE] += self.cluster_barriers.in_use
@@ -383,7 +383,7 @@ class CompiledWarpBatch(WarpBatch):
                 at = int(schedule[ctx.PC])
                 if not compiled.compiled[compiled.chunk[at]] and (compiled.interpret(at, 1) or compiled.is_eager):
                     compiled.compile(at)
-                    run = loops.run_scheduler.bound(compiled.table(self.launch.arch), schedule, *args)
+                    run = c_functions.run_scheduler.bound(compiled.table(self.launch.arch), schedule, *args)
                 else:
                     self.interpret(at)
             elif status == ctx.NONE_RUNNABLE:
@@ -395,7 +395,7 @@ class CompiledWarpBatch(WarpBatch):
                 if self.livelock.is_judged and self.progress == last_progress:
                     self.watch_livelock()
                 if compiled.optimize(compiled.executed + self.instructions_by_segment()):
-                    run = loops.run_scheduler.bound(compiled.table(self.launch.arch), schedule, *args)
+                    run = c_functions.run_scheduler.bound(compiled.table(self.launch.arch), schedule, *args)
                 budget = min(BUDGET, 2 * budget)
                 schedule[ctx.BUDGET], last_progress = self.tally.total + budget, self.progress
 

@@ -33,7 +33,7 @@ from warpfrag.machine.ir.program import (
     registers_of,
 )
 from warpfrag.machine.ir.scalar_types import TYPES
-from warpfrag.machine.jit import loops
+from warpfrag.machine.jit import c_functions
 from warpfrag.machine.jit.pending_mma import (
     UNIT_WORDS,
     MmaInstructions,
@@ -64,7 +64,7 @@ class RegisterTile:
     def read(self, buffer: NDArray[np.uint8], rows: Index) -> NDArray[Any]:
         """Gather the operand's codes in the given warps, [warps, rows, cols]."""
         out = np.empty((len(rows), *self.index.shape), np.uint32 if self.dtype.itemsize <= 4 else self.dtype)
-        take = loops.take[self.dtype.itemsize]
+        take = c_functions.take[self.dtype.itemsize]
         take.run(buffer.view(self.dtype), rows, self.index.reshape(-1), out.reshape(len(rows), -1))
         return out
 

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from warpfrag.machine.ir.actions import DirectCall, IndirectCall, Return
 from warpfrag.machine.ir.program import DecodedInstruction, Program, indices_of
-from warpfrag.machine.jit import loops
+from warpfrag.machine.jit import c_functions
 from warpfrag.tensorcore.backend_protocol import ProductOperands
 from warpfrag.tensorcore.backends import KernelSelector
 from warpfrag.tensorcore.matmul import multiply
@@ -99,7 +99,7 @@ class OperandUnits(NamedTuple):
         """Copy the operands of the selected warps, [warps, words]."""
         bases = self.bases[some]
         out = np.empty((len(bases), UNIT_WORDS * self.plans.shape[1]), np.uint64)
-        loops.take_units.run(self.words, bases, self.plans, self.which[some], out)
+        c_functions.take_units.run(self.words, bases, self.plans, self.which[some], out)
         return out
 
 
@@ -157,7 +157,7 @@ class PendingProducts:
         key = accumulators, role, len(units.bases)
         known = self.sharing.get(key) or OperandSharing.of(np.arange(len(units.bases)))
         first = known.first.copy()
-        loops.find_equal.run(*units, first, np.empty(len(first), np.uint64))
+        c_functions.find_equal.run(*units, first, np.empty(len(first), np.uint64))
         if not np.array_equal(first, known.first):
             known = OperandSharing.of(first)
         self.sharing[key] = known
@@ -208,7 +208,7 @@ class PendingProducts:
         tiles = np.zeros((group.shape[0], height, group.shape[1], width), dtype)
         c = tiles.reshape(group.shape[0] * height, -1)
         if product.has_c.any():
-            loops.take_tiles[product.c.dtype.itemsize].run(*self.cells(product.c, rows), product.c.places, c)
+            c_functions.take_tiles[product.c.dtype.itemsize].run(*self.cells(product.c, rows), product.c.places, c)
             tiles.swapaxes(1, 2)[~product.has_c[group]] = 0
         codes: NDArray[Any] = c.reshape(a[0].shape[0], -1, c.shape[1])
         pairs = [(a, b)]
@@ -219,7 +219,7 @@ class PendingProducts:
             whole_b = np.concatenate(parts_b, axis=1, dtype=code_type(parts_b[0].dtype))
             codes = multiply(kernels, ProductOperands(whole_a, whole_b, codes), 1)
         matrix = np.ascontiguousarray(codes.reshape(c.shape), code_type(product.d.dtype))
-        loops.put_tiles[product.d.dtype.itemsize].run(*self.cells(product.d, rows), product.d.places, matrix)
+        c_functions.put_tiles[product.d.dtype.itemsize].run(*self.cells(product.d, rows), product.d.places, matrix)
 
     def cells(self, tile: TilePlaces, rows: Index) -> tuple[NDArray[Any], Index]:
         """Return the register buffer viewed as a tile's dtype, and the index of each warp's first element."""

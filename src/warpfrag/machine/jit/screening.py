@@ -33,8 +33,8 @@ from warpfrag.machine.interpreter.warp_state import LaunchConfig, LaunchPart
 from warpfrag.machine.ir import actions
 from warpfrag.machine.ir.program import DecodedInstruction
 from warpfrag.machine.ir.scalar_types import B32
+from warpfrag.machine.jit import c_functions
 from warpfrag.machine.jit import context as ctx
-from warpfrag.machine.jit import loops
 from warpfrag.machine.jit.context import IS_LATE, LOCAL_BUFFER, SHARED_BUFFER
 from warpfrag.machine.jit.engine import CompiledProgram, CompiledWarpBatch
 
@@ -238,7 +238,7 @@ class ScreenObserver(Observer):
         where, who = np.ascontiguousarray(offsets, np.int64), np.ascontiguousarray(threads, np.int64)
         number = batch.buffer_number(buffer)
         if number is not None:
-            loops.screen_accesses.run(batch.context, who, where, number, int(size), is_store, tracked)
+            c_functions.screen_accesses.run(batch.context, who, where, number, int(size), is_store, tracked)
 
 
 class ScreenedWarpBatch(CompiledWarpBatch):
@@ -275,7 +275,7 @@ class ScreenedWarpBatch(CompiledWarpBatch):
                     self.put(word, np.zeros(threads * size, np.int64))
                 self.put(ctx.TRACKED_INSTRUCTIONS, screen.program.tracked_instructions)
         if screen.follows_marks or screen.follows_order:
-            self.context[ctx.SCREEN] = loops.screen_address()
+            self.context[ctx.SCREEN] = c_functions.screen_address()
             self.context[ctx.SCREEN_STATE] = self.state.ctypes.data
             memory.observer = ScreenObserver(self)
 

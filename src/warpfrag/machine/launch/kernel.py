@@ -25,7 +25,7 @@ from warpfrag.machine.interpreter.warp_state import LaunchConfig
 from warpfrag.machine.ir import state_spaces
 from warpfrag.machine.ir.actions import SystemCall, TensorCopy
 from warpfrag.machine.ir.program import ModuleVariable, Parameter, Program, SourceLine
-from warpfrag.machine.jit import loops
+from warpfrag.machine.jit import c_functions
 from warpfrag.machine.jit.engine import CompiledProgram
 from warpfrag.machine.jit.screening import ProgramScreen
 from warpfrag.machine.launch.device_array import ADDRESSES
@@ -45,17 +45,19 @@ from warpfrag.machine.launch.names import matching, readable, resolve, short_nam
 from warpfrag.machine.launch.options import (
     DEFAULT_OPTIONS,
     LIMIT,
+    MEASURED,
     Engine,
     LaunchOptions,
     checks_of,
     chosen_engine,
     chosen_level,
     declared_shape,
+    launch_arch,
     launch_config,
 )
 from warpfrag.machine.launch.run import Run
 from warpfrag.machine.launch.run_builder import build_run
-from warpfrag.machine.launch.run_evidence import MEASURED, launch_arch, opcode_evidence
+from warpfrag.machine.launch.run_evidence import opcode_evidence
 from warpfrag.machine.launch.symbols import Symbols
 from warpfrag.smem.tensor_map import MAP_ALIGN, MAP_BYTES
 from warpfrag.tensorcore.evidence import Evidence
@@ -309,7 +311,7 @@ class Kernel:
     ) -> Run:
         """Run the kernel's program on the given memory."""
         threads = options.threads
-        compiled = self.compiled if engine_name != "reference" and loops.is_available() else None
+        compiled = self.compiled if engine_name != "reference" and c_functions.is_available() else None
         if engine_name == "compiled" and compiled is not None:
             compiled.prepare()
         waves = self.waves(config, seed, follow_order=bool(ORDER_CHECKS & set(named)))
@@ -337,7 +339,7 @@ class Kernel:
         else:
             work = Work(self.program, config, memory, compiled).run_waves(waves, threads, options.progress)
         if compiled is None and engine_name != "reference" and work.tally.total > self.compiled.patience:
-            loops.warn_interpreted()
+            c_functions.warn_interpreted()
         result = build_run(work, self.readable_name, self.sources, module.address_size, named)
         result = replace(result, basis=module.basis)
         if self.program.is_machine_code:

@@ -1,9 +1,10 @@
-"""The options of a launch and their validation."""
+"""The options of a launch, their validation, and their defaults: limits, level, engine and architecture."""
 
 from __future__ import annotations
 
 import math
 import os
+import re
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -14,12 +15,12 @@ import numpy as np
 
 from warpfrag.cuda_tools import LEVELS, execution_level
 from warpfrag.errors import InvalidOperand, check_flag, quote
+from warpfrag.isa.targets import read_target
 from warpfrag.machine.interpreter.kernel_findings import CHECKS, Check
 from warpfrag.machine.interpreter.warp_state import LaunchConfig
 from warpfrag.machine.ir import state_spaces
 from warpfrag.machine.ir.program import Program
 from warpfrag.machine.launch.grid import Progress
-from warpfrag.machine.launch.run_evidence import launch_arch
 from warpfrag.tensorcore.thread_split import check_threads
 
 Engine = Literal["auto", "reference", "compiled"]
@@ -29,6 +30,8 @@ MAX_THREADS = 1024
 MAX_GRID = (2**31 - 1, 65535, 65535)
 MAX_BLOCK = (1024, 1024, 64)
 MAX_SHARED = 227 * 1024
+MEASURED = "sm_90"  # the architecture whose special function unit the tables describe
+WRITTEN_TARGET = re.compile(r"sm_([0-9]{1,4})([0-9])([af]?)", re.ASCII)
 LIMIT = 10_000_000_000  # the default limit on warp instructions
 
 
@@ -213,3 +216,30 @@ def check_resident(config: LaunchConfig, shared_bytes: int) -> None:
             f"a cooperative launch needs all blocks at once: an H200 holds {MULTIPROCESSORS} x {per_multiprocessor}"
             f" blocks of {config.threads} threads and {shared_bytes} bytes of shared memory, got a grid of {x * y * z}"
         )
+
+
+def runs_on(target: str, arch: str) -> bool:
+    """Return True if the driver can compile a module's target for a GPU of an architecture.
+
+    A suffix restricts a module to its architecture (a), or to later architectures of its generation (f).
+
+    >>> runs_on("sm_80", "sm_90"), runs_on("sm_90a", "sm_100"), runs_on("sm_100f", "sm_103"), runs_on("sm_120", "sm_90")
+    (True, False, True, False)
+    """
+    own, other = WRITTEN_TARGET.fullmatch(target), WRITTEN_TARGET.fullmatch(arch)
+    if own is None or other is None:
+        return False
+    (major, minor), (other_major, other_minor) = ((int(match[1]), int(match[2])) for match in (own, other))
+    if own[3]:
+        return major == other_major and (minor == other_minor if own[3] == "a" else minor <= other_minor)
+    return (major, minor) <= (other_major, other_minor)
+
+
+def default_arch(target: str) -> str:
+    """Return the default architecture of a launch: sm_90 if the module runs there, else the module's own."""
+    return MEASURED if runs_on(target, MEASURED) else target
+
+
+def launch_arch(target: str, arch: str | None) -> str:
+    """Return the architecture of a launch: the requested one, or the default for the target."""
+    return read_target(default_arch(target) if arch is None else arch, "").name

@@ -4,49 +4,20 @@ A launch computes the arithmetic of one architecture (`launch_arch`). A comparis
 architecture of that GPU; results that the ISA specifies hold everywhere.
 """
 
-import re
 from functools import lru_cache
 
-from warpfrag.isa.targets import read_target, targets
+from warpfrag.isa.targets import targets
 from warpfrag.isa.tcgen05_forms import rows_of, typed
 from warpfrag.isa.tcgen05_spelling import TensorSpelling
 from warpfrag.machine.ir.actions import AsyncCopy, MatrixOp, Refused, TensorThreadOp
 from warpfrag.machine.ir.opcode import OpcodeRow
 from warpfrag.machine.ir.program import MEASURED_ON, DecodedInstruction, InexactCause, Program
+from warpfrag.machine.launch.options import MEASURED, runs_on
 from warpfrag.machine.ops.table import compared
 from warpfrag.tensorcore.arithmetic_plan import nearest_plan
 from warpfrag.tensorcore.evidence import AUTHORITIES, Evidence, evidence
 
 MEASURED_ADDRESSES = 64  # the address size of the measured kernels, in bits
-MEASURED = "sm_90"  # the architecture whose special function unit the tables describe
-WRITTEN_TARGET = re.compile(r"sm_([0-9]{1,4})([0-9])([af]?)", re.ASCII)
-
-
-def runs_on(target: str, arch: str) -> bool:
-    """Return True if the driver can compile a module's target for a GPU of an architecture.
-
-    A suffix restricts a module to its architecture (a), or to later architectures of its generation (f).
-
-    >>> runs_on("sm_80", "sm_90"), runs_on("sm_90a", "sm_100"), runs_on("sm_100f", "sm_103"), runs_on("sm_120", "sm_90")
-    (True, False, True, False)
-    """
-    own, other = WRITTEN_TARGET.fullmatch(target), WRITTEN_TARGET.fullmatch(arch)
-    if own is None or other is None:
-        return False
-    (major, minor), (other_major, other_minor) = ((int(match[1]), int(match[2])) for match in (own, other))
-    if own[3]:
-        return major == other_major and (minor == other_minor if own[3] == "a" else minor <= other_minor)
-    return (major, minor) <= (other_major, other_minor)
-
-
-def default_arch(target: str) -> str:
-    """Return the default architecture of a launch: sm_90 if the module runs there, else the module's own."""
-    return MEASURED if runs_on(target, MEASURED) else target
-
-
-def launch_arch(target: str, arch: str | None) -> str:
-    """Return the architecture of a launch: the requested one, or the default for the target."""
-    return read_target(default_arch(target) if arch is None else arch, "").name
 
 
 def launch_evidence(program: Program, arch: str, address_size: int) -> dict[str, Evidence]:
