@@ -48,9 +48,9 @@ USUAL_WIDTH = 0.64
 Mode = Literal["line", "stack", "block"]
 
 
-def width_of(words: str, size: int = FONT) -> int:
+def width_of(text: str, size: int = FONT) -> int:
     """Return an upper bound for the width of a text, in pixels."""
-    return ceil(size * sum(WIDTHS.get(letter, USUAL_WIDTH) for letter in words))
+    return ceil(size * sum(WIDTHS.get(letter, USUAL_WIDTH) for letter in text))
 
 
 class CellSize(NamedTuple):
@@ -424,10 +424,10 @@ def _heading(title: str, subtitle: str, notes: tuple[str, ...], *, width: int) -
             yield HeadingLine(words, y - 4, "note start")
 
 
-def wrapped(words: str, width: int, *, size: int, at: str) -> list[str]:
-    """Break `words` into lines that fit `width`, only at the separator `at`."""
+def wrapped(text: str, width: int, *, size: int, at: str) -> list[str]:
+    """Break `text` into lines that fit `width`, only at the separator `at`."""
     lines = [""]
-    for position, word in enumerate(words.split(at)):
+    for position, word in enumerate(text.split(at)):
         piece = f"{at if position else ''}{word}"
         if lines[-1] and width_of(lines[-1] + piece, size) > width:
             lines.append(piece.lstrip())

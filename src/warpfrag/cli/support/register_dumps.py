@@ -245,16 +245,16 @@ def _labels(line: str, number: int, dumped: DumpFormat) -> tuple[dict[str, int],
     start = 0
     limits = {**LIMITS, "lane": dumped.lanes}
     while match := LABEL.match(line, start):
-        word = match["kind"] and match["kind"].lower()
-        kind = KINDS.get(word, word or "lane")
-        if kind in labels or (word is None and "thread" in labels):
+        written = match["kind"] and match["kind"].lower()
+        index = KINDS.get(written, written or "lane")
+        if index in labels or (written is None and "thread" in labels):
             break
         digits = next(filter(None, match.groups()[1:]))
-        limit = limits.get(kind, 10**NUMBER_DIGITS)
+        limit = limits.get(index, 10**NUMBER_DIGITS)
         if len(digits) > NUMBER_DIGITS or int(digits) >= limit:
-            hint = "; lanes start at 0" if kind == "lane" else ""
-            raise InvalidOperand(f"line {number}: expected a {kind} from 0 to {limit - 1}, got {quote(digits)}{hint}")
-        labels[kind] = int(digits)
+            hint = "; lanes start at 0" if index == "lane" else ""
+            raise InvalidOperand(f"line {number}: expected a {index} from 0 to {limit - 1}, got {quote(digits)}{hint}")
+        labels[index] = int(digits)
         start = match.end()
     thread = labels.pop("thread", None)
     if thread is not None and "lane" not in labels:

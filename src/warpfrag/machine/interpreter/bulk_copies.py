@@ -70,8 +70,8 @@ class LaneCopies:
         space = memory.window_space(1) if space == "shared" else space
         try:
             pieces = [
-                memory.reach_space(space, np.array([place], np.uint64), 1, owner, writes=writes)[0]
-                for place in (address, address + size - 1)
+                memory.reach_space(space, np.array([end], np.uint64), 1, owner, writes=writes)[0]
+                for end in (address, address + size - 1)
             ]
         except MemoryFault as fault:
             raise MemoryFault(
@@ -125,9 +125,9 @@ class LaneCopies:
             raise MemoryFault(lane, f"expected a nonzero mask of the cluster's {size} blocks, got {mask:#x}")
         return [own // size * size + rank for rank in range(size) if mask >> rank & 1]
 
-    def barrier_cell(self, place: PtxOperand, lane: int) -> int:
+    def barrier_cell(self, operand: PtxOperand, lane: int) -> int:
         """Return the mbarrier that a lane's copy signals, as a 64-bit word index into shared memory."""
-        address = self.group.addresses(place)[lane : lane + 1]
+        address = self.group.addresses(operand)[lane : lane + 1]
         try:
             (cell,) = self.mbarriers.cells_at("cluster", address, self.owner(lane)).tolist()
         except MemoryFault as fault:
@@ -209,9 +209,9 @@ def run_tensor_copy(copies: LaneCopies, inst: DecodedInstruction, action: action
     """Run cp.async.bulk.tensor and cp.reduce.async.bulk.tensor."""
     rest = list(inst.sources)
     shared = rest.pop(0) if action.direction == "load" else rest.pop(2)
-    place, vector = rest.pop(0), rest.pop(0)
+    tensor_map, vector = rest.pop(0), rest.pop(0)
     coordinates = [copies.numbers(item) for item in items_of(vector)]
-    maps = copies.addresses(place)
+    maps = copies.addresses(tensor_map)
     boxes = copies.addresses(shared)
     barrier = rest.pop(0) if action.direction == "load" else None
     moves = [copies.numbers(item) for item in items_of(rest.pop(0))] if action.mode == "im2col" else []
@@ -347,8 +347,8 @@ def put_box(
     if not inside.any():
         return
     home, at = copies.span("shared", box, fields.shared_bytes, lane, writes=False)
-    place = box & 0xFFFFFF  # the address without the block's rank
-    units = at + fields.shared_units(place) - place
+    own_box = box & 0xFFFFFF  # the address without the block's rank
+    units = at + fields.shared_units(own_box) - own_box
     copies.tell_read(home, units.reshape(-1)[: units_inside.size][units_inside.reshape(-1)], GRANULE, lane)
     dtype = np.dtype(f"u{fields.element.bytes}")
     data = copies.memory.elements(home, np.dtype(np.uint64))[units[:, None] // 8 + np.arange(2)]
@@ -400,13 +400,13 @@ def tensor_reduction(fields: TensorMapFields, name: str) -> actions.CodeFunction
 
 def run_async_store(copies: LaneCopies, inst: DecodedInstruction, action: actions.AsyncStore) -> None:
     """Run st.async or red.async lane by lane; each lane signals its mbarrier."""
-    place, value, barrier = inst.sources
+    target, value, barrier = inst.sources
     kind = action.type
     codes = np.stack([copies.group.values(item, kind) for item in items_of(value)], axis=1)
     size = kind.dtype.itemsize * action.count
     if action.is_ordered:
         copies.state.tally.causes[copies.memory.inst] |= InexactCause.OVERLAPPING_STORES
-    reached = copies.memory.reach("cluster", copies.group.addresses(place), size, copies.owners, writes=True)
+    reached = copies.memory.reach("cluster", copies.group.addresses(target), size, copies.owners, writes=True)
     for which, buffer, offsets in reached:
         for lane, offset in zip(which.tolist(), offsets.tolist(), strict=True):
             cell = copies.barrier_cell(barrier, lane)
@@ -421,10 +421,10 @@ def run_async_store(copies: LaneCopies, inst: DecodedInstruction, action: action
 
 def run_map_replace(copies: LaneCopies, inst: DecodedInstruction, action: actions.TensorMapReplace) -> None:
     """Run tensormap.replace, which changes one field of a 128-byte tensor map, lane by lane."""
-    place, *numbers = inst.sources
+    tensor_map, *numbers = inst.sources
     axes = copies.numbers(numbers[0]) if action.has_axis else [0] * copies.count
     values = copies.group.values(numbers[-1], B64).tolist()
-    for lane, address in enumerate(copies.addresses(place)):
+    for lane, address in enumerate(copies.addresses(tensor_map)):
         _check(lane, address, MAP_BYTES, "the address of a tensor map")
         buffer, first = copies.span_at(action.space, address, lane)
         try:

@@ -82,44 +82,44 @@ class LaneGroup:
 
     # --- operands
 
-    def read(self, operand: PtxOperand, kind: Type) -> Codes:
+    def read(self, operand: PtxOperand, ptx_type: Type) -> Codes:
         """Return the codes of an operand in all lanes of the group's warps."""
         if type(operand) is Register:
             codes = self.of(self.state.registers[operand.index])
             if operand.negated:
                 codes = ~codes
-            return codes if codes.dtype == kind.dtype else codes.astype(kind.dtype)
+            return codes if codes.dtype == ptx_type.dtype else codes.astype(ptx_type.dtype)
         if type(operand) is Immediate:
-            return self.state.constant(operand.code(kind), kind.dtype, self.warps)
+            return self.state.constant(operand.code(ptx_type), ptx_type.dtype, self.warps)
         if type(operand) is VectorOperand:
-            return self._read_words(operand, kind)
+            return self._read_words(operand, ptx_type)
         if type(operand) is BankOperand:
-            code = self.state.memory.constant(operand.offset, kind.dtype.itemsize)
-            return self.state.constant(code, kind.dtype, self.warps)
+            code = self.state.memory.constant(operand.offset, ptx_type.dtype.itemsize)
+            return self.state.constant(code, ptx_type.dtype, self.warps)
         if type(operand) is SpecialRegister:
-            return self.of(self.state.special(operand.name)).astype(kind.dtype)
+            return self.of(self.state.special(operand.name)).astype(ptx_type.dtype)
         if type(operand) is MemoryOperand:  # the operand is a variable's address
-            address = self.state.constant(operand.offset & ((1 << kind.bits) - 1), kind.dtype, self.warps)
-            return address if operand.base is None else self.read(operand.base, kind) + address
+            address = self.state.constant(operand.offset & ((1 << ptx_type.bits) - 1), ptx_type.dtype, self.warps)
+            return address if operand.base is None else self.read(operand.base, ptx_type) + address
         msg = f"expected a register or a number, got {operand}"
         raise PtxError(self.state.line, msg)
 
-    def _read_words(self, operand: VectorOperand, kind: Type) -> Codes:
+    def _read_words(self, operand: VectorOperand, ptx_type: Type) -> Codes:
         """Return several 32-bit registers as one integer per lane, low word first."""
         words = [self.read(element, B32) for element in operand.items]
-        codes = words[0].astype(kind.dtype)
-        for index, word in enumerate(words[1 : kind.bits // 32], 1):
-            codes = codes | word.astype(kind.dtype) << kind.dtype.type(32 * index)
+        codes = words[0].astype(ptx_type.dtype)
+        for index, word in enumerate(words[1 : ptx_type.bits // 32], 1):
+            codes = codes | word.astype(ptx_type.dtype) << ptx_type.dtype.type(32 * index)
         return codes
 
-    def values(self, operand: PtxOperand, kind: Type) -> Codes:
+    def values(self, operand: PtxOperand, ptx_type: Type) -> Codes:
         """Return an operand's codes in the group's lanes, as a flat array."""
         if type(operand) is Register and not operand.negated:
-            return self.pick(self.state.registers[operand.index]).astype(kind.dtype, copy=False)
-        return self.read(operand, kind)[self.mask]
+            return self.pick(self.state.registers[operand.index]).astype(ptx_type.dtype, copy=False)
+        return self.read(operand, ptx_type)[self.mask]
 
-    def write(self, operand: PtxOperand, codes: Codes, kind: Type | None = None) -> None:
-        """Write codes to a register in the group's lanes, extended to the register's width according to `kind`."""
+    def write(self, operand: PtxOperand, codes: Codes, ptx_type: Type | None = None) -> None:
+        """Write codes to a register in the group's lanes, extended to the register's width according to `ptx_type`."""
         if type(operand) is VectorOperand:
             for element, word in zip(operand.items, split(codes, len(operand.items), 32), strict=True):
                 self.write(element, word)
@@ -130,7 +130,7 @@ class LaneGroup:
             raise PtxError(self.state.line, f"expected a register as a result, got {operand}")
         dtype = container(operand.bits)
         if codes.dtype != dtype:
-            codes = (signed(codes) if kind is not None and kind.kind == "s" else codes).astype(dtype)
+            codes = (signed(codes) if ptx_type is not None and ptx_type.kind == "s" else codes).astype(dtype)
         registers = self.state.registers
         if self.rows is None:
             if codes.shape != self.mask.shape:

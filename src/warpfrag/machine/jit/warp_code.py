@@ -74,7 +74,7 @@ class WarpCode:
         ir = self.ir = IRBuilder(self.function.append_basic_block("entry"))
         entry, self.loop, self.next = (ir.block, *(self.function.append_basic_block(name) for name in ("loop", "next")))
         spaces = (vector(64), llvm.ArrayType(vector(64), 8), vector(32))
-        self.addresses, self.items, self.src_bytes = (ir.entry_alloca(kind, 256) for kind in spaces)
+        self.addresses, self.items, self.src_bytes = (ir.entry_alloca(ptx_type, 256) for ptx_type in spaces)
         registers = ir.element(self.context, ctx.REGISTERS, POINTER)
         stride = ir.element(self.context, ctx.WARP_BYTES)
         ir.branch(self.loop)
@@ -128,33 +128,35 @@ class WarpCode:
             lanes.current[register.index] = lanes.loaded[register.index] = value
         return lanes.current[register.index]
 
-    def read(self, operand: PtxOperand, kind: Type) -> Value:
-        """Return an operand's codes, as type `kind`."""
-        if kind.bits not in WIDTHS:
+    def read(self, operand: PtxOperand, ptx_type: Type) -> Value:
+        """Return an operand's codes, as type `ptx_type`."""
+        if ptx_type.bits not in WIDTHS:
             raise UnsupportedInstruction
         if isinstance(operand, Register):
             value = self.register(operand)
             if operand.negated:
                 value = self.ir.not_(value)
-            if kind.bits == 1 and width(value) != 1:
+            if ptx_type.bits == 1 and width(value) != 1:
                 raise UnsupportedInstruction
-            return self.ir.resize(value, kind.bits)
+            return self.ir.resize(value, ptx_type.bits)
         if isinstance(operand, Immediate):
-            return splat(int(operand.code(kind)), kind.bits)
+            return splat(int(operand.code(ptx_type)), ptx_type.bits)
         if isinstance(operand, VectorOperand):
-            return self.read_words(operand, kind)
+            return self.read_words(operand, ptx_type)
         if isinstance(operand, BankOperand):
-            return self.ir.broadcast(self.constant(operand.offset, kind.bits), GROUP)
+            return self.ir.broadcast(self.constant(operand.offset, ptx_type.bits), GROUP)
         if isinstance(operand, SpecialRegister) and operand.name in self.layout.special:
-            return self.ir.resize(self.lanes.load(self.layout.special[operand.name], 32), kind.bits)
+            return self.ir.resize(self.lanes.load(self.layout.special[operand.name], 32), ptx_type.bits)
         if isinstance(operand, MemoryOperand) and operand.base is None:
-            return splat(operand.offset, kind.bits)
+            return splat(operand.offset, ptx_type.bits)
         raise UnsupportedInstruction
 
-    def read_words(self, operand: VectorOperand, kind: Type) -> Value:
+    def read_words(self, operand: VectorOperand, ptx_type: Type) -> Value:
         """Return several 32-bit registers as one integer, low word first."""
         ir = self.ir
-        words = [ir.resize(self.read(item, TYPES["b32"]), kind.bits) for item in operand.items[: kind.bits // 32]]
+        words = [
+            ir.resize(self.read(part, TYPES["b32"]), ptx_type.bits) for part in operand.items[: ptx_type.bits // 32]
+        ]
         value = words[0]
         for index, word in enumerate(words[1:], 1):
             value = ir.or_(value, ir.shl(word, 32 * index))
@@ -166,30 +168,30 @@ class WarpCode:
         banks = ir.element(self.context, ctx.PARAMETERS, POINTER)
         return ir.load(ir.at(banks, offset, I8), typ=llvm.IntType(bits), align=min(4, bits // 8))
 
-    def write(self, operand: PtxOperand, value: Value, active: Value | None, kind: Type | None = None) -> None:
+    def write(self, operand: PtxOperand, value: Value, active: Value | None, ptx_type: Type | None = None) -> None:
         """Write a register in the `active` lanes; values of signed types are sign-extended."""
         if isinstance(operand, Discard):
             return
         if isinstance(operand, VectorOperand):
-            for index, item in enumerate(operand.items):
-                self.write(item, self.ir.resize(self.ir.lshr(value, 32 * index), 32), active)
+            for index, part in enumerate(operand.items):
+                self.write(part, self.ir.resize(self.ir.lshr(value, 32 * index), 32), active)
             return
         if not isinstance(operand, Register) or operand.bits not in WIDTHS:
             raise UnsupportedInstruction
         if (operand.bits == 1) != (width(value) == 1):
             raise UnsupportedInstruction
-        value = self.ir.resize(value, operand.bits, signed=kind is not None and kind.kind == "s")
+        value = self.ir.resize(value, operand.bits, signed=ptx_type is not None and ptx_type.kind == "s")
         if active is not None:
             value = self.ir.select(active, value, self.register(operand))
         self.lanes.current[operand.index] = value
         self.lanes.changed[operand.index] = operand
 
-    def whole(self, operand: PtxOperand, kind: Type) -> Value:
+    def whole(self, operand: PtxOperand, ptx_type: Type) -> Value:
         """Return an operand's codes in all 32 lanes; no earlier instruction of the segment may write the operand."""
         if isinstance(operand, Immediate):
-            return splat(int(operand.code(kind)), kind.bits, LANES)
+            return splat(int(operand.code(ptx_type)), ptx_type.bits, LANES)
         is_fitting = (
-            isinstance(operand, Register) and operand.bits in WIDTHS and (operand.bits == 1) == (kind.bits == 1)
+            isinstance(operand, Register) and operand.bits in WIDTHS and (operand.bits == 1) == (ptx_type.bits == 1)
         )
         if not isinstance(operand, Register) or not is_fitting:
             raise UnsupportedInstruction
@@ -198,7 +200,7 @@ class WarpCode:
         value = self.ir.load(place, typ=vector(max(8, operand.bits)), align=REGISTER_ALIGN)
         if operand.bits == 1:
             value = self.ir.icmp("ne", value, 0)
-        return self.ir.resize(self.ir.not_(value) if operand.negated else value, kind.bits)
+        return self.ir.resize(self.ir.not_(value) if operand.negated else value, ptx_type.bits)
 
     def write_whole(self, operand: PtxOperand, value: Value) -> None:
         """Write a register in all 32 lanes."""
@@ -260,9 +262,9 @@ class WarpCode:
         attributes = inst.attributes
         operands: list[Value] = []
         immediates: list[int] = []
-        for operand, kind in zip(inst.sources, action.sources, strict=True):
-            if kind is not None:
-                operands.append(self.read(operand, kind))
+        for operand, ptx_type in zip(inst.sources, action.sources, strict=True):
+            if ptx_type is not None:
+                operands.append(self.read(operand, ptx_type))
             elif isinstance(operand, Immediate):
                 immediates.append(operand.code(None))
             else:
@@ -284,21 +286,23 @@ class WarpCode:
                 at, results[0], operands, action.nan_order, active, is_certain=action.is_nan_order_certain
             )
             results = (chosen,)
-        for target, value, kind in zip(inst.results, results, action.results, strict=False):
-            self.write(target, value, active, kind if action.extends else None)
+        for target, value, ptx_type in zip(inst.results, results, action.results, strict=False):
+            self.write(target, value, active, ptx_type if action.extends else None)
 
     def folded(self, inst: DecodedInstruction, action: actions.LaneOp) -> tuple[Value, ...] | None:
         """Return the results of an instruction with constant operands, which ptxas emits to load constants, or None."""
         if action.nan_order or not all(isinstance(operand, Immediate) for operand in inst.sources):
             return None
         operands = [
-            operand.code(None) if kind is None else np.full((1, 1), operand.code(kind), kind.dtype)
-            for operand, kind in zip(inst.sources, action.sources, strict=True)
+            operand.code(None) if ptx_type is None else np.full((1, 1), operand.code(ptx_type), ptx_type.dtype)
+            for operand, ptx_type in zip(inst.sources, action.sources, strict=True)
             if isinstance(operand, Immediate)
         ]
         values = action.function(*operands)
         codes = values if isinstance(values, tuple) else (values,)
-        return tuple(splat(int(code.item()), kind.bits) for code, kind in zip(codes, action.results, strict=False))
+        return tuple(
+            splat(int(code.item()), ptx_type.bits) for code, ptx_type in zip(codes, action.results, strict=False)
+        )
 
     def choose_nan(
         self,
@@ -332,25 +336,25 @@ class WarpCode:
 
     def move(self, inst: DecodedInstruction, action: actions.Move) -> None:
         """Emit mov, which copies, packs or unpacks registers."""
-        active, kind = self.guard(inst), action.type
+        active, ptx_type = self.guard(inst), action.type
         target, source = inst.results[0], inst.sources[0]
-        if kind.bits not in WIDTHS:
+        if ptx_type.bits not in WIDTHS:
             raise UnsupportedInstruction
         if isinstance(source, VectorOperand):
-            bits = kind.bits // len(source.items)
-            value = splat(0, kind.bits)
-            for index, item in enumerate(source.items):
-                piece = self.ir.resize(self.read(item, TYPES[f"b{bits}"]), kind.bits)
+            bits = ptx_type.bits // len(source.items)
+            value = splat(0, ptx_type.bits)
+            for index, part in enumerate(source.items):
+                piece = self.ir.resize(self.read(part, TYPES[f"b{bits}"]), ptx_type.bits)
                 value = self.ir.or_(value, self.ir.shl(piece, bits * index))
         else:
-            value = self.read(source, kind)
+            value = self.read(source, ptx_type)
         if not isinstance(target, VectorOperand):
             self.write(target, value, active)
             return
-        bits = kind.bits // len(target.items)
-        for index, item in enumerate(target.items):
+        bits = ptx_type.bits // len(target.items)
+        for index, part in enumerate(target.items):
             piece = self.ir.lshr(value, bits * index)
-            self.write(item, self.ir.resize(piece, bits), active)
+            self.write(part, self.ir.resize(piece, bits), active)
 
     # --- memory: all lanes' data is passed in %items, their addresses in %addresses
 
@@ -369,31 +373,31 @@ class WarpCode:
 
     def access(self, at: int, inst: DecodedInstruction, action: actions.MemoryLoad | actions.MemoryStore) -> None:
         """Emit ld or st as a call to a helper, which moves the data or returns a fault."""
-        kind, space = action.type, action.space
+        ptx_type, space = action.type, action.space
         if space == "cluster" or (space == "generic" and self.layout.maps_addresses):
             raise UnsupportedInstruction
-        if kind.bits not in WIDTHS or kind.bits == 1 or kind.bits * action.count > MAX_ACCESS_BITS:
+        if ptx_type.bits not in WIDTHS or ptx_type.bits == 1 or ptx_type.bits * action.count > MAX_ACCESS_BITS:
             raise UnsupportedInstruction
         ir = self.ir
         is_load = isinstance(action, actions.MemoryLoad)
         if not is_load:
-            self.free_items(kind.bits)
+            self.free_items(ptx_type.bits)
         addresses = self.addresses_of(inst.sources[0])
         operand = inst.results[0] if is_load else inst.sources[1]
         items = operand.items if isinstance(operand, VectorOperand) else (operand,)
         if len(items) != action.count:
             raise UnsupportedInstruction
         self.put_lanes(addresses, self.addresses)
-        places = [ir.at(self.items, LANES * kind.bits // 8 * index, I8) for index in range(len(items))]
+        places = [ir.at(self.items, LANES * ptx_type.bits // 8 * index, I8) for index in range(len(items))]
         if not is_load:
-            for item, place in zip(items, places, strict=True):
-                self.put_lanes(self.read(item, kind), place)
+            for part, place in zip(items, places, strict=True):
+                self.put_lanes(self.read(part, ptx_type), place)
         mask = self.collect_mask(inst)
-        self.move_data(at, ("load" if is_load else "store", space, kind.bits, len(items)), mask)
+        self.move_data(at, ("load" if is_load else "store", space, ptx_type.bits, len(items)), mask)
         if is_load:
             active = self.guard(inst)
-            for item, place in zip(items, places, strict=True):
-                self.write(item, self.take_lanes(place, kind.bits), active, kind)
+            for part, place in zip(items, places, strict=True):
+                self.write(part, self.take_lanes(place, ptx_type.bits), active, ptx_type)
         if isinstance(action, actions.MemoryLoad) and action.polls:
             across = 0 if space == "shared" else 1 << HAS_WAITED_SHIFT
             self.leave()
@@ -470,8 +474,8 @@ class WarpCode:
             raise UnsupportedInstruction
         mask = constant(I32, (1 << (8 * form.num)) - 1)
         if form.op == "stmatrix":
-            for matrix, item in enumerate(items):
-                self.put_rows(matrix, self.whole(item, TYPES["b32"]), trans=form.trans)
+            for matrix, part in enumerate(items):
+                self.put_rows(matrix, self.whole(part, TYPES["b32"]), trans=form.trans)
         self.put_lanes(self.addresses_of(inst.sources[0]), self.addresses)
         self.leave()
         self.move_data(at, ("load" if form.op == "ldmatrix" else "store", "matrices", 64, 2), mask)
@@ -489,12 +493,12 @@ class WarpCode:
     def take_fragments(self, items: tuple[PtxOperand, ...], *, trans: bool) -> None:
         """Rearrange eight rows, loaded as first halves and then second halves, into the words of every lane."""
         ir, bits = self.ir, 16 if trans else 32
-        kind = vector(bits, LANES * 64 // bits)
+        ptx_type = vector(bits, LANES * 64 // bits)
         places = (self.items, ir.at(self.items, LANES * 8, I8))
-        low, high = (ir.load(place, typ=kind, align=32) for place in places)
-        for matrix, item in enumerate(items):
+        low, high = (ir.load(place, typ=ptx_type, align=32) for place in places)
+        for matrix, part in enumerate(items):
             words = ir.permute(low, warp_ops.fragment_elements(matrix, trans=trans), high)
-            self.write_whole(item, ir.bitcast(words, vector(32)))
+            self.write_whole(part, ir.bitcast(words, vector(32)))
 
     def collective(self, inst: DecodedInstruction, action: actions.WarpCollective) -> None:
         """Emit a shuffle, vote or reduction of the whole warp, or a vote of the active lanes."""
@@ -512,7 +516,9 @@ class WarpCode:
         if lower is None:
             self.shuffle(inst)
             return
-        operands = [self.whole(operand, kind) for operand, kind in zip(inst.sources, action.sources, strict=True)]
+        operands = [
+            self.whole(operand, ptx_type) for operand, ptx_type in zip(inst.sources, action.sources, strict=True)
+        ]
         results = lower(self.ir, inst.attributes, operands)
         if results is None:
             raise UnsupportedInstruction
@@ -524,7 +530,9 @@ class WarpCode:
         ir, opcode = self.ir, inst.attributes.opcode
         if opcode == "first_value":
             self.free_items(action.sources[0].bits)
-        operands = [self.read(operand, kind) for operand, kind in zip(inst.sources, action.sources, strict=True)]
+        operands = [
+            self.read(operand, ptx_type) for operand, ptx_type in zip(inst.sources, action.sources, strict=True)
+        ]
         bits = None
         if opcode == "first_value":
             self.put_lanes(operands[0], self.items)
@@ -543,9 +551,9 @@ class WarpCode:
             self.write(inst.results[0], result, self.guard(inst))
             return
         held = ir.and_(bits, mask)
-        kind = action.sources[0]
+        ptx_type = action.sources[0]
         first = ir.and_(ir.intrinsic("cttz", held, flag=False), LANES - 1)
-        value = ir.element(self.items, ir.zext(first, I64), llvm.IntType(kind.bits))
+        value = ir.element(self.items, ir.zext(first, I64), llvm.IntType(ptx_type.bits))
         old = self.read(inst.sources[2], action.sources[2])
         chosen = ir.select(ir.broadcast(ir.icmp("ne", held, 0), GROUP), ir.broadcast(value, GROUP), old)
         self.write(inst.results[0], chosen, self.guard(inst))

@@ -65,9 +65,9 @@ def product(attributes: Attributes) -> tuple[Type, CodeFunction]:
     ptx_type = attributes.types[0]
     half = attributes.half
     if half == "wide":
-        return TYPES[f"{ptx_type.kind}{ptx_type.bits * 2}"], partial(on.multiply_wide, kind=ptx_type.kind)
+        return TYPES[f"{ptx_type.kind}{ptx_type.bits * 2}"], partial(on.multiply_wide, signedness=ptx_type.kind)
     if half == "hi":
-        return ptx_type, partial(on.multiply_high, kind=ptx_type.kind)
+        return ptx_type, partial(on.multiply_high, signedness=ptx_type.kind)
     return ptx_type, np.multiply
 
 
@@ -109,7 +109,7 @@ def _carried(attributes: Attributes) -> LaneOp:
 def _multiply_24(attributes: Attributes) -> LaneOp:
     ptx_type, high = attributes.types[0], attributes.half == "hi"
     if attributes.opcode == "mul24":
-        return LaneOp((ptx_type,), (ptx_type, ptx_type), partial(on.multiply_24, kind=ptx_type.kind, high=high))
+        return LaneOp((ptx_type,), (ptx_type, ptx_type), partial(on.multiply_24, signedness=ptx_type.kind, high=high))
 
     def run(a: Codes, b: Codes, c: Codes) -> Codes:
         total = on.multiply_24(a, b, ptx_type.kind, high=high)
@@ -129,7 +129,7 @@ def _absolute_difference(attributes: Attributes) -> LaneOp:
 
 
 def _divide(attributes: Attributes) -> CodeFunction:
-    return partial(on.divide, kind=attributes.types[0].kind, remainder=attributes.opcode == "rem")
+    return partial(on.divide, signedness=attributes.types[0].kind, remainder=attributes.opcode == "rem")
 
 
 def _absolute(_attributes: Attributes) -> CodeFunction:
@@ -164,7 +164,9 @@ def _shift(attributes: Attributes) -> LaneOp:
     ptx_type = attributes.types[0]
     if attributes.opcode == "shl":
         return LaneOp((ptx_type,), (ptx_type, U32), on.shift_left)
-    return LaneOp((ptx_type,), (ptx_type, U32), partial(on.shift_right, kind="s" if ptx_type.kind == "s" else "u"))
+    return LaneOp(
+        (ptx_type,), (ptx_type, U32), partial(on.shift_right, signedness="s" if ptx_type.kind == "s" else "u")
+    )
 
 
 def _funnel(attributes: Attributes) -> LaneOp:
@@ -191,13 +193,13 @@ def _count(attributes: Attributes) -> LaneOp:
 def _find(attributes: Attributes) -> LaneOp:
     ptx_type = attributes.types[0]
     return LaneOp(
-        (U32,), (ptx_type,), partial(on.find_leading, kind=ptx_type.kind, shift_amount=attributes.shift_amount)
+        (U32,), (ptx_type,), partial(on.find_leading, signedness=ptx_type.kind, shift_amount=attributes.shift_amount)
     )
 
 
 def _extract(attributes: Attributes) -> LaneOp:
     ptx_type = attributes.types[0]
-    return LaneOp((ptx_type,), (ptx_type, U32, U32), partial(on.extract_field, kind=ptx_type.kind))
+    return LaneOp((ptx_type,), (ptx_type, U32, U32), partial(on.extract_field, signedness=ptx_type.kind))
 
 
 def _insert(attributes: Attributes) -> LaneOp:
@@ -217,7 +219,7 @@ def _dot(attributes: Attributes) -> LaneOp:
 def _extend(attributes: Attributes) -> LaneOp:
     """Return the action of szext, which sign-extends or zero-extends from a bit position."""
     ptx_type = attributes.types[0]
-    return LaneOp((ptx_type,), (ptx_type, U32), partial(on.extend, kind=ptx_type.kind, wrap=attributes.wraps))
+    return LaneOp((ptx_type,), (ptx_type, U32), partial(on.extend, signedness=ptx_type.kind, wrap=attributes.wraps))
 
 
 def _bit_mask(attributes: Attributes) -> LaneOp:

@@ -6,7 +6,7 @@ race if the scope of each includes the other's thread, and they overlap complete
 """
 
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -28,6 +28,7 @@ from warpfrag.machine.sanitizer.ordering import BLOCK, CLUSTER, GPU, SCOPES, Age
 
 Numbers = NDArray[np.int64]
 
+MEMORY_ORDERS = {"relaxed", "acquire", "release", "acq_rel", "volatile"}
 MEMBAR_LEVELS = {"cta": BLOCK, "gl": GPU, "sys": GPU}
 
 
@@ -45,41 +46,41 @@ WEAK = Strength(is_strong=False, acquires=False, releases=False, level=BLOCK)
 
 def strength_of(inst: DecodedInstruction) -> Strength:
     """Return the strength of a load, a store or an atomic."""
-    words = inst.name.split(".")
-    is_atomic = isinstance(inst.action, Atomic)
-    order = next((word for word in words if word in {"relaxed", "acquire", "release", "acq_rel", "volatile"}), "")
-    if not order and not is_atomic:
+    order = first_qualifier(inst, MEMORY_ORDERS, "")
+    if not order and not isinstance(inst.action, Atomic):
         return WEAK
-    default = "sys" if order == "volatile" else "gpu"
-    scope = next((word for word in words if word in SCOPES), default)
-    return Strength(
-        is_strong=True, acquires=order in {"acquire", "acq_rel"}, releases=order in {"release", "acq_rel"},
-        level=SCOPES[scope],
-    )  # fmt: skip
+    level = SCOPES[first_qualifier(inst, SCOPES, "sys" if order == "volatile" else "gpu")]
+    acquires, releases = order in {"acquire", "acq_rel"}, order in {"release", "acq_rel"}
+    return Strength(is_strong=True, acquires=acquires, releases=releases, level=level)
+
+
+def first_qualifier(inst: DecodedInstruction, known: Container[str], default: str) -> str:
+    """Return the first qualifier of an instruction that is a known one, or the default."""
+    return next((qualifier for qualifier in inst.name.split(".") if qualifier in known), default)
 
 
 def fence_level(inst: DecodedInstruction) -> int | None:
     """Return the scope level of a memory fence, or None for any other instruction."""
-    words = inst.name.split(".")
-    if words[0] == "membar":
-        return MEMBAR_LEVELS.get(words[1]) if len(words) > 1 else None
-    if words[0] != "fence" or "proxy" in words or "mbarrier_init" in words:
+    qualifiers = inst.name.split(".")
+    if qualifiers[0] == "membar":
+        return MEMBAR_LEVELS.get(qualifiers[1]) if len(qualifiers) > 1 else None
+    if qualifiers[0] != "fence" or "proxy" in qualifiers or "mbarrier_init" in qualifiers:
         return None
-    return SCOPES[next((word for word in words if word in SCOPES), "sys")]
+    return SCOPES[first_qualifier(inst, SCOPES, "sys")]
 
 
 def is_sc_fence(inst: DecodedInstruction) -> bool:
     """Return True for a sequentially consistent fence: fence.sc or membar."""
-    words = inst.name.split(".")
-    return words[0] == "membar" or "sc" in words
+    qualifiers = inst.name.split(".")
+    return qualifiers[0] == "membar" or "sc" in qualifiers
 
 
 def relaxed_level(inst: DecodedInstruction) -> int | None:
     """Return the scope level of a relaxed barrier arrival, or None if it releases."""
-    words = inst.name.split(".")
-    if "relaxed" not in words:
+    qualifiers = inst.name.split(".")
+    if "relaxed" not in qualifiers:
         return None
-    return CLUSTER if "cluster" in words else BLOCK
+    return CLUSTER if "cluster" in qualifiers else BLOCK
 
 
 B32 = TYPES["b32"]
@@ -429,46 +430,47 @@ class SyncFollower(InstructionObserver):
 
     def fence_or_wait(self, inst: DecodedInstruction, group: LaneGroup) -> None:
         """Handle fences, and waits for groups of copies and wgmma."""
-        words = inst.name.split(".")
-        if words[0] in {"fence", "membar"}:
+        qualifiers = inst.name.split(".")
+        if qualifiers[0] in {"fence", "membar"}:
             threads = self.threads_of(group)
             if is_proxy_fence(inst):
                 self.ordering.fence_proxy(threads)
-            if "mbarrier_init" in words:
+            if "mbarrier_init" in qualifiers:
                 own = set(threads.tolist())
                 for barrier in self.initialised.values():
                     barrier.is_fenced |= barrier.thread in own
             level = fence_level(inst)
             if level is not None:
                 self.ordering.fence(threads, level, is_sc=is_sc_fence(inst))
-        elif words[0] == "wgmma":
-            self.group_of_products(inst, group, words)
-        elif words[:2] == ["cp", "async"]:
-            self.group_of_copies(inst, self.threads_of(group).tolist(), words)
+        elif qualifiers[0] == "wgmma":
+            self.group_of_products(inst, group, qualifiers)
+        elif qualifiers[:2] == ["cp", "async"]:
+            self.group_of_copies(inst, self.threads_of(group).tolist(), qualifiers)
 
-    def group_of_products(self, inst: DecodedInstruction, group: LaneGroup, words: list[str]) -> None:
+    def group_of_products(self, inst: DecodedInstruction, group: LaneGroup, qualifiers: list[str]) -> None:
         """Handle wgmma.commit_group and wgmma.wait_group, warp by warp."""
         for warp in group.active_rows.tolist():
-            if "commit_group" in words:
+            if "commit_group" in qualifiers:
                 self.products.commit(warp)
-            elif "wait_group" in words:
+            elif "wait_group" in qualifiers:
                 done = self.products.wait(warp, groups_left(inst))
                 if done:
                     first = warp - int(self.state.warp_index[warp]) % 4
                     column = self.ordering.agent(("wgmma", first))
                     self.ordering.learn_of_agent(np.arange(warp * LANES, (warp + 1) * LANES), column, done)
 
-    def group_of_copies(self, inst: DecodedInstruction, threads: list[int], words: list[str]) -> None:
+    def group_of_copies(self, inst: DecodedInstruction, threads: list[int], qualifiers: list[str]) -> None:
         """Handle cp.async and cp.async.bulk groups, thread by thread."""
-        groups = self.bulk_copies if "bulk" in words else self.copies
-        if "commit_group" in words or "wait_all" in words:
+        groups = self.bulk_copies if "bulk" in qualifiers else self.copies
+        if "commit_group" in qualifiers or "wait_all" in qualifiers:
             for thread in threads:
                 groups.commit(thread)
-        if "wait_group" not in words and "wait_all" not in words:
+        if "wait_group" not in qualifiers and "wait_all" not in qualifiers:
             return
-        names = ("cp.async",) if groups is self.copies else ("bulk read",) if "read" in words else ("bulk read", "bulk")
+        bulk_names = ("bulk read",) if "read" in qualifiers else ("bulk read", "bulk")
+        names = ("cp.async",) if groups is self.copies else bulk_names
         for thread in threads:
-            done = groups.wait(thread, 0 if "wait_all" in words else groups_left(inst))
+            done = groups.wait(thread, 0 if "wait_all" in qualifiers else groups_left(inst))
             for name in names if done else ():
                 if (name, thread) in self.ordering.agents:
                     self.ordering.learn_of_agent(np.array([thread]), self.ordering.agents[name, thread], done)

@@ -147,9 +147,10 @@ class UnwrittenCheck(InstructionObserver):
             columns = [self.mask_of(reg).reshape(-1)[threads] for reg in items_of(inst.sources[1])]
             if not any(column.any() for column in columns):
                 return None
-            kind = action.type.dtype
+            ptx_type = action.type.dtype
             parts = [
-                np.ascontiguousarray(column.astype(kind)).view(np.uint8).reshape(len(threads), -1) for column in columns
+                np.ascontiguousarray(column.astype(ptx_type)).view(np.uint8).reshape(len(threads), -1)
+                for column in columns
             ]
             return np.concatenate(parts, axis=1)
         if not isinstance(action, actions.MatrixOp):
@@ -329,8 +330,8 @@ class UnwrittenCheck(InstructionObserver):
     def computed(self, inst: DecodedInstruction, action: actions.LaneOp, group: LaneGroup) -> list[Codes]:
         """Return the masks of the results of a per-lane operation."""
         masks = [
-            read_part(self.mask_of(operand)[group.warp_rows], kind)
-            for operand, kind in zip(inst.sources, action.sources, strict=True)
+            read_part(self.mask_of(operand)[group.warp_rows], ptx_type)
+            for operand, ptx_type in zip(inst.sources, action.sources, strict=True)
         ]
         wrong = any_of(masks, group)
         if not (wrong & group.mask).any():
@@ -345,19 +346,19 @@ class UnwrittenCheck(InstructionObserver):
         if opcode in APPLIED:
             moved = MOVED_OPERANDS[opcode]
             values: list[Any] = []
-            for number, (operand, kind) in enumerate(zip(inst.sources, action.sources, strict=True)):
-                if kind is None:
+            for number, (operand, ptx_type) in enumerate(zip(inst.sources, action.sources, strict=True)):
+                if ptx_type is None:
                     values.append(operand.code(None) if hasattr(operand, "code") else 0)
                 elif number < moved:
-                    values.append(masks[number].astype(kind.dtype))
+                    values.append(masks[number].astype(ptx_type.dtype))
                 else:
-                    values.append(group.read(operand, kind))
+                    values.append(group.read(operand, ptx_type))
             result = first_of(action.function(*values))
             return [np.where(any_of(masks[moved:], group), _ones(result), result)]
         if opcode in {"and", "or"} and len(inst.sources) == 2 and action.sources[0] is not None:
-            kind = action.sources[0]
-            left, right = (group.read(operand, kind) for operand in inst.sources)
-            first, second = (mask.astype(kind.dtype) for mask in masks)
+            ptx_type = action.sources[0]
+            left, right = (group.read(operand, ptx_type) for operand in inst.sources)
+            first, second = (mask.astype(ptx_type.dtype) for mask in masks)
             if opcode == "or":
                 left, right = ~left, ~right
             return [(first & (second | right)) | (second & (first | left))]
@@ -416,10 +417,10 @@ class UnwrittenCheck(InstructionObserver):
 
     def move(self, inst: DecodedInstruction, action: actions.Move, group: LaneGroup) -> None:
         """Handle mov: pack and unpack masks like values."""
-        kind, target, source = action.type, inst.results[0], inst.sources[0]
+        ptx_type, target, source = action.type, inst.results[0], inst.sources[0]
         rows = group.warp_rows
         if isinstance(source, VectorOperand):
-            bits = kind.bits // len(source.items)
+            bits = ptx_type.bits // len(source.items)
             mask = np.zeros(group.mask.shape, np.uint64)
             for index, reg in enumerate(source.items):
                 part = self.mask_of(reg)[rows].astype(np.uint64) & np.uint64((1 << bits) - 1)
@@ -428,7 +429,7 @@ class UnwrittenCheck(InstructionObserver):
             mask = self.mask_of(source)[rows]
             mask = mask.astype(np.uint64) if mask.dtype != np.bool_ else mask
         if isinstance(target, VectorOperand):
-            bits = kind.bits // len(target.items)
+            bits = ptx_type.bits // len(target.items)
             for index, reg in enumerate(target.items):
                 self.put(group, reg, mask.astype(np.uint64) >> np.uint64(bits * index) & np.uint64((1 << bits) - 1))
         else:
@@ -441,15 +442,15 @@ class UnwrittenCheck(InstructionObserver):
         if not any(marks.any() for marks, _, _ in self.loaded):
             self.put_clean(group, inst.results[0])
             return
-        kind = action.type
-        size = kind.dtype.itemsize
+        ptx_type = action.type
+        size = ptx_type.dtype.itemsize
         threads = group.pick(self.state.lane_number)
         data = np.zeros((len(threads), size * action.count), np.uint8)
         for marks, owners, _ in self.loaded:  # bytes that have no marks are not in the list
             data[np.searchsorted(threads, owners)] = marks
-        codes = np.ascontiguousarray(data).view(f"i{size}" if kind.kind == "s" else f"u{size}")
+        codes = np.ascontiguousarray(data).view(f"i{size}" if ptx_type.kind == "s" else f"u{size}")
         for index, reg in enumerate(items_of(inst.results[0])):
-            wide = codes[:, index].astype(np.int64 if kind.kind == "s" else np.uint64).view(np.uint64)
+            wide = codes[:, index].astype(np.int64 if ptx_type.kind == "s" else np.uint64).view(np.uint64)
             self.put(group, reg, group.scatter(wide))
 
     def call(self, inst: DecodedInstruction, group: LaneGroup) -> None:
@@ -531,7 +532,7 @@ def values_of(
 ) -> list[Codes]:
     """Return the values of an instruction's operands, without immediates."""
     pairs = zip(inst.sources, action.sources, strict=True)
-    return [group.read(operand, kind) for operand, kind in pairs if kind is not None]
+    return [group.read(operand, ptx_type) for operand, ptx_type in pairs if ptx_type is not None]
 
 
 def first_of(results: "Codes | tuple[Codes, ...]") -> Codes:
@@ -549,24 +550,24 @@ def whole_marks(wrong: NDArray[np.bool_]) -> Codes:
     return np.where(wrong, EVERY_BIT, np.uint64(0))
 
 
-def read_part(mask: Codes, kind: Type | None) -> Codes:
+def read_part(mask: Codes, ptx_type: Type | None) -> Codes:
     """Return the bits of a mask that an operand of this type reads."""
-    if kind is None or mask.dtype == np.bool_ or kind.bits >= 8 * mask.itemsize:
+    if ptx_type is None or mask.dtype == np.bool_ or ptx_type.bits >= 8 * mask.itemsize:
         return mask
-    return mask & mask.dtype.type((1 << kind.bits) - 1)
+    return mask & mask.dtype.type((1 << ptx_type.bits) - 1)
 
 
 def parts_of(masks: list[Codes], action: actions.LaneOp, wrong: NDArray[np.bool_]) -> Codes:
     """Return the mask of a result: all bits in `wrong` lanes, or the bits of marked parts in a packed operation."""
-    kinds = [kind for kind in (*action.results, *action.sources) if kind is not None]
-    count, bits = kinds[0].parts, kinds[0].part_bits
-    if count == 1 or any(kind.parts != count for kind in kinds):
+    ptx_types = [ptx_type for ptx_type in (*action.results, *action.sources) if ptx_type is not None]
+    count, bits = ptx_types[0].parts, ptx_types[0].part_bits
+    if count == 1 or any(ptx_type.parts != count for ptx_type in ptx_types):
         return whole_marks(wrong)
     result: Codes = np.zeros(wrong.shape, np.uint64)
     for part in range(count):
-        for mask, kind in zip(masks, action.sources, strict=True):
-            own = mask.astype(np.uint64) >> np.uint64(part * (kind or kinds[0]).part_bits)
-            is_marked = own & np.uint64((1 << (kind or kinds[0]).part_bits) - 1) != 0
+        for mask, ptx_type in zip(masks, action.sources, strict=True):
+            own = mask.astype(np.uint64) >> np.uint64(part * (ptx_type or ptx_types[0]).part_bits)
+            is_marked = own & np.uint64((1 << (ptx_type or ptx_types[0]).part_bits) - 1) != 0
             result |= np.where(is_marked, np.uint64((1 << bits) - 1 << part * bits), np.uint64(0))
     return result
 
@@ -576,7 +577,7 @@ def carried(
 ) -> list[Codes]:
     """Return the masks of the results; in sums and products, bits below the operands' lowest mark are unmarked."""
     half = f".{inst.attributes.half}" if inst.attributes.half else ""
-    is_float = any(kind.is_float for kind in action.results)
+    is_float = any(ptx_type.is_float for ptx_type in action.results)
     if inst.attributes.opcode + half not in CARRYING or is_float or inst.attributes.sat or len(values) < len(masks):
         return [whole] * len(inst.results)
     marks = [mask.astype(np.uint64) for mask in masks]

@@ -1,6 +1,6 @@
 """Integer instructions on arrays of codes: all arithmetic wraps, except with .sat.
 
-A code is an unsigned integer as wide as the type; `kind` is "s" if it represents a signed integer, else "u".
+A code is an unsigned integer as wide as the type; `signedness` is "s" if it represents a signed integer, else "u".
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from warpfrag.machine.ir.scalar_types import Codes, container, signed
 from warpfrag.machine.semantics.conversions import bit_length, limits
 
 
-def values_of(a: Codes, kind: str) -> Codes:
+def values_of(a: Codes, signedness: str) -> Codes:
     """Return the integers that codes represent, signed or unsigned."""
-    return signed(a) if kind == "s" else a
+    return signed(a) if signedness == "s" else a
 
 
 def width(a: Codes) -> int:
@@ -55,35 +55,39 @@ def subtract_borrow(a: Codes, b: Codes, carry: Codes | None = None) -> tuple[Cod
     return add_carry(a, ~b, np.ones(a.shape, np.bool_) if carry is None else carry)
 
 
-def multiply_high(a: Codes, b: Codes, kind: str) -> Codes:
+def multiply_high(a: Codes, b: Codes, signedness: str) -> Codes:
     """Return the upper half of the product."""
     bits = width(a)
     if bits < 64:
-        wide = "i8" if kind == "s" else "u8"
-        product = values_of(a, kind).astype(wide) * values_of(b, kind).astype(wide)
-        return (product >> product.dtype.type(bits)).astype(f"i{bits // 8}" if kind == "s" else a.dtype).view(a.dtype)
+        wide = "i8" if signedness == "s" else "u8"
+        product = values_of(a, signedness).astype(wide) * values_of(b, signedness).astype(wide)
+        return (
+            (product >> product.dtype.type(bits))
+            .astype(f"i{bits // 8}" if signedness == "s" else a.dtype)
+            .view(a.dtype)
+        )
     low = np.uint64(0xFFFFFFFF)
     half = np.uint64(32)
     a0, a1, b0, b1 = a & low, a >> half, b & low, b >> half
     middle = a1 * b0 + ((a0 * b0) >> half)
     other = a0 * b1 + (middle & low)
     high = a1 * b1 + (middle >> half) + (other >> half)
-    if kind == "s":
+    if signedness == "s":
         high = high - np.where(signed(a) < 0, b, np.uint64(0)) - np.where(signed(b) < 0, a, np.uint64(0))
     return high
 
 
-def multiply_wide(a: Codes, b: Codes, kind: str) -> Codes:
+def multiply_wide(a: Codes, b: Codes, signedness: str) -> Codes:
     """Return the full product, with twice the width."""
     bits = width(a) * 2
-    wide = f"{'i' if kind == 's' else 'u'}{bits // 8}"
-    return (values_of(a, kind).astype(wide) * values_of(b, kind).astype(wide)).view(f"u{bits // 8}")
+    wide = f"{'i' if signedness == 's' else 'u'}{bits // 8}"
+    return (values_of(a, signedness).astype(wide) * values_of(b, signedness).astype(wide)).view(f"u{bits // 8}")
 
 
-def multiply_24(a: Codes, b: Codes, kind: str, *, high: bool) -> Codes:
+def multiply_24(a: Codes, b: Codes, signedness: str, *, high: bool) -> Codes:
     """Return the low or high 32 bits of the 48-bit product of two 24-bit integers."""
     shift = np.int64(40)
-    if kind == "s":
+    if signedness == "s":
         x, y = ((signed(v).astype(np.int64) << shift) >> shift for v in (a, b))
     else:
         x, y = (v.astype(np.int64) & np.int64(0xFFFFFF) for v in (a, b))
@@ -91,12 +95,12 @@ def multiply_24(a: Codes, b: Codes, kind: str, *, high: bool) -> Codes:
     return ((product >> np.int64(16)) if high else product).astype(np.uint64).astype(np.uint32)
 
 
-def divide(a: Codes, b: Codes, kind: str, *, remainder: bool) -> Codes:
+def divide(a: Codes, b: Codes, signedness: str, *, remainder: bool) -> Codes:
     """Return the quotient, truncated towards zero, or the remainder; division by zero gives all ones."""
     zero = b == 0
-    x, y = values_of(a, kind), np.where(zero, b.dtype.type(1), b)
-    y = values_of(y, kind)
-    if kind == "s":
+    x, y = values_of(a, signedness), np.where(zero, b.dtype.type(1), b)
+    y = values_of(y, signedness)
+    if signedness == "s":
         overflow = (x == limits("s", width(a))[0]) & (y == -1)
         y = np.where(overflow, y.dtype.type(1), y)  # INT_MIN / -1 wraps to INT_MIN, with remainder 0
         quotient = (np.abs(x).view(a.dtype) // np.abs(y).view(a.dtype)).view(x.dtype)
@@ -115,11 +119,11 @@ def shift_left(a: Codes, count: Codes) -> Codes:
     return np.where(count >= bits, a.dtype.type(0), shifted)
 
 
-def shift_right(a: Codes, count: Codes, kind: str) -> Codes:
+def shift_right(a: Codes, count: Codes, signedness: str) -> Codes:
     """Shift right; counts of at least the width give zeros or sign bits."""
     bits = width(a)
     clamped = np.minimum(count, np.uint32(bits - 1)).astype(a.dtype)
-    if kind == "s":
+    if signedness == "s":
         return (signed(a) >> signed(clamped)).view(a.dtype)
     return np.where(count >= bits, a.dtype.type(0), a >> clamped)
 
@@ -153,9 +157,9 @@ def leading_zeros(a: Codes) -> Codes:
     return (np.uint64(width(a)) - bit_length(a.astype(np.uint64))).astype(np.uint32)
 
 
-def find_leading(a: Codes, kind: str, *, shift_amount: bool) -> Codes:
+def find_leading(a: Codes, signedness: str, *, shift_amount: bool) -> Codes:
     """bfind: return the position of the leading non-sign bit, or all ones if there is none."""
-    values = np.where(signed(a) < 0, ~a, a) if kind == "s" else a
+    values = np.where(signed(a) < 0, ~a, a) if signedness == "s" else a
     length = bit_length(values.astype(np.uint64)).astype(np.int64)
     position = width(a) - length if shift_amount else length - 1
     return np.where(length == 0, np.uint32(0xFFFFFFFF), position.astype(np.uint32))
@@ -175,13 +179,13 @@ def _field_of(count: Codes, bits: int) -> Codes:
     return count & np.uint32(0xFF) if bits == 32 else np.minimum(count, np.uint32(255))
 
 
-def extract_field(a: Codes, start: Codes, length: Codes, kind: str) -> Codes:
+def extract_field(a: Codes, start: Codes, length: Codes, signedness: str) -> Codes:
     """bfe: return the bits from `start`, sign-extended or zero-extended."""
     bits = width(a)
     position, count = _field_of(start, bits), _field_of(length, bits)
     low = shift_right(a, position, "u")
     kept = np.where(count >= bits, low, low & (shift_left(np.ones_like(a), count) - a.dtype.type(1)))
-    if kind == "u":
+    if signedness == "u":
         return kept
     top = np.minimum(position.astype(np.int64) + count - 1, bits - 1)
     sign = (a >> np.maximum(top, 0).astype(a.dtype)) & a.dtype.type(1)
@@ -210,11 +214,11 @@ def bit_mask(a: Codes, b: Codes, *, wrap: bool) -> Codes:
     return shift_left(ones, start)
 
 
-def extend(a: Codes, b: Codes, kind: str, *, wrap: bool) -> Codes:
+def extend(a: Codes, b: Codes, signedness: str, *, wrap: bool) -> Codes:
     """szext: return the low b bits of a, extended to 32 bits."""
     count = (b & np.uint32(31)) if wrap else np.minimum(b, np.uint32(32))
     kept = np.where(count >= 32, a, a & (shift_left(np.ones_like(a), count) - np.uint32(1)))
-    if kind == "u":
+    if signedness == "u":
         return kept
     sign = np.where(count == 0, np.uint32(0), shift_right(a, np.maximum(count, np.uint32(1)) - np.uint32(1), "u"))
     fill = shift_left(np.full_like(a, 0xFFFFFFFF), count)
@@ -276,7 +280,7 @@ def dot_bytes(a: Codes, b: Codes, c: Codes, kinds: tuple[str, str]) -> Codes:
     """dp4a: return c plus the sum of four byte products."""
     total = c.astype(np.int64)
     for index in range(4):
-        x, y = (_field(v, 8, index, kind) for v, kind in ((a, kinds[0]), (b, kinds[1])))
+        x, y = (_field(v, 8, index, signedness) for v, signedness in ((a, kinds[0]), (b, kinds[1])))
         total = total + x * y
     return total.astype(np.uint64).astype(np.uint32)
 
@@ -289,9 +293,9 @@ def dot_halves(a: Codes, b: Codes, c: Codes, kinds: tuple[str, str], *, high: bo
     return total.astype(np.uint64).astype(np.uint32)
 
 
-def _field(a: Codes, bits: int, index: int, kind: str) -> Codes:
+def _field(a: Codes, bits: int, index: int, signedness: str) -> Codes:
     part = ((a >> np.uint32(bits * index)) & np.uint32((1 << bits) - 1)).astype(container(bits))
-    return values_of(part, kind).astype(np.int64)
+    return values_of(part, signedness).astype(np.int64)
 
 
 COMPARE: dict[str, Callable[[Codes, Codes], Codes]] = {

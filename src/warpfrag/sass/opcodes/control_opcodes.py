@@ -36,7 +36,7 @@ from warpfrag.machine.ops import table
 from warpfrag.machine.ops.cooperating import Mask
 from warpfrag.sass import sass_instruction as asm
 from warpfrag.sass.emitter import ONE, SASS_ROW, WORD, ZERO, Emitter, Unsupported
-from warpfrag.sass.opcodes.sass_row import SassRow, Words, is_predicate, is_true, row
+from warpfrag.sass.opcodes.sass_row import Modifiers, SassRow, is_predicate, is_true, row
 
 ALL_LANES = Immediate(WORD)
 RETURN_REGISTER = 20  # in the calling convention of driver functions, R20 and R21 hold the return address
@@ -71,40 +71,42 @@ def _go(e: Emitter, target: asm.Operand) -> None:
     e.targets.append((inst, target.address))
 
 
-def bra(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
+def bra(e: Emitter, modifiers: Modifiers, a: list[asm.Operand]) -> None:
     """BRA: jump; .U: all lanes jump or none does; .DIV: jump if lanes of a mask are missing; .CONV: if none are.
 
     .U jumps if the condition holds for all active lanes, .U.ANY if it holds for one.
     """
     *conditions, target = a
-    if "DIV" in words or "CONV" in words:
+    if "DIV" in modifiers or "CONV" in modifiers:
         guard, e.guard = e.guard, None
         here = e.temporary()
         e.emit("vote.ballot.b32", [here], [ONE if guard is None else guard])
         missing = e.compute("lop3.b32", e.word(conditions[-1]), here, ZERO, Immediate(0x30))
-        e.guard = both(e, e.compute("setp.ne.u32" if "DIV" in words else "setp.eq.u32", missing, ZERO, bits=1), guard)
+        e.guard = both(
+            e, e.compute("setp.ne.u32" if "DIV" in modifiers else "setp.eq.u32", missing, ZERO, bits=1), guard
+        )
         _go(e, target)
         return
     _all_hold(e, conditions)
-    if "U" in words and e.guard is not None:
+    if "U" in modifiers and e.guard is not None:
         held, e.guard, agreed = e.guard, None, e.temporary(1)
-        e.emit("vote.any.pred" if "ANY" in words else "vote.all.pred", [agreed], [held])
+        e.emit("vote.any.pred" if "ANY" in modifiers else "vote.all.pred", [agreed], [held])
         e.guard = agreed
     _go(e, target)
 
 
-def call(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
+def call(e: Emitter, modifiers: Modifiers, a: list[asm.Operand]) -> None:
     """CALL.NOINC: jump, because the return address is already in a register."""
     target = a[-1]
     if isinstance(target, asm.RegisterOperand):
-        _call_address(e, words, target)
+        _call_address(e, modifiers, target)
     elif isinstance(target, asm.CodeTarget) and target.register is not None:
-        jump(e, words, a)
+        jump(e, modifiers, a)
     else:
         _go(e, target)
 
 
-def _call_address(e: Emitter, words: Words, target: asm.RegisterOperand) -> None:
+def _call_address(e: Emitter, modifiers: Modifiers, target: asm.RegisterOperand) -> None:
     """CALL.ABS to an address in registers: run a driver function directly, or jump to any other function."""
     guard, e.guard = e.guard, None
     called, next_address = (e.compute("mov.b64", e.pair(target), bits=64) for _ in range(2))
@@ -122,7 +124,7 @@ def _call_address(e: Emitter, words: Words, target: asm.RegisterOperand) -> None
         )
         e.emit("mov.b64", [next_address], [returns])
     e.guard = guard
-    e.act(Attributes(words.opcode, words.opcode), Jump({}), [], [next_address])
+    e.act(Attributes(modifiers.opcode, modifiers.opcode), Jump({}), [], [next_address])
 
 
 def _call_registers(e: Emitter, sizes: tuple[int, ...]) -> list[PtxOperand]:
@@ -131,28 +133,28 @@ def _call_registers(e: Emitter, sizes: tuple[int, ...]) -> list[PtxOperand]:
     at = FIRST_ARGUMENT
     for count in (size // 4 for size in sizes):
         at = -(-at // count) * count
-        words = tuple(e.register("R", at + step) for step in range(count))
-        found.append(VectorOperand(words) if count > 1 else words[0])
+        modifiers = tuple(e.register("R", at + step) for step in range(count))
+        found.append(VectorOperand(modifiers) if count > 1 else modifiers[0])
         at += count
     return found
 
 
-def jump(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
+def jump(e: Emitter, modifiers: Modifiers, a: list[asm.Operand]) -> None:
     """BRX and RET: jump to a register pair plus an offset; `lowering` adds the valid target addresses."""
     target = a[-1]
     if not isinstance(target, asm.CodeTarget) or target.register is None:
         raise Unsupported(f"the target {target}")
-    if target.register.file == "UR" or words.opcode == "BRXU":
+    if target.register.file == "UR" or modifiers.opcode == "BRXU":
         value: PtxOperand = e.register("UR", target.register.index)
     else:
         value = e.word(target.register)
     _all_hold(e, a[:-1])
     wide = e.compute("cvt.s64.s32", value, bits=64)
     address = e.compute("add.u64", wide, Immediate(target.address), bits=64)
-    e.act(Attributes(words.opcode, words.opcode), Jump({}), [], [address])
+    e.act(Attributes(modifiers.opcode, modifiers.opcode), Jump({}), [], [address])
 
 
-def lepc(e: Emitter, _words: Words, a: list[asm.Operand]) -> None:
+def lepc(e: Emitter, _modifiers: Modifiers, a: list[asm.Operand]) -> None:
     """LEPC: return the address of an instruction, which code uses as a return address."""
     target = a[-1]
     if not isinstance(target, asm.CodeTarget) or target.register is not None:
@@ -160,29 +162,29 @@ def lepc(e: Emitter, _words: Words, a: list[asm.Operand]) -> None:
     e.emit("mov.b64", [e.results(a[0], 2)], [Immediate(target.address)])
 
 
-def rpcmov(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
+def rpcmov(e: Emitter, modifiers: Modifiers, a: list[asm.Operand]) -> None:
     """RPCMOV.32: move half of the return-address register, which ptxas also uses for other values."""
-    if "32" not in words:
+    if "32" not in modifiers:
         raise Unsupported("RPCMOV of 64 bits")
     halves = {"LO": "rpc_lo", "HI": "rpc_hi"}
     places = [e.hidden(halves[part.selector], 32) if getattr(part, "file", "") == "Rpc" else None for part in a]  # type: ignore[union-attr]
     e.emit("mov.b32", [places[0] or e.result(a[0])], [places[1] or e.word(a[1])])
 
 
-def nanosleep(e: Emitter, _words: Words, a: list[asm.Operand]) -> None:
+def nanosleep(e: Emitter, _modifiers: Modifiers, a: list[asm.Operand]) -> None:
     """NANOSLEEP: let other warps run."""
     e.emit("nanosleep.u32", [], [e.word(a[-1])])
 
 
-def exit_thread(e: Emitter, _words: Words, a: list[asm.Operand]) -> None:
+def exit_thread(e: Emitter, _modifiers: Modifiers, a: list[asm.Operand]) -> None:
     """EXIT: end the threads in which all predicates are true."""
     _all_hold(e, a)
     e.act(Attributes("exit", "exit"), Return(whole_thread=True), [], [])
 
 
-def trap(e: Emitter, words: Words, _a: list[asm.Operand]) -> None:
+def trap(e: Emitter, modifiers: Modifiers, _a: list[asm.Operand]) -> None:
     """BPT.TRAP: end the launch."""
-    if "TRAP" not in words and "DRAIN" not in words:
+    if "TRAP" not in modifiers and "DRAIN" not in modifiers:
         raise Unsupported("a break point other than .TRAP")
     e.act(Attributes("trap", "trap"), Trap(), [], [])
 
@@ -190,27 +192,27 @@ def trap(e: Emitter, words: Words, _a: list[asm.Operand]) -> None:
 # --- convergence
 
 
-def bssy(e: Emitter, _words: Words, a: list[asm.Operand]) -> None:
+def bssy(e: Emitter, _modifiers: Modifiers, a: list[asm.Operand]) -> None:
     """BSSY: create a convergence barrier from the active lanes."""
     e.emit("activemask.b32", [e.result(a[0])], [])
 
 
-def bsync(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
+def bsync(e: Emitter, modifiers: Modifiers, a: list[asm.Operand]) -> None:
     """BSYNC: wait until all lanes of the barrier have arrived, exited or left it."""
     _all_hold(e, a[:-1])
-    e.act(Attributes(words.opcode, words.opcode), Reconverge(), [], [e.result(a[-1])])
+    e.act(Attributes(modifiers.opcode, modifiers.opcode), Reconverge(), [], [e.result(a[-1])])
     if e.has_groups:
         e.emit("mov.b32", [e.hidden("group", 32)], [ZERO])
 
 
-def leave(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
+def leave(e: Emitter, modifiers: Modifiers, a: list[asm.Operand]) -> None:
     """BREAK: remove lanes from a convergence barrier."""
     _all_hold(e, a[:-1])
     barrier = e.result(a[-1])
-    e.act(Attributes(words.opcode, words.opcode), LeaveBarrier(), [barrier], [barrier])
+    e.act(Attributes(modifiers.opcode, modifiers.opcode), LeaveBarrier(), [barrier], [barrier])
 
 
-def bmov(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
+def bmov(e: Emitter, modifiers: Modifiers, a: list[asm.Operand]) -> None:
     """BMOV: move a convergence barrier to or from a register; .CLEAR empties it afterwards."""
     target, source = a
     if not all(isinstance(part, asm.RegisterOperand | asm.ImmediateOperand) for part in a):
@@ -220,11 +222,11 @@ def bmov(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
         raise Unsupported("this form of BMOV")
     value = e.result(source) if files[1] == "B" else e.word(source)
     e.emit("mov.b32", [e.result(target)], [value])
-    if "CLEAR" in words and files[1] == "B":
+    if "CLEAR" in modifiers and files[1] == "B":
         e.emit("mov.b32", [e.result(source)], [ZERO])
 
 
-def warpsync(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
+def warpsync(e: Emitter, modifiers: Modifiers, a: list[asm.Operand]) -> None:
     """WARPSYNC: wait for the lanes in a mask."""
     masks: list[asm.Operand] = [
         operand
@@ -232,26 +234,26 @@ def warpsync(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
         if isinstance(operand, asm.ImmediateOperand | asm.ConstantOperand)
         or (isinstance(operand, asm.RegisterOperand) and operand.file in {"R", "UR"})
     ]
-    if "ALL" not in words and len(masks) != 1:
+    if "ALL" not in modifiers and len(masks) != 1:
         raise Unsupported("WARPSYNC without a mask")
-    if "COLLECTIVE" in words:
+    if "COLLECTIVE" in modifiers:
         masks = masks[:1]
-    mask = ALL_LANES if "ALL" in words else e.word(masks[0])
+    mask = ALL_LANES if "ALL" in modifiers else e.word(masks[0])
     e.emit("bar.warp.sync", [], [mask])
     if e.has_groups:
-        e.emit("mov.b32", [e.hidden("group", 32)], [mask if "EXCLUSIVE" in words else ZERO])
+        e.emit("mov.b32", [e.hidden("group", 32)], [mask if "EXCLUSIVE" in modifiers else ZERO])
 
 
-def bar(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
+def bar(e: Emitter, modifiers: Modifiers, a: list[asm.Operand]) -> None:
     """BAR.SYNC, .ARV and .RED: operate on a block barrier; B2R.RESULT reads the result of .RED."""
     numbers = _barrier_numbers(e, [operand for operand in a if not is_predicate(operand)])
-    if "RED" not in words:
-        e.emit("barrier.arrive" if "ARV" in words else "barrier.sync", [], numbers)
+    if "RED" not in modifiers:
+        e.emit("barrier.arrive" if "ARV" in modifiers else "barrier.sync", [], numbers)
         return
-    reduction = words.first(("POPC", "AND", "OR")).lower()
-    kind, result = ("u32", e.hidden("bar_count", 32)) if reduction == "popc" else ("pred", e.hidden("bar_vote", 1))
+    reduction = modifiers.first(("POPC", "AND", "OR")).lower()
+    dtype, result = ("u32", e.hidden("bar_count", 32)) if reduction == "popc" else ("pred", e.hidden("bar_vote", 1))
     votes = [e.predicate(operand) for operand in a if is_predicate(operand)]
-    e.emit(f"barrier.red.{reduction}.{kind}", [result], [*numbers, *votes])
+    e.emit(f"barrier.red.{reduction}.{dtype}", [result], [*numbers, *votes])
 
 
 def _barrier_numbers(e: Emitter, operands: list[asm.Operand]) -> list[PtxOperand]:
@@ -272,21 +274,21 @@ def _barrier_numbers(e: Emitter, operands: list[asm.Operand]) -> list[PtxOperand
     return [number, e.compute("selp.b32", whole, count, is_whole)]
 
 
-def b2r(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
+def b2r(e: Emitter, modifiers: Modifiers, a: list[asm.Operand]) -> None:
     """B2R.RESULT: read the result of the last BAR.RED."""
-    if "RESULT" not in words:
+    if "RESULT" not in modifiers:
         raise Unsupported("B2R without .RESULT")
     e.emit("mov.b32", [e.result(a[0])], [e.hidden("bar_count", 32)])
     if len(a) > 1:
         e.emit("mov.pred", [e.result(a[1])], [e.hidden("bar_vote", 1)])
 
 
-def cluster_arrive(e: Emitter, _words: Words, _a: list[asm.Operand]) -> None:
+def cluster_arrive(e: Emitter, _modifiers: Modifiers, _a: list[asm.Operand]) -> None:
     """UCGABAR_ARV: arrive at the cluster barrier."""
     e.emit("barrier.cluster.arrive", [], [])
 
 
-def cluster_wait(e: Emitter, _words: Words, _a: list[asm.Operand]) -> None:
+def cluster_wait(e: Emitter, _modifiers: Modifiers, _a: list[asm.Operand]) -> None:
     """UCGABAR_WAIT: wait for the cluster barrier."""
     e.emit("barrier.cluster.wait", [], [])
 
@@ -315,14 +317,14 @@ def _special(e: Emitter, name: str) -> PtxOperand:
     raise Unsupported(f"the special register {name}")
 
 
-def s2r(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
+def s2r(e: Emitter, modifiers: Modifiers, a: list[asm.Operand]) -> None:
     """S2R, S2UR and CS2R: read a special register; CS2R writes 64 bits without .32."""
     if not isinstance(a[1], asm.SpecialRegisterOperand):
         raise Unsupported(f"the special register {a[1]}")
     name = a[1].name
-    if words.opcode == "S2UR":
+    if modifiers.opcode == "S2UR":
         from_first_lane(e, e.result(a[0]), _special(e, name))
-    elif words.opcode != "CS2R" or "32" in words:
+    elif modifiers.opcode != "CS2R" or "32" in modifiers:
         e.emit("mov.b32", [e.result(a[0])], [_special(e, name)])
     else:
         _wide_special(e, name, a[0])
@@ -333,7 +335,7 @@ def _wide_special(e: Emitter, name: str, target: asm.Operand) -> None:
     e.emit("mov.b64", [e.results(target, 2)], [wide or _special(e, name)])
 
 
-def r2ur(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
+def r2ur(e: Emitter, modifiers: Modifiers, a: list[asm.Operand]) -> None:
     """R2UR: return the first active lane's value.
 
     The predicate is true in lanes that differ, or with .OR if it was true.
@@ -347,13 +349,13 @@ def r2ur(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
         return
     first = e.temporary() if isinstance(result, Discard) else result
     from_first_lane(e, first, value)
-    e.emit("setp.ne.or.u32", [differs], [value, first, differs if "OR" in words else ZERO])
+    e.emit("setp.ne.or.u32", [differs], [value, first, differs if "OR" in modifiers else ZERO])
 
 
 # --- across lanes
 
 
-def vote(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
+def vote(e: Emitter, modifiers: Modifiers, a: list[asm.Operand]) -> None:
     """VOTE: return the active lanes whose predicate is true, and the result of .ALL, .ANY or .EQ."""
     target = None
     if not is_predicate(a[0]):
@@ -364,7 +366,7 @@ def vote(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
         collective(e, "vote.ballot.b32", [ballot], [held])
         if needs_move:
             from_first_lane(e, e.result(target), ballot)
-    mode = {"ALL": "all", "ANY": "any", "EQ": "uni"}[words.first(("ALL", "ANY", "EQ"))]
+    mode = {"ALL": "all", "ANY": "any", "EQ": "uni"}[modifiers.first(("ALL", "ANY", "EQ"))]
     if not is_true(a[0]):
         collective(e, f"vote.{mode}.pred", [to_uniform(e, a[0])[0]], [held])
 
@@ -437,31 +439,31 @@ def to_uniform(e: Emitter, operand: asm.Operand) -> tuple[PtxOperand, bool]:
     return (e.temporary() if needs_move else e.result(operand)), needs_move
 
 
-def match(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
+def match(e: Emitter, modifiers: Modifiers, a: list[asm.Operand]) -> None:
     """MATCH.ANY: return the active lanes with the same value. .ALL: return all, and true, if all values are equal."""
     done = None
     if is_predicate(a[0]):
         done, a = a[0], a[1:]
-    wide = "U64" in words
+    wide = "U64" in modifiers
     value = e.pair(a[1]) if wide else e.word(a[1])
-    kind = "b64" if wide else "b32"
-    if "ALL" in words:
-        collective(e, f"match.all.sync.{kind}", [e.result(a[0]), e.result(done) if done else Discard()], [value])
+    dtype = "b64" if wide else "b32"
+    if "ALL" in modifiers:
+        collective(e, f"match.all.sync.{dtype}", [e.result(a[0]), e.result(done) if done else Discard()], [value])
     else:
-        collective(e, f"match.any.sync.{kind}", [e.result(a[0])], [value])
+        collective(e, f"match.any.sync.{dtype}", [e.result(a[0])], [value])
 
 
-def redux(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
+def redux(e: Emitter, modifiers: Modifiers, a: list[asm.Operand]) -> None:
     """REDUX: reduce a value over the active lanes; the default operation is AND."""
-    name = words.first(("MIN", "MAX", "SUM", "OR", "XOR"), "AND")
-    kind = ("s32" if "S32" in words else "u32") if name in {"MIN", "MAX", "SUM"} else "b32"
+    name = modifiers.first(("MIN", "MAX", "SUM", "OR", "XOR"), "AND")
+    dtype = ("s32" if "S32" in modifiers else "u32") if name in {"MIN", "MAX", "SUM"} else "b32"
     result, needs_move = to_uniform(e, a[0])
-    collective(e, f"redux.sync.{'add' if name == 'SUM' else name.lower()}.{kind}", [result], [e.word(a[1])])
+    collective(e, f"redux.sync.{'add' if name == 'SUM' else name.lower()}.{dtype}", [result], [e.word(a[1])])
     if needs_move:
         from_first_lane(e, e.result(a[0]), result)
 
 
-def elect(e: Emitter, _words: Words, a: list[asm.Operand]) -> None:
+def elect(e: Emitter, _modifiers: Modifiers, a: list[asm.Operand]) -> None:
     """ELECT: return a predicate that is true only in the first active lane, and that lane's number."""
     number, needs_move = to_uniform(e, a[1]) if len(a) > 1 else (Discard(), False)
     collective(e, "elect.sync", [number, e.result(a[0])], [])
@@ -469,9 +471,9 @@ def elect(e: Emitter, _words: Words, a: list[asm.Operand]) -> None:
         from_first_lane(e, e.result(a[1]), number)
 
 
-def shfl(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
+def shfl(e: Emitter, modifiers: Modifiers, a: list[asm.Operand]) -> None:
     """SHFL: return another lane's value, and a predicate that is true if that lane is in range."""
-    mode = {"IDX": "idx", "UP": "up", "DOWN": "down", "BFLY": "bfly"}[words.all[0]]
+    mode = {"IDX": "idx", "UP": "up", "DOWN": "down", "BFLY": "bfly"}[modifiers.all[0]]
     collective(e, f"shfl.{mode}.b32", [e.result(a[1]), e.result(a[0])], [e.word(operand) for operand in a[2:5]])
 
 

@@ -13,7 +13,7 @@ from warpfrag.machine.semantics import conversions, floats
 from warpfrag.machine.semantics.floats import FloatModifiers
 from warpfrag.sass import sass_instruction as asm
 from warpfrag.sass.emitter import WORD, ZERO, Emitter, Unsupported
-from warpfrag.sass.opcodes.sass_row import SassRow, Words, row
+from warpfrag.sass.opcodes.sass_row import Modifiers, SassRow, row
 
 INTEGERS = ("U8", "S8", "U16", "S16", "U32", "S32", "U64", "S64")
 FLOATS = ("F64", "F16", "BF16", "F32")
@@ -44,20 +44,20 @@ def _result(e: Emitter, operand: asm.Operand, name: str) -> PtxOperand:
     return e.results(operand, 2) if name.endswith("64") else e.result(operand)
 
 
-def i2f(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
+def i2f(e: Emitter, modifiers: Modifiers, a: list[asm.Operand]) -> None:
     """I2F: convert an integer to a float."""
-    target, source = words.first(FLOATS, "F32"), words.first(INTEGERS, "S32")
-    rounding = words.first(("RZ", "RM", "RP"), "RN").lower()
+    target, source = modifiers.first(FLOATS, "F32"), modifiers.first(INTEGERS, "S32")
+    rounding = modifiers.first(("RZ", "RM", "RP"), "RN").lower()
     name = f"cvt.{rounding}.{target.lower()}.{source.lower()}"
     e.emit(name, [_result(e, a[0], target)], [_integer(e, a[1], source)])
 
 
-def f2i(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
+def f2i(e: Emitter, modifiers: Modifiers, a: list[asm.Operand]) -> None:
     """F2I: convert a float to an integer and clamp it; NaN gives 0 with .NTZ, else only the top bit is set."""
-    source, target = words.first(FLOATS, "F32"), words.first(INTEGERS, "S32")
-    mode = INTEGRAL.get(words.first(tuple(INTEGRAL)), "rni")
+    source, target = modifiers.first(FLOATS, "F32"), modifiers.first(INTEGERS, "S32")
+    mode = INTEGRAL.get(modifiers.first(tuple(INTEGRAL)), "rni")
     from_type, to_type = TYPES[source.lower()], TYPES[target.lower()]
-    ftz, of_nan = "FTZ" in words, 0 if "NTZ" in words else 1 << (to_type.bits - 1)
+    ftz, of_nan = "FTZ" in modifiers, 0 if "NTZ" in modifiers else 1 << (to_type.bits - 1)
     value, result = _float(e, a[1], source), _result(e, a[0], target)
     if not of_nan and 64 not in {from_type.bits, to_type.bits}:
         e.emit(f"cvt.{mode}{'.ftz' if ftz else ''}.{target.lower()}.{source.lower()}", [result], [value])
@@ -72,13 +72,15 @@ def f2i(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
     e.call("f2i", ((wide_type,), (from_type,)), run, [result], [value])
 
 
-def f2f(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
+def f2f(e: Emitter, modifiers: Modifiers, a: list[asm.Operand]) -> None:
     """F2F: convert between float formats; the first modifier is the target format."""
-    types = words.chosen(FLOATS)
+    types = modifiers.chosen(FLOATS)
     if len(types) != 2:
         raise Unsupported("types other than two floats")
     target, source = (TYPES[name.lower()] for name in types)
-    style = FloatModifiers(words.first(("RZ", "RM", "RP"), "RN").lower(), ftz="FTZ" in words, sat="SAT" in words)
+    style = FloatModifiers(
+        modifiers.first(("RZ", "RM", "RP"), "RN").lower(), ftz="FTZ" in modifiers, sat="SAT" in modifiers
+    )
 
     def run(codes: Codes) -> Codes:
         return conversions.float_to_float(codes, source.element, target.element, style)
@@ -105,50 +107,50 @@ def _widen(e: Emitter, a: list[asm.Operand], source: str, run: Callable[[Codes],
     e.emit("mov.b64", [e.results(a[0], 2)], [value])
 
 
-def frnd(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
+def frnd(e: Emitter, modifiers: Modifiers, a: list[asm.Operand]) -> None:
     """FRND: round to an integral value in the same format."""
-    name = words.first(FLOATS, "F32")
-    kind, mode = TYPES[name.lower()], INTEGRAL.get(words.first(tuple(INTEGRAL)), "rni")
-    style = FloatModifiers(mode, ftz="FTZ" in words)
+    name = modifiers.first(FLOATS, "F32")
+    dtype, mode = TYPES[name.lower()], INTEGRAL.get(modifiers.first(tuple(INTEGRAL)), "rni")
+    style = FloatModifiers(mode, ftz="FTZ" in modifiers)
 
     def run(codes: Codes) -> Codes:
-        return conversions.float_to_float(codes, kind.element, kind.element, style)
+        return conversions.float_to_float(codes, dtype.element, dtype.element, style)
 
-    e.call("frnd", ((kind,), (kind,)), run, [_result(e, a[0], name)], [_float(e, a[1], name)])
+    e.call("frnd", ((dtype,), (dtype,)), run, [_result(e, a[0], name)], [_float(e, a[1], name)])
 
 
-def f2fp(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
+def f2fp(e: Emitter, modifiers: Modifiers, a: list[asm.Operand]) -> None:
     """F2FP: pack a into the upper and b into the lower half.
 
     An fp8 pair fills the lower half, with c in the upper half.
     """
-    types = words.chosen(SMALL)
+    types = modifiers.chosen(SMALL)
     target, source = types[0], types[1] if len(types) > 1 else "F32"
-    packing, result = words.first(PACKINGS), e.result(a[0])
+    packing, result = modifiers.first(PACKINGS), e.result(a[0])
     if target == "TF32":
-        mode = words.first(("RNA", "RZ"), "RN").lower()
-        relu, satfinite = "RELU" in words, "SATFINITE" in words
+        mode = modifiers.first(("RNA", "RZ"), "RN").lower()
+        relu, satfinite = "RELU" in modifiers, "SATFINITE" in modifiers
 
         def to_tf32(codes: Codes) -> Codes:
             return conversions.to_tf32(codes, mode, satfinite=satfinite, relu=relu)
 
         e.call("f2fp_tf32", ((B32,), (F32,)), to_tf32, [result], [e.single(a[1])])
     elif packing == "PACK_AB" and source == "F32" and target in {"F16", "BF16"}:
-        modifiers = f"{'.relu' if 'RELU' in words else ''}{'.satfinite' if 'SATFINITE' in words else ''}"
-        name = f"cvt.{'rz' if 'RZ' in words else 'rn'}{modifiers}.{target.lower()}x2.f32"
+        suffix = f"{'.relu' if 'RELU' in modifiers else ''}{'.satfinite' if 'SATFINITE' in modifiers else ''}"
+        name = f"cvt.{'rz' if 'RZ' in modifiers else 'rn'}{suffix}.{target.lower()}x2.f32"
         e.emit(name, [result], [e.single(a[1]), e.single(a[2])])
     else:
         sources, types_read, join = _packed_form(e, packing, target, source, a)
-        convert = _converter(words, source.lower(), target.lower())
+        convert = _converter(modifiers, source.lower(), target.lower())
         e.call("f2fp", ((B32,), types_read), lambda *codes: join(convert, *codes), [result], sources)
 
 
 Convert = Callable[[Codes], Codes]
 
 
-def _converter(words: Words, source: str, target: str) -> Convert:
-    style = FloatModifiers("rz" if "RZ" in words else "rn", relu="RELU" in words)
-    satfinite = "SATFINITE" in words
+def _converter(modifiers: Modifiers, source: str, target: str) -> Convert:
+    style = FloatModifiers("rz" if "RZ" in modifiers else "rn", relu="RELU" in modifiers)
+    satfinite = "SATFINITE" in modifiers
 
     def convert(codes: Codes) -> Codes:
         return conversions.float_to_float(codes, source, target, style, satfinite=satfinite).astype(np.uint32)
@@ -198,17 +200,17 @@ def _saturated(codes: Codes, name: str) -> Codes:
     return np.clip(signed(codes).astype(np.int64), low, high).astype(np.uint32)
 
 
-def i2i(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
+def i2i(e: Emitter, modifiers: Modifiers, a: list[asm.Operand]) -> None:
     """I2I: clamp an s32 to a narrower type."""
-    types = words.chosen(INTEGERS)
-    if len(types) != 2 or types[1] != "S32" or "SAT" not in words:
+    types = modifiers.chosen(INTEGERS)
+    if len(types) != 2 or types[1] != "S32" or "SAT" not in modifiers:
         raise Unsupported("forms other than .SAT of S32")
     e.call("i2i", ((B32,), (B32,)), lambda x: _saturated(x, types[0]), [e.result(a[0])], [e.integer(a[1])])
 
 
-def i2ip(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
+def i2ip(e: Emitter, modifiers: Modifiers, a: list[asm.Operand]) -> None:
     """I2IP: clamp two s32 values and pack them into the low bits; the bits above them are the low bits of c."""
-    target = words.all[0]
+    target = modifiers.all[0]
     bits = int(target[1:])
     mask = np.uint32((1 << bits) - 1)
 
@@ -220,10 +222,10 @@ def i2ip(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
     e.call("i2ip", ((B32,), (B32,) * 3), run, [e.result(a[0])], sources)
 
 
-def f2ip(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
+def f2ip(e: Emitter, modifiers: Modifiers, a: list[asm.Operand]) -> None:
     """F2IP: convert two f32 values to bytes in the low half; the high half is c."""
-    target: Type = TYPES[words.all[0].lower()]
-    mode = INTEGRAL.get(words.first(tuple(INTEGRAL)), "rni")
+    target: Type = TYPES[modifiers.all[0].lower()]
+    mode = INTEGRAL.get(modifiers.first(tuple(INTEGRAL)), "rni")
 
     def run(x: Codes, y: Codes, c: Codes) -> Codes:
         low, high = (

@@ -11,7 +11,7 @@ from warpfrag.machine.ir.scalar_types import B32, PRED, U32, Codes, split
 from warpfrag.machine.semantics import integers
 from warpfrag.sass import sass_instruction as asm
 from warpfrag.sass.emitter import ONE, ZERO, Emitter, Unsupported
-from warpfrag.sass.opcodes.sass_row import SassRow, Words, is_predicate, is_true, row
+from warpfrag.sass.opcodes.sass_row import Modifiers, SassRow, is_predicate, is_true, row
 
 COMPARISONS = ("LT", "LE", "GT", "GE", "EQ", "NE", "T", "F")
 BOOLEANS = ("AND", "OR", "XOR")
@@ -19,7 +19,7 @@ PERMUTATIONS = ("F4E", "B4E", "RC8", "ECL", "ECR", "RC16")
 PREDICATES = 7
 
 
-def mov(e: Emitter, _words: Words, a: list[asm.Operand]) -> None:
+def mov(e: Emitter, _modifiers: Modifiers, a: list[asm.Operand]) -> None:
     """MOV: copy 32 bits; partial byte masks are not modelled."""
     if len(a) > 2 and a[2] != asm.ImmediateOperand(0xF):
         raise Unsupported("MOV with a mask")
@@ -54,23 +54,23 @@ def emit_sum(
     more: int,
 ) -> None:
     """Emit the sum of up to three words, two carries and a constant."""
-    words = [value for value in values if value != ZERO] + [ZERO] * 3
+    modifiers = [value for value in values if value != ZERO] + [ZERO] * 3
     given = [carry for carry in carries if carry != ZERO]
     if all(isinstance(carry, Discard) for carry in carries_out) and not given and not more:
-        total = words[0]
+        total = modifiers[0]
         for index in (1, 2):
-            if words[index] != ZERO:
-                is_last = words[index + 1] == ZERO
+            if modifiers[index] != ZERO:
+                is_last = modifiers[index + 1] == ZERO
                 target = result if is_last else e.temporary()
-                e.emit("add.u32", [target], [total, words[index]])
+                e.emit("add.u32", [target], [total, modifiers[index]])
                 total = target
-        if words[1] == ZERO:
-            e.emit("mov.b32", [result], [words[0]])
+        if modifiers[1] == ZERO:
+            e.emit("mov.b32", [result], [modifiers[0]])
         return
     outs = [*carries_out, Discard(), Discard()][:2]
     carried = [*given, ZERO, ZERO][:2]
     types = ((U32, PRED, PRED), (U32, U32, U32, PRED, PRED, U32))
-    e.call("iadd3", types, add3, [result, *outs], [*words[:3], *carried, Immediate(more)])
+    e.call("iadd3", types, add3, [result, *outs], [*modifiers[:3], *carried, Immediate(more)])
 
 
 def add3(a: Codes, b: Codes, c: Codes, p: Codes, q: Codes, more: Codes) -> tuple[Codes, Codes, Codes]:
@@ -80,9 +80,9 @@ def add3(a: Codes, b: Codes, c: Codes, p: Codes, q: Codes, more: Codes) -> tuple
     return wide.astype(np.uint32), carry >= 1, carry >= 2
 
 
-def iadd3(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
+def iadd3(e: Emitter, modifiers: Modifiers, a: list[asm.Operand]) -> None:
     """IADD3: d = a + b + c, with up to two carries in (.X) and two carries out."""
-    if "64" in words:
+    if "64" in modifiers:
         values = [e.long(operand) for operand in a[1:4]]
         partial_sum = e.compute("add.u64", values[0], values[1], bits=64)
         e.emit("add.u64", [e.results(a[0], 2)], [partial_sum, values[2]])
@@ -94,13 +94,13 @@ def iadd3(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
     sum_with_carries(e, e.result(a[0]), outs, rest[:3], [e.predicate(operand) for operand in rest[3:]])
 
 
-def viadd(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
+def viadd(e: Emitter, modifiers: Modifiers, a: list[asm.Operand]) -> None:
     """VIADD: d = a + b; with .16x2, each half separately."""
-    kind = "u16x2" if "16x2" in words else "u32"
-    e.emit(f"add.{kind}", [e.result(a[0])], [e.integer(a[1]), e.integer(a[2])])
+    dtype = "u16x2" if "16x2" in modifiers else "u32"
+    e.emit(f"add.{dtype}", [e.result(a[0])], [e.integer(a[1]), e.integer(a[2])])
 
 
-def imad(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
+def imad(e: Emitter, modifiers: Modifiers, a: list[asm.Operand]) -> None:
     """IMAD: d = a * b + c. .WIDE: c and d have 64 bits. .HI: return the upper word of the sum with a 64-bit c."""
     rest, out = a[1:], None
     if is_predicate(rest[0]):
@@ -111,8 +111,8 @@ def imad(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
     if any(getattr(operand, "invert", False) or getattr(operand, "absolute", False) for operand in (x, y)):
         raise Unsupported("an inverted factor")
     p, q = e.unselected(x), e.unselected(y)
-    if "WIDE" in words or "HI" in words:
-        _imad_wide(e, words, a[0], (p, q, z), (out, carry, negates))
+    if "WIDE" in modifiers or "HI" in modifiers:
+        _imad_wide(e, modifiers, a[0], (p, q, z), (out, carry, negates))
         return
     if out is not None:
         raise Unsupported("a carry of 32 bits")
@@ -128,47 +128,47 @@ def imad(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
 
 def _imad_wide(
     e: Emitter,
-    words: Words,
+    modifiers: Modifiers,
     target: asm.Operand,
     operands: tuple[PtxOperand, PtxOperand, asm.Operand],
     options: tuple[PtxOperand | None, PtxOperand, bool],
 ) -> None:
-    kind = "u32" if "U32" in words else "s32"
+    dtype = "u32" if "U32" in modifiers else "s32"
     x, y, z = operands
     out, carry, negates = options
     if isinstance(z, asm.ImmediateOperand):
-        addend: PtxOperand = Immediate(z.value) if kind == "u32" else e.long(z)
+        addend: PtxOperand = Immediate(z.value) if dtype == "u32" else e.long(z)
     elif out is not None and getattr(z, "negate", False):  # -z is ~z + 1, and adding 1 may produce a carry
         addend, carry = e.compute("not.b64", e.pair(z), bits=64), ONE
     else:
         addend = e.long(z)
-    result = VectorOperand((Discard(), e.result(target))) if "HI" in words else e.results(target, 2)
+    result = VectorOperand((Discard(), e.result(target))) if "HI" in modifiers else e.results(target, 2)
     if not negates and out is None and carry == ZERO:
-        e.emit(f"mad.wide.{kind}", [result], [x, y, addend])
+        e.emit(f"mad.wide.{dtype}", [result], [x, y, addend])
         return
-    term = e.compute(f"mul.wide.{kind}", x, y, bits=64)
+    term = e.compute(f"mul.wide.{dtype}", x, y, bits=64)
     if negates:
         term = e.compute("neg.s64", term, bits=64)
     name = "add.cc.u64" if carry == ZERO else "addc.cc.u64"
     e.emit(name, [result, Discard() if out is None else out], [term, addend, *([] if carry == ZERO else [carry])])
 
 
-def lea(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
+def lea(e: Emitter, modifiers: Modifiers, a: list[asm.Operand]) -> None:
     """LEA: d = (a << s) + b. .HI: use the upper word of c:a << s. .SX32: c is the sign of a. .X: add a carry."""
     rest, outs = a[1:], list[PtxOperand]()
     if is_predicate(rest[0]):
         outs, rest = [e.result(rest[0])], rest[1:]
     carries = list[PtxOperand]()
-    if "X" in words:
+    if "X" in modifiers:
         carries, rest = [e.predicate(rest[-1])], rest[:-1]
     changed = [
         part for part in (rest[0], *rest[2:]) if getattr(part, "negate", False) or getattr(part, "invert", False)
     ]
-    if changed and ("HI" in words or outs or carries):
+    if changed and ("HI" in modifiers or outs or carries):
         raise Unsupported("a negated shifted operand with carries")
     x, shift = e.integer(rest[0]), e.word(rest[-1])
-    if "HI" in words:
-        upper = e.compute("shr.s32", x, Immediate(31)) if "SX32" in words else e.word(rest[2])
+    if "HI" in modifiers:
+        upper = e.compute("shr.s32", x, Immediate(31)) if "SX32" in modifiers else e.word(rest[2])
         shifted = e.compute("shf.l.wrap.b32", x, upper, shift)
     else:
         shifted = e.compute("shl.b32", x, shift)
@@ -178,12 +178,12 @@ def lea(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
     emit_sum(e, e.result(a[0]), outs, [shifted, term], carries, more)
 
 
-def shf(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
+def shf(e: Emitter, modifiers: Modifiers, a: list[asm.Operand]) -> None:
     """SHF: shift the pair c:a. .HI returns the upper word; .W takes the count modulo the width, else it is clamped."""
     d, x, count, c = e.result(a[0]), e.word(a[1]), e.word(a[2]), e.word(a[3])
-    is_left, upper, wraps = "L" in words, "HI" in words, "W" in words
-    is_64 = "U64" in words or "S64" in words
-    is_signed = "S32" in words or "S64" in words
+    is_left, upper, wraps = "L" in modifiers, "HI" in modifiers, "W" in modifiers
+    is_64 = "U64" in modifiers or "S64" in modifiers
+    is_signed = "S32" in modifiers or "S64" in modifiers
     if not is_64 and is_left == upper:
         e.emit(f"shf.{'l' if is_left else 'r'}.{'wrap' if wraps else 'clamp'}.b32", [d], [x, c, count])
         return
@@ -198,15 +198,15 @@ def shf(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
     e.emit(name, [result], [VectorOperand((x, c)), count])
 
 
-def prmt(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
+def prmt(e: Emitter, modifiers: Modifiers, a: list[asm.Operand]) -> None:
     """PRMT: select bytes of c:a, as the middle operand specifies."""
-    mode = words.first(PERMUTATIONS)
+    mode = modifiers.first(PERMUTATIONS)
     e.emit(
         f"prmt.b32.{mode.lower()}" if mode else "prmt.b32", [e.result(a[0])], [e.word(a[1]), e.word(a[3]), e.word(a[2])]
     )
 
 
-def lop3(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
+def lop3(e: Emitter, modifiers: Modifiers, a: list[asm.Operand]) -> None:
     """LOP3: apply a three-input bitwise function.
 
     A predicate result is (d != 0) or, with .PAND and, another predicate.
@@ -221,11 +221,11 @@ def lop3(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
         return
     other = e.predicate(a[5]) if len(a) > 5 else ZERO
     bits = e.compute("lop3.b32", *values, lut)
-    e.emit(f"setp.ne.{'and' if 'PAND' in words else 'or'}.u32", [out], [bits, ZERO, other])
+    e.emit(f"setp.ne.{'and' if 'PAND' in modifiers else 'or'}.u32", [out], [bits, ZERO, other])
     e.emit("mov.b32", [e.result(a[0])], [bits])
 
 
-def plop3(e: Emitter, _words: Words, a: list[asm.Operand]) -> None:
+def plop3(e: Emitter, _modifiers: Modifiers, a: list[asm.Operand]) -> None:
     """PLOP3: compute two three-input functions of predicates."""
     tables = [operand.value for operand in a[5:7] if isinstance(operand, asm.ImmediateOperand)]
     values = [e.predicate(operand) for operand in a[2:5]]
@@ -257,14 +257,14 @@ def _table_of_predicates(e: Emitter, lut: int, values: list[PtxOperand]) -> PtxO
     return e.compute("or.pred", chosen, other, bits=1)
 
 
-def sel(e: Emitter, _words: Words, a: list[asm.Operand]) -> None:
+def sel(e: Emitter, _modifiers: Modifiers, a: list[asm.Operand]) -> None:
     """SEL: d = p ? a : b."""
     e.emit("selp.b32", [e.result(a[0])], [e.integer(a[1]), e.integer(a[2]), e.predicate(a[3])])
 
 
-def combine(e: Emitter, words: Words, held: PtxOperand, a: list[asm.Operand]) -> None:
+def combine(e: Emitter, modifiers: Modifiers, held: PtxOperand, a: list[asm.Operand]) -> None:
     """Write P = held op c and Q = !held op c; `a` lists P, Q and c."""
-    name, other = f"{words.first(BOOLEANS, 'AND').lower()}.pred", e.predicate(a[2])
+    name, other = f"{modifiers.first(BOOLEANS, 'AND').lower()}.pred", e.predicate(a[2])
     first = e.result(a[0])
     second = e.result(a[1])
     if not isinstance(second, Discard):
@@ -276,49 +276,49 @@ def combine(e: Emitter, words: Words, held: PtxOperand, a: list[asm.Operand]) ->
     e.emit(name, [first], [held, other])
 
 
-def isetp(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
+def isetp(e: Emitter, modifiers: Modifiers, a: list[asm.Operand]) -> None:
     """ISETP: P = (a cmp b) op c, Q = !(a cmp b) op c. .EX: compare upper words.
 
     The last operand is for the lower ones.
     """
-    order = words.first(COMPARISONS)
-    kind = "u32" if "U32" in words else "s32"
+    order = modifiers.first(COMPARISONS)
+    dtype = "u32" if "U32" in modifiers else "s32"
     x, y = e.integer(a[2]), e.integer(a[3])
     if order in {"T", "F"}:
         held: PtxOperand = ONE if order == "T" else ZERO
-    elif "EX" in words:
+    elif "EX" in modifiers:
         lower = e.predicate(a[5])
         if order == "NE":
-            held = e.compute(f"setp.ne.or.{kind}", x, y, lower, bits=1)
+            held = e.compute(f"setp.ne.or.{dtype}", x, y, lower, bits=1)
         else:
-            held = e.compute(f"setp.eq.and.{kind}", x, y, lower, bits=1)
+            held = e.compute(f"setp.eq.and.{dtype}", x, y, lower, bits=1)
         if order not in {"EQ", "NE"}:
-            held = e.compute(f"setp.{order[0].lower()}t.or.{kind}", x, y, held, bits=1)
+            held = e.compute(f"setp.{order[0].lower()}t.or.{dtype}", x, y, held, bits=1)
     else:
-        name = f"setp.{order.lower()}.{words.first(BOOLEANS, 'AND').lower()}.{kind}"
+        name = f"setp.{order.lower()}.{modifiers.first(BOOLEANS, 'AND').lower()}.{dtype}"
         e.emit(name, [e.result(a[0]), e.result(a[1])], [x, y, e.predicate(a[4])])
         return
-    combine(e, words, held, [a[0], a[1], a[4]])
+    combine(e, modifiers, held, [a[0], a[1], a[4]])
 
 
-def sgxt(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
+def sgxt(e: Emitter, modifiers: Modifiers, a: list[asm.Operand]) -> None:
     """SGXT: extend the low bits of a by their sign, or with zeros (.U32)."""
-    name = f"szext.{'wrap' if 'W' in words else 'clamp'}.{'u' if 'U32' in words else 's'}32"
+    name = f"szext.{'wrap' if 'W' in modifiers else 'clamp'}.{'u' if 'U32' in modifiers else 's'}32"
     e.emit(name, [e.result(a[0])], [e.word(a[1]), e.word(a[2])])
 
 
-def bmsk(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
+def bmsk(e: Emitter, modifiers: Modifiers, a: list[asm.Operand]) -> None:
     """BMSK: return a mask of b ones that starts at bit a."""
-    e.emit(f"bmsk.{'wrap' if 'W' in words else 'clamp'}.b32", [e.result(a[0])], [e.word(a[1]), e.word(a[2])])
+    e.emit(f"bmsk.{'wrap' if 'W' in modifiers else 'clamp'}.b32", [e.result(a[0])], [e.word(a[1]), e.word(a[2])])
 
 
-def flo(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
+def flo(e: Emitter, modifiers: Modifiers, a: list[asm.Operand]) -> None:
     """FLO: return the position of the leading bit; .SH: 31 minus the position."""
     if len(a) > 2 and is_predicate(a[1]):
         if not is_true(a[1]):
             raise Unsupported("FLO with a predicate result")
         a = [a[0], *a[2:]]
-    name = f"bfind{'.shiftamt' if 'SH' in words else ''}.{'u' if 'U32' in words else 's'}32"
+    name = f"bfind{'.shiftamt' if 'SH' in modifiers else ''}.{'u' if 'U32' in modifiers else 's'}32"
     e.emit(name, [e.result(a[0])], [e.integer(a[1])])
 
 
@@ -327,16 +327,16 @@ def unary(name: str) -> partial[None]:
     return partial(_unary, name)
 
 
-def _unary(name: str, e: Emitter, _words: Words, a: list[asm.Operand]) -> None:
+def _unary(name: str, e: Emitter, _modifiers: Modifiers, a: list[asm.Operand]) -> None:
     e.emit(name, [e.result(a[0])], [e.integer(a[1])])
 
 
-def p2r(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
+def p2r(e: Emitter, modifiers: Modifiers, a: list[asm.Operand]) -> None:
     """P2R: replace the bits of c that a mask selects with predicates.
 
     .B1 to .B3 select a byte other than the lowest.
     """
-    byte = 8 * int(words.first(("B1", "B2", "B3"), "B0")[1:])
+    byte = 8 * int(modifiers.first(("B1", "B2", "B3"), "B0")[1:])
     file = "UP" if getattr(a[1], "file", "") == "UPR" else "P"
 
     def run(*codes: Codes) -> Codes:
@@ -352,12 +352,12 @@ def p2r(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
     e.call("p2r", ((B32,), types), run, [e.result(a[0])], [*sources, *map(e.word, a[2:4]), Immediate(byte)])
 
 
-def r2p(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
+def r2p(e: Emitter, modifiers: Modifiers, a: list[asm.Operand]) -> None:
     """R2P: set the predicates that a mask selects to bits of a register."""
     mask = a[2] if len(a) > 2 else asm.ImmediateOperand((1 << PREDICATES) - 1)
     if not isinstance(mask, asm.ImmediateOperand):
         raise Unsupported("R2P with a mask that is not constant")
-    selector = getattr(a[1], "selector", "") or words.first(("B1", "B2", "B3"), "B0")
+    selector = getattr(a[1], "selector", "") or modifiers.first(("B1", "B2", "B3"), "B0")
     shift = 8 * int(selector[1:])
     file = "UP" if getattr(a[0], "file", "") == "UPR" else "P"
     for index in range(PREDICATES):
@@ -366,28 +366,30 @@ def r2p(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
             e.emit("setp.ne.u32", [e.register(file, index)], [bit, ZERO])
 
 
-def vimnmx(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
+def vimnmx(e: Emitter, modifiers: Modifiers, a: list[asm.Operand]) -> None:
     """VIMNMX: return the minimum of two or three operands if the predicate is true, else the maximum."""
-    _extremes(e, words, a[0], [e.integer(operand) for operand in a[1:-1]], a[-1])
+    _extremes(e, modifiers, a[0], [e.integer(operand) for operand in a[1:-1]], a[-1])
 
 
-def viaddmnmx(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
+def viaddmnmx(e: Emitter, modifiers: Modifiers, a: list[asm.Operand]) -> None:
     """VIADDMNMX: return the minimum or maximum of a + b and c."""
-    kind = "u16x2" if "S16x2" in words or "U16x2" in words else "u32"
-    total = e.compute(f"add.{kind}", e.integer(a[1]), e.integer(a[2]))
-    _extremes(e, words, a[0], [total, e.integer(a[3])], a[4])
+    dtype = "u16x2" if "S16x2" in modifiers or "U16x2" in modifiers else "u32"
+    total = e.compute(f"add.{dtype}", e.integer(a[1]), e.integer(a[2]))
+    _extremes(e, modifiers, a[0], [total, e.integer(a[3])], a[4])
 
 
-def _extremes(e: Emitter, words: Words, target: asm.Operand, values: list[PtxOperand], chooser: asm.Operand) -> None:
-    kind = words.first(("S16x2", "U16x2", "U32"), "S32").lower()
-    relu = "RELU" in words
+def _extremes(
+    e: Emitter, modifiers: Modifiers, target: asm.Operand, values: list[PtxOperand], chooser: asm.Operand
+) -> None:
+    dtype = modifiers.first(("S16x2", "U16x2", "U32"), "S32").lower()
+    relu = "RELU" in modifiers
 
     def pick(name: str, result: PtxOperand) -> None:
         total = values[0]
         for index, value in enumerate(values[1:], 2):
             is_last = index == len(values)
             to = result if is_last else e.temporary()
-            e.emit(f"{name}{'.relu' if relu and is_last else ''}.{kind}", [to], [total, value])
+            e.emit(f"{name}{'.relu' if relu and is_last else ''}.{dtype}", [to], [total, value])
             total = to
 
     held = e.predicate(chooser)
@@ -400,20 +402,20 @@ def _extremes(e: Emitter, words: Words, target: asm.Operand, values: list[PtxOpe
     e.emit("selp.b32", [e.result(target)], [low, high, held])
 
 
-def vabsdiff(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
+def vabsdiff(e: Emitter, modifiers: Modifiers, a: list[asm.Operand]) -> None:
     """VABSDIFF: d = |a - b| + c."""
-    kind = "u32" if "U32" in words else "s32"
-    e.emit(f"sad.{kind}", [e.result(a[0])], [e.integer(operand) for operand in a[1:4]])
+    dtype = "u32" if "U32" in modifiers else "s32"
+    e.emit(f"sad.{dtype}", [e.result(a[0])], [e.integer(operand) for operand in a[1:4]])
 
 
-def vabsdiff4(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
+def vabsdiff4(e: Emitter, modifiers: Modifiers, a: list[asm.Operand]) -> None:
     """VABSDIFF4: return |a - b| for each byte (signed without .U8); with .ACC, return their sum plus c."""
-    kind, accumulates = "u" if "U8" in words else "s", "ACC" in words
+    dtype, accumulates = "u" if "U8" in modifiers else "s", "ACC" in modifiers
 
     def run(x: Codes, y: Codes, c: Codes) -> Codes:
         total = c if accumulates else np.zeros_like(c)
         for index, (p, q) in enumerate(zip(split(x, 4, 8), split(y, 4, 8), strict=True)):
-            values = [integers.values_of(part, kind).astype(np.int32) for part in (p, q)]
+            values = [integers.values_of(part, dtype).astype(np.int32) for part in (p, q)]
             difference = np.abs(values[0] - values[1]).astype(np.uint32)
             total = total + (difference if accumulates else (difference & np.uint32(255)) << np.uint32(8 * index))
         return total
@@ -421,13 +423,13 @@ def vabsdiff4(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
     e.call("vabsdiff4", ((B32,), (B32,) * 3), run, [e.result(a[0])], [e.integer(operand) for operand in a[1:4]])
 
 
-def idp(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
+def idp(e: Emitter, modifiers: Modifiers, a: list[asm.Operand]) -> None:
     """IDP: compute dp4a or dp2a."""
-    kinds = [word[0].lower() for word in words.chosen(("S8", "U8", "S16", "U16"))]
+    dtypes = [word[0].lower() for word in modifiers.chosen(("S8", "U8", "S16", "U16"))]
     values = [e.integer(operand) for operand in a[1:4]]
-    first, second = (f"{kind}32" for kind in kinds)
-    half = "" if "4A" in words else ".hi" if "HI" in words else ".lo"
-    e.emit(f"{'dp4a' if '4A' in words else 'dp2a'}{half}.{first}.{second}", [e.result(a[0])], values)
+    first, second = (f"{dtype}32" for dtype in dtypes)
+    half = "" if "4A" in modifiers else ".hi" if "HI" in modifiers else ".lo"
+    e.emit(f"{'dp4a' if '4A' in modifiers else 'dp2a'}{half}.{first}.{second}", [e.result(a[0])], values)
 
 
 ROWS: list[SassRow] = [

@@ -15,7 +15,7 @@ from warpfrag.machine.ir.program import Discard, Immediate, MemoryOperand, PtxOp
 from warpfrag.machine.ir.scalar_types import B32, B64, PRED, Codes
 from warpfrag.sass import sass_instruction as asm
 from warpfrag.sass.emitter import ONE, WORD, ZERO, Emitter, Unsupported
-from warpfrag.sass.opcodes.sass_row import SassRow, Words, row
+from warpfrag.sass.opcodes.sass_row import Modifiers, SassRow, row
 
 SHAPES = {
     "16816": (16, 8, 16), "1688": (16, 8, 8), "1684": (16, 8, 4), "16832": (16, 8, 32), "16864": (16, 8, 64),
@@ -58,79 +58,81 @@ def _matrix(e: Emitter, name: str, operand: asm.Operand, count: int) -> PtxOpera
     return VectorOperand(tuple(codes))
 
 
-def _multiply_shape(e: Emitter, words: Words, a: list[asm.Operand], bits: int, kinds: str, total_bits: int) -> None:
+def _multiply_shape(
+    e: Emitter, modifiers: Modifiers, a: list[asm.Operand], bits: int, dtypes: str, total_bits: int
+) -> None:
     """Emit mma with the shape that the modifiers give; a sparse A stores half of its elements."""
-    sparse = "SP" in words
-    m, n, k = SHAPES[words.first(tuple(SHAPES))]
-    name = f"mma{'.sp::ordered_metadata' if sparse else ''}.sync.aligned.m{m}n{n}k{k}.row.col{kinds}"
+    sparse = "SP" in modifiers
+    m, n, k = SHAPES[modifiers.first(tuple(SHAPES))]
+    name = f"mma{'.sp::ordered_metadata' if sparse else ''}.sync.aligned.m{m}n{n}k{k}.row.col{dtypes}"
     counts = (m * k * bits // (2048 if sparse else 1024), n * k * bits // 1024, m * n * total_bits // 1024)
     _multiply(e, name, a, counts)
 
 
-def hmma(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
+def hmma(e: Emitter, modifiers: Modifiers, a: list[asm.Operand]) -> None:
     """HMMA: multiply f16, bf16 or tf32 matrices."""
-    kind = words.first(("BF16", "TF32"), "F16").lower()
-    total = "f32" if "F32" in words else "f16"
-    _multiply_shape(e, words, a, 32 if kind == "tf32" else 16, f".{total}.{kind}.{kind}.{total}", int(total[1:]))
+    dtype = modifiers.first(("BF16", "TF32"), "F16").lower()
+    total = "f32" if "F32" in modifiers else "f16"
+    _multiply_shape(e, modifiers, a, 32 if dtype == "tf32" else 16, f".{total}.{dtype}.{dtype}.{total}", int(total[1:]))
 
 
-def imma(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
+def imma(e: Emitter, modifiers: Modifiers, a: list[asm.Operand]) -> None:
     """IMMA: multiply integer matrices."""
-    kinds = [word.lower() for word in words.chosen(("S8", "U8", "S4", "U4"))]
-    kinds = kinds * 2 if len(kinds) == 1 else kinds
-    sat = ".satfinite" if "SAT" in words else ""
-    _multiply_shape(e, words, a, int(kinds[0][1:]), f"{sat}.s32.{kinds[0]}.{kinds[1]}.s32", 32)
+    dtypes = [word.lower() for word in modifiers.chosen(("S8", "U8", "S4", "U4"))]
+    dtypes = dtypes * 2 if len(dtypes) == 1 else dtypes
+    sat = ".satfinite" if "SAT" in modifiers else ""
+    _multiply_shape(e, modifiers, a, int(dtypes[0][1:]), f"{sat}.s32.{dtypes[0]}.{dtypes[1]}.s32", 32)
 
 
-def bmma(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
+def bmma(e: Emitter, modifiers: Modifiers, a: list[asm.Operand]) -> None:
     """BMMA: count the common bits (and) or the differing bits (xor) of two matrices."""
-    _multiply_shape(e, words, a, 1, f".s32.b1.b1.s32.{words.first(('AND', 'XOR')).lower()}.popc", 32)
+    _multiply_shape(e, modifiers, a, 1, f".s32.b1.b1.s32.{modifiers.first(('AND', 'XOR')).lower()}.popc", 32)
 
 
-def dmma(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
+def dmma(e: Emitter, modifiers: Modifiers, a: list[asm.Operand]) -> None:
     """DMMA: multiply f64 matrices held in register pairs."""
-    m, n, k, *counts = DOUBLE_SHAPES[words.all[0]]
-    rounding = words.first(("RZ", "RM", "RP")).lower()
+    m, n, k, *counts = DOUBLE_SHAPES[modifiers.all[0]]
+    rounding = modifiers.first(("RZ", "RM", "RP")).lower()
     name = f"mma.sync.aligned.m{m}n{n}k{k}.row.col.f64.f64.f64.f64{f'.{rounding}' if rounding else ''}"
     count_a, count_b, count_c = (2 * count for count in counts)
     _multiply(e, name, a, (count_a, count_b, count_c))
 
 
-def matrix_load(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
+def matrix_load(e: Emitter, modifiers: Modifiers, a: list[asm.Operand]) -> None:
     """LDSM: load 8x8 matrices of 16-bit elements."""
-    count = MATRICES[words.first(("2", "4"))]
-    e.emit(_matrix_name(e, "ldmatrix", words, count), [e.results(a[0], count)], [e.shared_address(a[1])])
+    count = MATRICES[modifiers.first(("2", "4"))]
+    e.emit(_matrix_name(e, "ldmatrix", modifiers, count), [e.results(a[0], count)], [e.shared_address(a[1])])
 
 
-def matrix_store(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
+def matrix_store(e: Emitter, modifiers: Modifiers, a: list[asm.Operand]) -> None:
     """STSM: store 8x8 matrices of 16-bit elements."""
-    count = MATRICES[words.first(("2", "4"))]
+    count = MATRICES[modifiers.first(("2", "4"))]
     sources = [e.shared_address(a[0]), e.words(a[1], count)]
-    e.emit(_matrix_name(e, "stmatrix", words, count), [], sources)
+    e.emit(_matrix_name(e, "stmatrix", modifiers, count), [], sources)
 
 
-def _matrix_name(e: Emitter, opcode: str, words: Words, count: int) -> str:
-    trans = ".trans" if "MT88" in words else ""
+def _matrix_name(e: Emitter, opcode: str, modifiers: Modifiers, count: int) -> str:
+    trans = ".trans" if "MT88" in modifiers else ""
     space = "shared::cluster" if e.shared == "cluster" else "shared"
     return f"{opcode}.sync.aligned.m8n8.x{count}{trans}.{space}.b16"
 
 
-def movm(e: Emitter, _words: Words, a: list[asm.Operand]) -> None:
+def movm(e: Emitter, _modifiers: Modifiers, a: list[asm.Operand]) -> None:
     """MOVM: transpose an 8x8 matrix."""
     e.emit("movmatrix.sync.aligned.m8n8.trans.b16", [e.result(a[0])], [e.word(a[1])])
 
 
-def _gmma_types(words: Words) -> tuple[str, str, str]:
+def _gmma_types(modifiers: Modifiers) -> tuple[str, str, str]:
     """Return the types of D, A and B in a wgmma."""
-    kinds = [word.lower() for word in words.chosen(GMMA_TYPES)]
-    if words.opcode == "HGMMA":
-        kind = kinds[1] if len(kinds) > 1 else "f16"
-        return kinds[0], kind, kind
-    if words.opcode == "IGMMA":
-        return "s32", kinds[0], kinds[1]
-    if words.opcode == "BGMMA":
+    dtypes = [word.lower() for word in modifiers.chosen(GMMA_TYPES)]
+    if modifiers.opcode == "HGMMA":
+        dtype = dtypes[1] if len(dtypes) > 1 else "f16"
+        return dtypes[0], dtype, dtype
+    if modifiers.opcode == "IGMMA":
+        return "s32", dtypes[0], dtypes[1]
+    if modifiers.opcode == "BGMMA":
         return "s32", "b1", "b1"
-    return kinds[0], kinds[1], kinds[2]
+    return dtypes[0], dtypes[1], dtypes[2]
 
 
 def _gmma_scale(
@@ -156,8 +158,8 @@ def _gmma_scale(
 
 def _registers(e: Emitter, operand: asm.RegisterOperand, count: int, *, is_saved: bool) -> list[PtxOperand]:
     """Return registers, or copies if they overlap a D that is written before they are read."""
-    words = [e.word(operand, step) for step in range(count)]
-    return [e.compute("mov.b32", word) for word in words] if is_saved else words
+    modifiers = [e.word(operand, step) for step in range(count)]
+    return [e.compute("mov.b32", word) for word in modifiers] if is_saved else modifiers
 
 
 def _gmma_metadata(
@@ -174,10 +176,10 @@ def _gmma_metadata(
     ]
 
 
-def gmma(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
+def gmma(e: Emitter, modifiers: Modifiers, a: list[asm.Operand]) -> None:
     """HGMMA, IGMMA, QGMMA, BGMMA: issue wgmma; with the predicate !UPT, it does not read the accumulator."""
-    _, n, k = (int(extent) for extent in words.first(GMMA_SHAPES).split("x"))
-    total, kind_a, kind_b = _gmma_types(words)
+    _, n, k = (int(extent) for extent in modifiers.first(GMMA_SHAPES).split("x"))
+    total, kind_a, kind_b = _gmma_types(modifiers)
     count = n // 4 if total == "f16" else n // 2
     rest, in_registers = a[1:], None
     if isinstance(rest[0], asm.RegisterOperand):
@@ -195,7 +197,7 @@ def gmma(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
         a_operand = VectorOperand(tuple(_registers(e, replace(in_registers, negate=False), 4, is_saved=is_moved)))
     sources: list[PtxOperand] = [a_operand, _uniform_pair(e, first + 2)]
     options = rest[2:]
-    if "SP" in words:
+    if "SP" in modifiers:
         metadata, options = _gmma_metadata(e, options, is_saved=is_moved)
         sources += metadata
     sources.append(_gmma_scale(e, a[0], rest[1], options, count))
@@ -205,8 +207,8 @@ def gmma(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
     if kind_a in {"f16", "bf16"}:
         turned = [Immediate(int(suffix in descriptor.suffixes)) for suffix in ("tnspA", "tnspB")]
         sources += turned[1:] if in_registers else turned
-    satfinite = ".satfinite" if "SAT" in words else ""
-    sparse = ".sp" if "SP" in words else ""
+    satfinite = ".satfinite" if "SAT" in modifiers else ""
+    sparse = ".sp" if "SP" in modifiers else ""
     bits = ".and.popc" if kind_a == "b1" else ""
     name = f"wgmma.mma_async{sparse}.sync.aligned.m64n{n}k{k}{satfinite}.{total}.{kind_a}.{kind_b}{bits}"
     result = e.results(a[0], count)
@@ -223,11 +225,11 @@ def _uniform_pair(e: Emitter, index: int) -> Register:
     return e.compute("mov.b64", pair, bits=64)
 
 
-def warpgroup(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
+def warpgroup(e: Emitter, modifiers: Modifiers, a: list[asm.Operand]) -> None:
     """WARPGROUP.ARRIVE and .DEPBAR: order wgmma, and wait for wgmma."""
-    if "DEPBAR" in words:
+    if "DEPBAR" in modifiers:
         e.emit("wgmma.wait_group.sync.aligned", [], [e.word(a[-1])])
-    elif "ARRIVE" in words:
+    elif "ARRIVE" in modifiers:
         e.emit("wgmma.fence.sync.aligned", [], [])
     else:
         raise Unsupported("this form of WARPGROUP")
@@ -236,14 +238,14 @@ def warpgroup(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
 # --- mbarriers
 
 
-def syncs(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
+def syncs(e: Emitter, modifiers: Modifiers, a: list[asm.Operand]) -> None:
     """SYNCS: run an mbarrier operation."""
     space = "shared::cluster" if e.shared == "cluster" else "shared"
-    if "CCTL" in words:
+    if "CCTL" in modifiers:
         e.emit(f"mbarrier.inval.{space}.b64", [], [e.shared_address(a[0])])
         return
     address = e.shared_address(a[1])
-    if "EXCH" in words:
+    if "EXCH" in modifiers:
         # The word of a new mbarrier holds 2**20 minus the arrival count, from bit 1 on.
         upper = e.compute("shr.u32", e.word(a[2]), ONE)
         field = e.compute("and.b32", upper, Immediate(INIT_ARRIVALS - 1))
@@ -252,19 +254,19 @@ def syncs(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
             _once(e, f"mbarrier.init.{space}.b64", [address, count])
         else:
             e.emit(f"mbarrier.init.{space}.b64", [], [address, count])
-    elif "PHASECHK" in words:
+    elif "PHASECHK" in modifiers:
         parity = e.compute("shr.u32", e.word(a[2]), Immediate(31))
-        name = "try_wait" if "TRYWAIT" in words else "test_wait"
+        name = "try_wait" if "TRYWAIT" in modifiers else "test_wait"
         e.emit(f"mbarrier.{name}.parity.{space}.b64", [e.result(a[0])], [address, parity])
-    elif "ARRIVE" in words:
+    elif "ARRIVE" in modifiers:
         if isinstance(e.result(a[0]), Discard):
-            _arrive(e, words, space, address, e.word(a[2]), Discard())
+            _arrive(e, modifiers, space, address, e.word(a[2]), Discard())
         else:
             token = e.temporary(64)
-            _arrive(e, words, space, address, e.word(a[2]), token)
-            word: PtxOperand = e.temporary(64) if "TMASK" in words else e.results(a[0], 2)
+            _arrive(e, modifiers, space, address, e.word(a[2]), token)
+            word: PtxOperand = e.temporary(64) if "TMASK" in modifiers else e.results(a[0], 2)
             e.call("mbarrier_word", ((B64,), (B64,)), hardware_word, [word], [token])
-            if "TMASK" in words:
+            if "TMASK" in modifiers:
                 action = WarpCollective((B64,), (B64, B32), arrivals_together, synced=False)
                 base = address.base if address.base is not None else ZERO
                 e.act(Attributes("arrivals", "arrivals"), action, [e.results(a[0], 2)], [word, base])
@@ -284,29 +286,29 @@ def hardware_word(token: Codes) -> Codes:
     return total | (np.uint64(INIT_ARRIVALS) - pending & field) << np.uint64(43) | phase << np.uint64(63)
 
 
-def arrivals_together(mask: NDArray[np.bool_], words: Codes, addresses: Codes) -> Codes:
+def arrivals_together(mask: NDArray[np.bool_], modifiers: Codes, addresses: Codes) -> Codes:
     """Return a mask of the lanes that arrive at the same mbarrier and, above it, the upper half of its old state."""
     same = (addresses[:, :, None] == addresses[:, None, :]) & mask[:, None, :]
     lanes = (same << np.arange(LANES, dtype=np.uint64)).sum(axis=2, dtype=np.uint64)
-    first = np.take_along_axis(words, same.argmax(axis=2), axis=1)
+    first = np.take_along_axis(modifiers, same.argmax(axis=2), axis=1)
     return first & np.uint64(WORD << 32) | lanes
 
 
 def _arrive(
-    e: Emitter, words: Words, space: str, address: MemoryOperand, count: PtxOperand, result: PtxOperand
+    e: Emitter, modifiers: Modifiers, space: str, address: MemoryOperand, count: PtxOperand, result: PtxOperand
 ) -> None:
     """Emit an arrival (A1), an expect_tx (TR), or both."""
-    if "OPTOUT" in words and "A1T0" in words:
+    if "OPTOUT" in modifiers and "A1T0" in modifiers:
         e.emit(f"mbarrier.arrive_drop.{space}.b64", [result], [address])
-    elif "A0TX" in words:
+    elif "A0TX" in modifiers:
         e.emit(f"mbarrier.complete_tx.relaxed.cta.{space}.b64", [], [address, count])
-    elif "ART0" in words:
+    elif "ART0" in modifiers:
         e.emit(f"mbarrier.arrive.{space}.b64", [result], [address, count])
-    elif "A1T0" in words:
+    elif "A1T0" in modifiers:
         e.emit(f"mbarrier.arrive.{space}.b64", [result], [address])
-    elif "A0TR" in words or "A0T1" in words:
+    elif "A0TR" in modifiers or "A0T1" in modifiers:
         e.emit(f"mbarrier.expect_tx.relaxed.cta.{space}.b64", [], [address, count])
-    elif "TRANS64" not in words:
+    elif "TRANS64" not in modifiers:
         raise Unsupported("this form of SYNCS.ARRIVE")
     else:
         e.emit(f"mbarrier.arrive.expect_tx.{space}.b64", [result], [address, count])
@@ -330,46 +332,46 @@ def _pair_address(e: Emitter, index: int) -> MemoryOperand:
     return MemoryOperand(VectorOperand((e.register("UR", index), e.register("UR", index + 1))), 0)
 
 
-def tensor_load(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
+def tensor_load(e: Emitter, modifiers: Modifiers, a: list[asm.Operand]) -> None:
     """UTMALDG: load a box through a tensor map; registers hold [box, mbarrier, coordinates...]."""
-    rank, first = int(words.all[0][0]), _uniform(a[0])
+    rank, first = int(modifiers.all[0][0]), _uniform(a[0])
     coordinates = VectorOperand(tuple(e.register("UR", first + 2 + axis) for axis in range(rank)))
     addresses = _word_address(e, first), _pair_address(e, _uniform(a[1]))
     sources: list[PtxOperand] = [*addresses, coordinates, _word_address(e, first + 1)]
     mode = multicast = ""
-    if "IM2COL" in words:  # the lower half of the last operand holds 16, 8 or 5 bits for each offset
+    if "IM2COL" in modifiers:  # the lower half of the last operand holds 16, 8 or 5 bits for each offset
         mode, bits = ".im2col", 16 // (rank - 2)
         fields = [(Immediate(bits * axis), Immediate(bits)) for axis in range(rank - 2)]
         sources.append(VectorOperand(tuple(e.compute("bfe.u32", e.word(a[2]), *field) for field in fields)))
-    if "MULTICAST" in words:
+    if "MULTICAST" in modifiers:
         multicast = ".multicast::cluster"
         sources.append(e.compute("shr.u32", e.word(a[2]), Immediate(16)))
     name = f"cp.async.bulk.tensor.{rank}d.shared::cluster.global{mode}.mbarrier::complete_tx::bytes{multicast}"
     _once(e, name, sources)
 
 
-def tensor_store(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
+def tensor_store(e: Emitter, modifiers: Modifiers, a: list[asm.Operand]) -> None:
     """UTMASTG and UTMAREDG: store or reduce a box through a tensor map; registers hold [box, coordinates...]."""
-    rank, first = int(words.all[0][0]), _uniform(a[0])
+    rank, first = int(modifiers.all[0][0]), _uniform(a[0])
     coordinates = VectorOperand(tuple(e.register("UR", first + 1 + axis) for axis in range(rank)))
     sources: list[PtxOperand] = [_pair_address(e, _uniform(a[1])), coordinates, _word_address(e, first)]
-    reduction = words.first(("ADD", "MIN", "MAX", "AND", "OR", "XOR", "INC", "DEC")).lower()
-    kind = f".reduce.async.bulk.tensor.{rank}d" if reduction else f".async.bulk.tensor.{rank}d"
-    mode = ".im2col_no_offs" if "IM2COL" in words else ""
-    _once(e, f"cp{kind}.global.shared::cta{f'.{reduction}' if reduction else ''}{mode}.bulk_group", sources)
+    reduction = modifiers.first(("ADD", "MIN", "MAX", "AND", "OR", "XOR", "INC", "DEC")).lower()
+    dtype = f".reduce.async.bulk.tensor.{rank}d" if reduction else f".async.bulk.tensor.{rank}d"
+    mode = ".im2col_no_offs" if "IM2COL" in modifiers else ""
+    _once(e, f"cp{dtype}.global.shared::cta{f'.{reduction}' if reduction else ''}{mode}.bulk_group", sources)
 
 
-def bulk_copy(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
+def bulk_copy(e: Emitter, modifiers: Modifiers, a: list[asm.Operand]) -> None:
     """UBLKCP and UBLKRED: copy or reduce consecutive bytes; the size is given in 16-byte units."""
-    direction, x, y = words.all[:2], _uniform(a[0]), _uniform(a[1])
-    rest = [word for word in words.all[2:] if word != "MULTICAST"]
+    direction, x, y = modifiers.all[:2], _uniform(a[0]), _uniform(a[1])
+    rest = [word for word in modifiers.all[2:] if word != "MULTICAST"]
     units, mask = e.word(a[2]), []
-    if "MULTICAST" in words:  # the upper half holds the mask of destination blocks
+    if "MULTICAST" in modifiers:  # the upper half holds the mask of destination blocks
         mask, units = [e.compute("shr.u32", units, Immediate(16))], e.compute("and.b32", units, Immediate(0xFFFF))
     size = e.compute("shl.b32", units, Immediate(4))
     sources: list[PtxOperand]
     signal = "mbarrier::complete_tx::bytes"
-    if direction == ("S", "G") and not rest and words.opcode == "UBLKCP":
+    if direction == ("S", "G") and not rest and modifiers.opcode == "UBLKCP":
         sources = [_word_address(e, x), _pair_address(e, y), size, _word_address(e, x + 1), *mask]
         path = f"shared::cluster.global.{signal}{'.multicast::cluster' if mask else ''}"
     elif direction == ("S", "S") and not mask:
@@ -386,12 +388,12 @@ def bulk_copy(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
 def _reduction(rest: list[str]) -> str:
     """Return the PTX qualifiers for the operation and type of a bulk reduction."""
     operation = rest[0].lower()
-    kind = next((word.lower() for word in rest[1:] if re.fullmatch(r"[USF](16|32|64)|BF16", word)), "u32")
-    kind = "u64" if "64" in rest else kind
+    dtype = next((word.lower() for word in rest[1:] if re.fullmatch(r"[USF](16|32|64)|BF16", word)), "u32")
+    dtype = "u64" if "64" in rest else dtype
     if operation in {"and", "or", "xor"}:
-        kind = f"b{kind[-2:]}"
-    noftz = ".noftz" if kind in {"f16", "bf16"} and operation == "add" else ""
-    return f".{operation}{noftz}.{kind}"
+        dtype = f"b{dtype[-2:]}"
+    noftz = ".noftz" if dtype in {"f16", "bf16"} and operation == "add" else ""
+    return f".{operation}{noftz}.{dtype}"
 
 
 def _once(e: Emitter, name: str, sources: list[PtxOperand]) -> None:
@@ -409,20 +411,20 @@ def _first_lane(mask: NDArray[np.bool_], held: NDArray[np.bool_]) -> NDArray[np.
     return active & (np.cumsum(active, axis=1) == 1)
 
 
-def store_async(e: Emitter, words: Words, a: list[asm.Operand]) -> None:
+def store_async(e: Emitter, modifiers: Modifiers, a: list[asm.Operand]) -> None:
     """STAS and REDAS: store registers to the shared memory of a block in the cluster, or reduce them into it.
 
     A register pair holds the address and the mbarrier.
     """
-    count = {"64": 2, "128": 4}.get(words.first(("64", "128")), 1)
+    count = {"64": 2, "128": 4}.get(modifiers.first(("64", "128")), 1)
     place = a[0]
     if not isinstance(place, asm.AddressOperand) or place.base is None or place.offset or place.uniform:
         raise Unsupported(f"the address {place}")
     target, barrier = (MemoryOperand(e.register("R", place.base.index + step), 0) for step in (0, 1))
     value = e.words(a[1], count) if count > 1 else e.word(a[1])
     path = "shared::cluster.mbarrier::complete_tx::bytes"
-    if words.opcode == "REDAS":
-        e.emit(f"red.async.relaxed.cluster.{path}{_reduction(list(words.all))}", [], [target, value, barrier])
+    if modifiers.opcode == "REDAS":
+        e.emit(f"red.async.relaxed.cluster.{path}{_reduction(list(modifiers.all))}", [], [target, value, barrier])
     else:
         e.emit(f"st.async.weak.{path}{f'.v{count}' if count > 1 else ''}.b32", [], [target, value, barrier])
 

@@ -12,7 +12,7 @@ from warpfrag.sass.opcodes import (
     memory_opcodes,
 )
 from warpfrag.sass.opcodes.memory_opcodes import ANY
-from warpfrag.sass.opcodes.sass_row import SassRow, Words
+from warpfrag.sass.opcodes.sass_row import Modifiers, SassRow
 from warpfrag.sass.sass_instruction import SassInstruction
 
 MODULES = (
@@ -35,7 +35,7 @@ def emit(e: Emitter, inst: SassInstruction) -> None:
     spelling = ".".join((inst.opcode, *inst.modifiers))
     try:
         if not e.is_dead:
-            _row_of(inst).emit(e, Words(inst), list(inst.operands))
+            _row_of(inst).emit(e, Modifiers(inst), list(inst.operands))
         e.end()
     except Unsupported as error:
         e.refuse(f"{spelling} is not modelled: {error}")

@@ -9,27 +9,27 @@ from warpfrag.sass.emitter import Emitter
 from warpfrag.sass.sass_instruction import Operand, SassInstruction
 
 H200 = "compared with an H200"
-Emit = Callable[[Emitter, "Words", list[Operand]], None]
+Emit = Callable[[Emitter, "Modifiers", list[Operand]], None]
 
 
-class Words:
+class Modifiers:
     """The modifiers of an instruction, in the order in which they are written."""
 
     def __init__(self, inst: SassInstruction) -> None:
         """Create the sequence of an instruction's modifiers."""
         self.opcode, self.all = inst.opcode, inst.modifiers
 
-    def __contains__(self, word: str) -> bool:
+    def __contains__(self, modifier: str) -> bool:
         """Return True if the instruction has this modifier."""
-        return word in self.all
+        return modifier in self.all
 
-    def first(self, words: tuple[str, ...], default: str = "") -> str:
-        """Return the first modifier that is one of `words`, or `default`."""
-        return next((word for word in self.all if word in words), default)
+    def first(self, known: tuple[str, ...], default: str = "") -> str:
+        """Return the first modifier that is one of `known`, or `default`."""
+        return next((modifier for modifier in self.all if modifier in known), default)
 
-    def chosen(self, words: tuple[str, ...]) -> list[str]:
-        """Return the instruction's modifiers that are in `words`, in order."""
-        return [word for word in self.all if word in words]
+    def chosen(self, known: tuple[str, ...]) -> list[str]:
+        """Return the instruction's modifiers that are in `known`, in order."""
+        return [modifier for modifier in self.all if modifier in known]
 
 
 class SassRow(NamedTuple):
