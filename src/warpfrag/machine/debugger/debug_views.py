@@ -30,7 +30,7 @@ from warpfrag.machine.ir.program import (
     VectorOperand,
     registers_of,
 )
-from warpfrag.machine.ir.scalar_types import TYPES, Type
+from warpfrag.machine.ir.scalar_types import B64, TYPES, Type
 from warpfrag.machine.ir.state_spaces import SHARED_START
 from warpfrag.smem.descriptor import Descriptor
 from warpfrag.smem.shared_memory import Memory
@@ -38,7 +38,6 @@ from warpfrag.tensorcore.operand import AnyOperand, Metadata, Operand, Operands,
 from warpfrag.tensorcore.shared_operand import Shared
 
 WARPGROUP = 4  # warps in a warpgroup
-B64 = TYPES["b64"]
 
 
 def matrix_action(inst: DecodedInstruction) -> MatrixOp:

@@ -20,7 +20,7 @@ from warpfrag.machine.interpreter.lane_group import LaneGroup
 from warpfrag.machine.interpreter.warp_state import WarpState
 from warpfrag.machine.ir.actions import Barrier, ClusterBarrier
 from warpfrag.machine.ir.program import DecodedInstruction, polls
-from warpfrag.machine.ir.scalar_types import TYPES
+from warpfrag.machine.ir.scalar_types import PRED, U32
 
 NOWHERE = -1
 MAX_NAMED = 4  # the most blocks that a message lists
@@ -94,7 +94,6 @@ class LivelockDetector:
 
 
 MAX_BARRIERS = 16
-U32, PRED = TYPES["u32"], TYPES["pred"]
 
 
 @dataclass

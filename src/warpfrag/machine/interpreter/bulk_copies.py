@@ -19,14 +19,13 @@ from warpfrag.machine.interpreter.mbarriers import Mbarriers
 from warpfrag.machine.interpreter.warp_state import WarpState
 from warpfrag.machine.ir import actions
 from warpfrag.machine.ir.program import DecodedInstruction, InexactCause, PtxOperand
-from warpfrag.machine.ir.scalar_types import TYPES, Codes
+from warpfrag.machine.ir.scalar_types import B64, TYPES, U32, Codes
 from warpfrag.machine.ops.asynchronous import reduction
 from warpfrag.machine.semantics.floats import FloatModifiers, add, is_nan
 from warpfrag.smem.tensor_map import GRANULE, MAP_ALIGN, MAP_BYTES, SHARED_ALIGN, TensorMapFields, replace_field
 
 Bytes = NDArray[np.uint8]
 
-U32, S32, B32, B64 = TYPES["u32"], TYPES["s32"], TYPES["b32"], TYPES["b64"]
 SIGNED_32 = 1 << 31
 TF32_NAN = np.uint32(0x7FFFE000)
 REDUCED_TYPES = {

@@ -18,12 +18,11 @@ from warpfrag.layout.coordinates import LANES
 from warpfrag.machine.interpreter.device_memory import Owners
 from warpfrag.machine.interpreter.lane_group import LaneGroup
 from warpfrag.machine.interpreter.warp_state import WarpState
-from warpfrag.machine.ir.actions import SYSTEM_FUNCTIONS
+from warpfrag.machine.ir.actions import SYSTEM_FUNCTIONS, SystemCall
 from warpfrag.machine.ir.program import DecodedInstruction, Discard, MemoryOperand, PtxOperand, VectorOperand
-from warpfrag.machine.ir.scalar_types import TYPES, Codes
+from warpfrag.machine.ir.scalar_types import B64, TYPES, Codes
 
 MAX_CALL_DEPTH = 1024
-B64 = TYPES["b64"]
 KINDS = {1: TYPES["b8"], 2: TYPES["b16"], 4: TYPES["b32"], 8: TYPES["b64"]}
 
 
@@ -147,10 +146,10 @@ FIELD = re.compile(
 )
 
 
-def run_system(state: WarpState, inst: DecodedInstruction, group: LaneGroup, name: str) -> None:
+def run_system(state: WarpState, inst: DecodedInstruction, action: SystemCall, group: LaneGroup) -> None:
     """Run one of the driver's functions, such as malloc or vprintf, lane by lane."""
-    function = SYSTEM_FUNCTIONS[name]
-    words = [bytes_of(group, source, size) for source, size in zip(inst.sources, function.arguments, strict=True)]
+    name, sizes = action.name, SYSTEM_FUNCTIONS[action.name].arguments
+    words = [bytes_of(group, source, size) for source, size in zip(inst.sources, sizes, strict=True)]
     numbers = [[int.from_bytes(row.tobytes(), "little") for row in rows] for rows in words]
     if name == "malloc":
         addresses = [state.memory.heap.allocate(size) for size in numbers[0]]

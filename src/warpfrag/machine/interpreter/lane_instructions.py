@@ -18,11 +18,11 @@ from warpfrag.machine.ir.program import (
     SpecialRegister,
     VectorOperand,
 )
-from warpfrag.machine.ir.scalar_types import TYPES, Codes, split
+from warpfrag.machine.ir.scalar_types import B64, PRED, TYPES, U32, Codes, split
 from warpfrag.machine.ir.state_spaces import is_in_window
 from warpfrag.machine.semantics.floats import QUIET, choose_nan, is_nan
 
-B32, LANE_INDEX = TYPES["b32"], np.arange(LANES, dtype=np.uint32)
+LANE_INDEX = np.arange(LANES, dtype=np.uint32)
 
 
 def run_lane_op(state: WarpState, inst: DecodedInstruction, action: actions.LaneOp, group: LaneGroup) -> None:
@@ -110,9 +110,6 @@ def lacks_grid_workspace(state: WarpState) -> bool:
         source.name for inst in state.program.instructions for source in inst.sources if type(source) is SpecialRegister
     }
     return not state.launch.is_cooperative and bool(asked & set(GRID_REGISTERS))
-
-
-U32, B64, PRED = TYPES["u32"], TYPES["b64"], TYPES["pred"]
 
 
 def run_load(state: WarpState, inst: DecodedInstruction, action: actions.MemoryLoad, group: LaneGroup) -> None:

@@ -25,14 +25,12 @@ from warpfrag.machine.interpreter.lane_group import LaneGroup, items_of
 from warpfrag.machine.interpreter.warp_state import WarpState
 from warpfrag.machine.ir.actions import MatrixOp
 from warpfrag.machine.ir.program import DecodedInstruction, Immediate, InexactCause, PtxOperand, Register, VectorOperand
-from warpfrag.machine.ir.scalar_types import TYPES, Codes
+from warpfrag.machine.ir.scalar_types import B32, B64, PRED, U32, Codes
 from warpfrag.tensorcore import fragment, matrix_moves
 from warpfrag.tensorcore.arithmetic_plan import arithmetic_arch
 from warpfrag.tensorcore.execute import execute
 from warpfrag.tensorcore.execute_wgmma import element_places, multiply_groups
 from warpfrag.tensorcore.matmul import multiply_matrices
-
-U32, B32, B64, PRED = TYPES["u32"], TYPES["b32"], TYPES["b64"], TYPES["pred"]
 
 
 def matrix_name(inst: DecodedInstruction) -> str:

@@ -24,7 +24,7 @@ from warpfrag.machine.interpreter.lane_group import LaneGroup
 from warpfrag.machine.interpreter.warp_state import WarpState
 from warpfrag.machine.ir.actions import MemoryBarrier
 from warpfrag.machine.ir.program import DecodedInstruction, Discard, Immediate, PtxOperand
-from warpfrag.machine.ir.scalar_types import TYPES, Codes
+from warpfrag.machine.ir.scalar_types import B64, U32, Codes
 
 COUNT = (1 << 20) - 1
 TX_BITS, TX_SHIFT = 23, 40
@@ -33,7 +33,6 @@ COUNT_SHIFT, PARITY_SHIFT = np.uint64(20), np.uint64(63)
 # timeouts without a change of memory before a deadlock is reported; lanes may be counting their waits
 MAX_EXPIRIES = 10_000
 NOT_ASLEEP = -1
-U32, B64, PRED = TYPES["u32"], TYPES["b64"], TYPES["pred"]
 
 
 @dataclass

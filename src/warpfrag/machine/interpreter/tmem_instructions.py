@@ -31,13 +31,12 @@ from warpfrag.machine.interpreter.observer import Observer, TensorAccess
 from warpfrag.machine.interpreter.warp_state import WarpState
 from warpfrag.machine.ir.actions import MemoryBarrier, TensorThreadOp
 from warpfrag.machine.ir.program import DecodedInstruction, Immediate, MemoryOperand, PtxOperand, VectorOperand
-from warpfrag.machine.ir.scalar_types import TYPES, Type
+from warpfrag.machine.ir.scalar_types import B64, PRED, U32, Type
 from warpfrag.smem.instruction_descriptor import InstructionDescriptor, ZeroColumnMask
 from warpfrag.tensorcore import execute_tcgen05 as tcgen05
 from warpfrag.tensorcore.arithmetic_plan import nearest_plan
 from warpfrag.tensorcore.rules import Rule
 
-U32, B32, B64, PRED = TYPES["u32"], TYPES["b32"], TYPES["b64"], TYPES["pred"]
 QUARTER = 32  # lanes of tensor memory that a warp can access
 SCALE_ID_BITS = 0xC0000000  # kernels also put the byte id into the address of scale factors
 MAX_ISSUES = 4096

@@ -27,7 +27,7 @@ from warpfrag.machine.interpreter.tmem_instructions import TensorMemories, run_t
 from warpfrag.machine.interpreter.warp_state import LaunchPart, WarpState
 from warpfrag.machine.ir import actions
 from warpfrag.machine.ir.program import DecodedInstruction
-from warpfrag.machine.ir.scalar_types import TYPES, container
+from warpfrag.machine.ir.scalar_types import B32, B64, U32, container
 from warpfrag.machine.ops.cooperating import ballot
 
 NOT_RUNNABLE = np.int64(1) << np.int64(62)  # sorts after every runnable lane
@@ -35,7 +35,6 @@ PRIORITY_UNIT = np.int64(1) << np.int64(32)  # larger than any program counter
 QUANTUM = np.int64(4096)  # the number of time slices after which lanes in a loop let others run
 MAX_RANDOM_INSTRUCTIONS = 12  # the most instructions that a warp runs before another warp is chosen at random
 POLLING_SLICES = 64  # the cost, in time slices, of a block that reads memory other lanes may change
-U32, B32, B64, PRED = TYPES["u32"], TYPES["b32"], TYPES["b64"], TYPES["pred"]
 LANE_INDEX = np.arange(LANES, dtype=np.uint32)
 LANE_BY_LANE = (
     actions.MemoryLoad
@@ -337,10 +336,6 @@ class WarpBatch(WarpState):
             self.tensor_memories = TensorMemories(self, self.mbarriers)
         run_tensor(self.tensor_memories, inst, action, group)
 
-    def memory_barrier(self, inst: DecodedInstruction, action: actions.MemoryBarrier, group: LaneGroup) -> None:
-        """Run mbarrier instructions that do not wait, lane by lane."""
-        self.mbarriers.run(inst, action, group)
-
     def suspend(
         self, at: int, inst: DecodedInstruction, action: actions.MemoryBarrier, group: LaneGroup, active: LaneGroup
     ) -> bool:
@@ -357,10 +352,6 @@ class WarpBatch(WarpState):
         ready = (group.mask & ~group.of(self.waiting)).any(axis=1)
         self.count(at, at + 1, int(ready.sum()))
         return False
-
-    def system_call(self, inst: DecodedInstruction, action: actions.SystemCall, group: LaneGroup) -> None:
-        """Call a function that the driver provides."""
-        run_system(self, inst, group, action.name)
 
     # --- control: `group` has the lanes that reach the instruction, `active` the lanes whose guard holds
 
@@ -412,16 +403,6 @@ class WarpBatch(WarpState):
             self.release_waiting_in_warp(active.warp_rows)
             self.barriers.check_all()
             self.cluster_barriers.check_all()
-
-    def cluster_barrier(
-        self, _at: int, inst: DecodedInstruction, action: actions.ClusterBarrier, active: LaneGroup
-    ) -> None:
-        """Run barrier.cluster: active lanes arrive, or wait."""
-        self.cluster_barriers.run(inst, action, active)
-
-    def barrier(self, _at: int, inst: DecodedInstruction, action: actions.Barrier, active: LaneGroup) -> None:
-        """Run bar or barrier: active lanes arrive, and may wait."""
-        self.barriers.arrive(inst, action, active)
 
     def reconverge(self, at: int, inst: DecodedInstruction, _action: actions.Reconverge, active: LaneGroup) -> None:
         """Run BSYNC: active lanes wait until all lanes of their barrier have arrived or exited."""
@@ -499,8 +480,8 @@ HANDLERS: dict[type[actions.Action], Callable[..., None]] = {
     actions.MatrixOp: WarpBatch.matrix_op,
     actions.TensorThreadOp: WarpBatch.tensor_op,
     actions.TensorWarpOp: WarpBatch.tensor_op,
-    actions.MemoryBarrier: WarpBatch.memory_barrier,
-    actions.SystemCall: WarpBatch.system_call,
+    actions.MemoryBarrier: lambda batch, *rest: batch.mbarriers.run(*rest),
+    actions.SystemCall: run_system,
     actions.TextureFetch: texture_instructions.run_fetch,
     actions.SurfaceLoad: texture_instructions.run_surface_load,
     actions.SurfaceStore: texture_instructions.run_surface_store,
@@ -512,7 +493,8 @@ HANDLERS: dict[type[actions.Action], Callable[..., None]] = {
 CONTROL_HANDLERS: dict[type[actions.Action], Callable[..., None]] = {
     actions.Branch: WarpBatch.branch, actions.DirectCall: WarpBatch.call,
     actions.IndirectCall: WarpBatch.indirect_call, actions.Return: WarpBatch.return_,
-    actions.Barrier: WarpBatch.barrier, actions.ClusterBarrier: WarpBatch.cluster_barrier,
+    actions.Barrier: lambda batch, _at, *rest: batch.barriers.arrive(*rest),
+    actions.ClusterBarrier: lambda batch, _at, *rest: batch.cluster_barriers.run(*rest),
     actions.Reconverge: WarpBatch.reconverge, actions.Jump: WarpBatch.jump, actions.Refused: WarpBatch.refuse,
 }  # fmt: skip
 """The handler of each action that ends a block, called with the instruction index as well."""

@@ -35,7 +35,7 @@ from warpfrag.machine.interpreter.mbarriers import (
 from warpfrag.machine.interpreter.warp_state import WarpState
 from warpfrag.machine.ir.actions import MemoryBarrier, TensorCopy
 from warpfrag.machine.ir.program import DecodedInstruction, Immediate, MemoryOperand, PtxOperand
-from warpfrag.machine.ir.scalar_types import TYPES, Codes
+from warpfrag.machine.ir.scalar_types import S32, Codes
 from warpfrag.machine.jit import c_functions
 from warpfrag.smem.tensor_map import GRANULE, MAP_ALIGN, MAP_BYTES, SHARED_ALIGN, TensorMapFields
 
@@ -137,7 +137,6 @@ Bytes = NDArray[np.uint8]
 
 SWIZZLE_PERIOD = 1024  # the number of bytes after which every swizzle pattern repeats
 GRANULE_WORDS = GRANULE // 8  # the size of a 16-byte unit in 64-bit words, which plans use
-S32 = TYPES["s32"]
 FIRST = np.zeros(1, np.int64)  # the index of a single lane
 
 

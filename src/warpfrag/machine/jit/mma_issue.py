@@ -32,7 +32,7 @@ from warpfrag.machine.ir.program import (
     indices_of,
     registers_of,
 )
-from warpfrag.machine.ir.scalar_types import TYPES
+from warpfrag.machine.ir.scalar_types import B64, PRED
 from warpfrag.machine.jit import c_functions
 from warpfrag.machine.jit.pending_mma import (
     UNIT_WORDS,
@@ -198,7 +198,6 @@ def tile_of(port: OperandCodec, grid: list[list[PtxOperand]], layout: RegisterLa
 WARPS = 4  # warps in a warpgroup
 UNIT_BYTES = 8 * UNIT_WORDS
 SCALE_D = 2  # the index of scale_d in the sources: A, B, scale_d, then signs and transpositions
-B64, PRED = TYPES["b64"], TYPES["pred"]
 
 
 def is_joinable(inst: DecodedInstruction) -> bool:

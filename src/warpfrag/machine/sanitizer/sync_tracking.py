@@ -21,7 +21,7 @@ from warpfrag.machine.interpreter.wgmma_registers import groups_left, is_proxy_f
 from warpfrag.machine.ir import actions
 from warpfrag.machine.ir.actions import Atomic, Barrier, ClusterBarrier, MemoryBarrier, NoOp, WarpWait
 from warpfrag.machine.ir.program import DecodedInstruction
-from warpfrag.machine.ir.scalar_types import TYPES
+from warpfrag.machine.ir.scalar_types import B32
 from warpfrag.machine.sanitizer.conflicts import FIXES, ConflictReporter
 from warpfrag.machine.sanitizer.instruction_observer import InstructionObserver
 from warpfrag.machine.sanitizer.ordering import BLOCK, CLUSTER, GPU, SCOPES, Agent, Ordering, Snapshot, SyncObject
@@ -81,9 +81,6 @@ def relaxed_level(inst: DecodedInstruction) -> int | None:
     if "relaxed" not in qualifiers:
         return None
     return CLUSTER if "cluster" in qualifiers else BLOCK
-
-
-B32 = TYPES["b32"]
 
 
 NO_INIT_FENCE = (
