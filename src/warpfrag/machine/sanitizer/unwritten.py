@@ -126,9 +126,8 @@ class UnwrittenCheck(InstructionObserver):
                 marks[offsets[:, None] + np.arange(size)] = 0
             return
         if is_global:
-            self.report_threads(
-                data.max(axis=1) != 0, threads, "a value that was never written is stored to global memory"
-            )
+            text = "a value that was never written is stored to global memory"
+            self.report_threads(data.max(axis=1) != 0, threads, text)
         if marks is not None:
             marks[offsets[:, None] + np.arange(size)] = 0 if is_global else data
 
@@ -176,9 +175,8 @@ class UnwrittenCheck(InstructionObserver):
         if marks is not None:
             cells = offsets[:, None] + np.arange(size)
             if isinstance(inst.action, actions.Atomic) and inst.action.name != "exch":
-                self.report_threads(
-                    marks[cells].any(axis=1), threads, "an atomic changes memory that was never written"
-                )
+                text = "an atomic changes memory that was never written"
+                self.report_threads(marks[cells].any(axis=1), threads, text)
             marks[cells] = 0
 
     def copy_read(self, buffer: Bytes, offsets: Numbers, size: int, thread: int, cells: list[int]) -> None:
@@ -241,7 +239,7 @@ class UnwrittenCheck(InstructionObserver):
         if isinstance(operand, VectorOperand):
             is_pair, wide = len(operand.items) <= WORDS_OF_PAIR, mask.astype(np.uint64)
             for reg, part in zip(operand.items, split(wide, len(operand.items), 32 * is_pair), strict=True):
-                self.put(group, reg, part if is_pair else whole_marks(wide != 0))
+                self.put(group, reg, part if is_pair else np.where(wide != 0, EVERY_BIT, np.uint64(0)))
         if not isinstance(operand, Register):
             return
         dtype = container(operand.bits)
@@ -265,7 +263,7 @@ class UnwrittenCheck(InstructionObserver):
     def put_whole(self, group: LaneGroup, operand: PtxOperand, wrong: NDArray[np.bool_]) -> None:
         """Mark an operand's whole registers in the lanes of `wrong`, and clear the marks in the group's other lanes."""
         for reg in items_of(operand):
-            self.put(group, reg, whole_marks(wrong))
+            self.put(group, reg, np.where(wrong, EVERY_BIT, np.uint64(0)))
 
     # --- instructions
 
@@ -382,7 +380,7 @@ class UnwrittenCheck(InstructionObserver):
             )
             return [np.where(self.idle, EVERY_BIT, moved), clean]
         wrong = (steered | ((masks[0] != 0) & group.mask).any(axis=1, keepdims=True)) & group.mask
-        return [whole_marks(wrong)] * len(inst.results)
+        return [np.where(wrong, EVERY_BIT, np.uint64(0))] * len(inst.results)
 
     def after(self, inst: DecodedInstruction, group: LaneGroup) -> None:
         """Set the marks of the instruction's results."""
@@ -535,19 +533,14 @@ def values_of(
     return [group.read(operand, ptx_type) for operand, ptx_type in pairs if ptx_type is not None]
 
 
-def first_of(results: "Codes | tuple[Codes, ...]") -> Codes:
-    """Return the first result of a function."""
-    return results[0] if isinstance(results, tuple) else results
-
-
 def any_of(masks: Sequence[Codes], group: LaneGroup) -> NDArray[np.bool_]:
     """Return the lanes in which a mask has a mark."""
     return reduce(np.logical_or, masks, np.zeros(group.mask.shape, np.bool_))
 
 
-def whole_marks(wrong: NDArray[np.bool_]) -> Codes:
-    """Return masks with all bits marked in the lanes of `wrong`."""
-    return np.where(wrong, EVERY_BIT, np.uint64(0))
+def first_of(results: "Codes | tuple[Codes, ...]") -> Codes:
+    """Return the first result of a function."""
+    return results[0] if isinstance(results, tuple) else results
 
 
 def read_part(mask: Codes, ptx_type: Type | None) -> Codes:
@@ -562,7 +555,7 @@ def parts_of(masks: list[Codes], action: actions.LaneOp, wrong: NDArray[np.bool_
     ptx_types = [ptx_type for ptx_type in (*action.results, *action.sources) if ptx_type is not None]
     count, bits = ptx_types[0].parts, ptx_types[0].part_bits
     if count == 1 or any(ptx_type.parts != count for ptx_type in ptx_types):
-        return whole_marks(wrong)
+        return np.where(wrong, EVERY_BIT, np.uint64(0))
     result: Codes = np.zeros(wrong.shape, np.uint64)
     for part in range(count):
         for mask, ptx_type in zip(masks, action.sources, strict=True):
