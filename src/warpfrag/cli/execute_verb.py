@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 import click
 
 from warpfrag.cli.support.arguments import Arch, File, InstructionName, RoundingName, Seed
-from warpfrag.cli.support.matrix_files import code_text, read_operand, short_text, value_text
+from warpfrag.cli.support.matrix_files import code_text, matrix_lines, read_operand, short_text, value_text
 from warpfrag.cli.support.output import echo, print_heading, print_table, wrapped
 from warpfrag.cli.support.verbs import Answer, facts_of, verb
 from warpfrag.formats.number_formats import Format, Rounding
@@ -274,10 +274,8 @@ def _print_result(instruction: Instruction, result: NDArray[Any]) -> None:
     tiles = result if result.ndim > 2 else result[None]
     for number, tile in enumerate(tiles):
         echo("\nD" if len(tiles) == 1 else f"\nD of multiplication {number}")
-        cells = [[write(int(code)) for code in row] for row in tile]
-        width = max(len(cell) for row in cells for cell in row)
-        for row in cells:
-            echo("  " + " ".join(cell.rjust(width) for cell in row))
+        for line in matrix_lines(tile, write):
+            echo(f"  {line}")
 
 
 def _print_side_by_side(instruction: Instruction, results: Codes) -> None:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from warpfrag.cli.support import output
 from warpfrag.cli.support.arguments import Arch, ElementType, InstructionName
-from warpfrag.cli.support.verbs import Answer, verb
+from warpfrag.cli.support.verbs import Answer, facts_of, verb
 from warpfrag.errors import IllegalInstruction, WarpfragError, quote
 
 if TYPE_CHECKING:
@@ -132,8 +132,8 @@ def _with_type(name: str, found: list[Instruction]) -> list[Instruction]:
 
 def _found(instruction: Instruction) -> FoundInstruction:
     form = instruction.form
-    facts = form.op, str(form.shape), form.kind, form.a, form.b, form.c, form.d, form.is_sparse
-    return FoundInstruction(instruction.name, *facts, instruction.targets)
+    own = {"name": instruction.name, "shape": str(form.shape), "sparse": form.is_sparse, "archs": instruction.targets}
+    return facts_of(FoundInstruction, form, **own)
 
 
 class InstructionNames(NamedTuple):
