@@ -10,7 +10,7 @@ import pytest
 
 import warpfrag as wf
 from warpfrag.machine.ir.program import SourceLine
-from warpfrag.ptx.ptx_module import source_lines
+from warpfrag.ptx.source_lines import source_lines
 
 SOFTMAX = Path(__file__).parents[1] / "data" / "ptx" / "t_softmax_sm80.ptx"
 KERNEL = """.version 8.0
