@@ -43,6 +43,8 @@ struct allocation *next_allocation(struct context *context) {
     return NULL;
 }
 
+// The size of an allocation with the gap after it. Memory that the host can access fills whole pages, because
+// allocating and freeing it change the protection of pages.
 static size_t footprint(const struct allocation *each) {
     return each->category == DEVICE_MEMORY || each->category == HIDDEN_MEMORY
                ? UP(each->size, GRANULE) + GRANULE

@@ -24,10 +24,10 @@ class Op(NamedTuple):
     """An operation of the ISA, such as mma or ldmatrix, as data.
 
     name       the beginning of its PTX text
-    does       its purpose
+    does       what it is for: to multiply, load, store, transpose, or manage tensor memory
     roles      its matrices, in the order of a statement
-    qualifiers      its qualifiers, in the order of the canonical name
-    storage      the storage of each matrix and of the metadata of a sparse A, by role
+    qualifiers the dotted parts that its name may have, in the order of the canonical name
+    storage    the storage of each matrix and of the metadata of a sparse A, by role
     scope      the threads that run it together
     fragments  fixed by the ISA, or measured if the ISA does not assign elements to registers
     sparsity   the order of the metadata of a sparse A: any, or rising

@@ -477,7 +477,7 @@ class Emulation(TorchDispatchMode):
         return "\n".join([self._heading(), *lines])
 
 
-emulate = Emulation
+emulate = Emulation  # the public name: `with warpfrag.torch.emulate():`
 
 
 def _device(tensor: torch.Tensor) -> torch.device:

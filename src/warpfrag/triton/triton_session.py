@@ -242,7 +242,7 @@ class Session:
         return run
 
 
-emulate = Session
+emulate = Session  # the public name: `with warpfrag.triton.emulate():`
 
 
 class Launcher:

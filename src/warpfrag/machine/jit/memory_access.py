@@ -266,7 +266,7 @@ def define_plain(module: ir.Module, access: str, space: str, bits: int, count: i
 
 
 def is_misaligned(b: IRBuilder, call: AccessCall, size: int) -> ir.Value:
-    """Return True if an active lane's address is not a multiple of `size`, a power of two."""
+    """Emit code that tests if an active lane's address is not a multiple of `size`, a power of two."""
     every = b.load(call.addresses, typ=vector(64), align=8)
     live = b.select(b.predicate_of(call.mask), every, constant(vector(64), 0))
     return b.icmp("ne", b.and_(b.reduce("or", live), size - 1), 0)
