@@ -219,3 +219,56 @@ def test_wrong_tiles_are_refused():
         diagnose(F16, D[:16], A, B, tile=(16, 8))
     with pytest.raises(wf.errors.InvalidOperand, match="without metadata or scale factors"):
         diagnose(F16, D, A, B, metadata=np.zeros(32, np.uint32), tile=(16, 8))
+
+
+@pytest.mark.parametrize("held", ["old", "constant", "nan"])
+@pytest.mark.parametrize(("lines", "text"), [(np.s_[8:], "rows 8-15 (registers 2, 3)"), (np.s_[:, 1::2], "columns")])
+def test_rows_and_columns_that_were_not_stored_are_named(held, lines, text):
+    mma, random = wf.get(F16), np.random.default_rng(2)
+    A, B, A_before = (random.standard_normal(size).astype(np.float16) for size in ((16, 16), (16, 8), (16, 16)))
+    before = {"old": mma(A_before, B), "constant": np.full((16, 8), 7.0), "nan": np.full((16, 8), np.nan)}[held]
+    D, turned = mma(A, B), mma(A.T, B)
+    D[lines], turned[lines] = before[lines], before[lines]
+    found = diagnose(mma, D, A, B)
+    others = diagnose(mma, turned, A, B)
+
+    assert [finding.kind for finding in found] == ["index"]
+    assert str(found[0]).startswith(f"D: {text}")
+    assert "hold values unrelated to the product, as if they were not stored; all others are right" in str(found[0])
+    assert texts(others) == ["A: read with row-major and column-major order swapped"]
+    assert others.notes[0].endswith("; the others are explained")
+
+
+def test_a_zero_that_was_not_overwritten_is_first_a_mistake_with_d():
+    mma, random = wf.get(F16), np.random.default_rng(3)
+    A, B = (random.standard_normal(operand.shape).astype(np.float16) for operand in (mma.a, mma.b))
+    D = mma(A, B)
+    D[8:] = 0
+    found = diagnose(mma, D, A, B)
+
+    assert texts(found) == ["D: registers 2, 3 not stored", "A: registers 1, 3 not filled"]
+    assert found[0].fix.startswith("store registers 2, 3 of D: ")
+
+
+def test_tiles_of_a_kernel_that_were_not_stored_are_named():
+    A, B = matrices(F16)
+    D = wf.gemm(A, B, instruction=F16)
+    tile, rows = D.copy(), D.copy()
+    tile[32:, 16:] = 5
+    rows.reshape(-1, 16, D.shape[1])[:, 8:] = 5
+    few = D.copy()
+    few[40, ::3] = 5
+
+    assert str(diagnose(F16, tile, A, B, tile=(32, 16))[0]).startswith("D: 32 x 16 block (1, 1) ")
+    assert "(registers 2, 3) hold values unrelated" in str(diagnose(F16, rows, A, B, tile=(32, 16))[0])
+    assert diagnose(F16, few, A, B, tile=(32, 16)) == []
+
+
+def test_a_weight_that_is_multiplied_as_its_transpose_is_found_or_refused():
+    random = np.random.default_rng(4)
+    A, square, wide = (random.standard_normal(size).astype(np.float16) for size in ((32, 64), (64, 64), (24, 64)))
+    D = wf.gemm(A, np.ascontiguousarray(square.T), instruction=F16)
+
+    assert texts(diagnose(F16, D, A, square)) == ["B: the whole matrix transposed"]
+    with pytest.raises(wf.errors.InvalidOperand, match=r"B has the shape \(24, 64\), .*pass B\.T"):
+        diagnose(F16, wf.gemm(A, np.ascontiguousarray(wide.T), instruction=F16), A, wide)

@@ -30,6 +30,7 @@ from warpfrag.diagnosis.arithmetic_mistakes import negated_words
 from warpfrag.diagnosis.descriptor_mistakes import byte_places, negated_memory
 from warpfrag.diagnosis.findings import Agreement, Codes, Diagnosis, Finding, Mistake, Words, diagnosis, likelihood
 from warpfrag.diagnosis.fixes import fix
+from warpfrag.diagnosis.index_maps import unstored
 from warpfrag.diagnosis.kernel_search import KernelSearch, read_tile
 from warpfrag.diagnosis.mistake_search import Search
 from warpfrag.diagnosis.mistakes import distinct, suspects
@@ -151,6 +152,11 @@ def _default_tile(instruction: Instruction, matrices: tuple[object, object, obje
     """Return the tile of an instruction if A, B and D are the matrices of a whole kernel."""
     shapes: list[tuple[int, ...]] = [getattr(matrix, "shape", ()) for matrix in matrices]
     a, b, d = shapes
+    own, is_turned = instruction.b.shape, len(a) == len(b) == 2 and a[1] == b[1] != b[0]
+    if is_turned and a != own and (d == (a[0], b[0]) or b == own[::-1]):
+        raise InvalidOperand(
+            f"B has the shape {b}, one row for each column of D: pass B.T if the kernel computes A B.T"
+        )
     is_whole = len(a) == len(b) == 2 and d == (a[0], b[1]) and (a, b) != (instruction.a.shape, instruction.b.shape)
     return (
         instruction.d.shape if is_whole and instruction.pattern is None and not instruction.form.block_scale else None
@@ -266,12 +272,16 @@ def _first_explained(case: SuspectProduct, words: dict[str, Words], seen: Observ
     shape = operand.shape
     if seen.codes.shape[-len(shape) :] == shape:
         diagnosed, is_nan = Search(case, words, seen).diagnosis(), np.isnan(seen.values)
-        if diagnosed or diagnosed.correct or not 0 < is_nan.mean() < MAX_NANS:
+        if diagnosed or diagnosed.correct:
             return diagnosed
-        others = Search(case, words, seen.widened(np.where(is_nan, np.inf, 0.0))).diagnosis()
         count = f"{is_nan.sum()} of {is_nan.size} elements {'is' if is_nan.sum() == 1 else 'are'} NaN"
-        others.notes = (f"{count}; the others are explained", *others.notes)
-        return others or diagnosed
+        unknown = {count: is_nan} if 0 < is_nan.mean() < MAX_NANS else {}
+        for text, mask in (unknown | unstored(operand)).items():
+            others = Search(case, words, seen.widened(np.where(mask, np.inf, 0.0))).diagnosis()
+            if others:
+                others.notes = (f"{text}; the others are explained", *others.notes)
+                return others
+        return diagnosed
     rows, cols = shape[-2:]
     batch = seen.codes.shape[:-2]
     size, turned_size = f"{rows} x {cols}", f"{cols} x {rows}"

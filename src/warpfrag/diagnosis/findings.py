@@ -15,8 +15,9 @@ from numpy.typing import NDArray
 
 from warpfrag import html
 from warpfrag.formats.arrays import as_doubles
-from warpfrag.formats.codes import code_dtype, from_codes
+from warpfrag.formats.codes import from_codes
 from warpfrag.formats.number_formats import Format
+from warpfrag.tensorcore import fragment
 from warpfrag.tensorcore.operand import Operand
 
 Words: TypeAlias = NDArray[Any]  # registers, or bytes in shared memory
@@ -124,16 +125,8 @@ class Agreement:
             lines = [f"none of {self.elements} elements is right"]
         else:
             lines = [f"{self.correct} of {self.elements} elements are right"]
-            blocks = ", ".join(f"({row}, {col})" for row, col in self.blocks[:MAX_NAMED])
-            blocks += ", ..." if len(self.blocks) > MAX_NAMED else ""
-            places = {
-                "rows": numbers(self.rows),
-                "columns": numbers(self.columns),
-                f"{self.block_shape[0]} x {self.block_shape[1]} blocks": blocks,
-                "lanes": numbers(self.lanes),
-                "registers": numbers(self.registers),
-            }
-            right = [f"{name} {listed}" for name, listed in places.items() if listed]
+            names = ("rows", "columns", "blocks", "lanes", "registers")
+            right = named_lines({name: getattr(self, name) for name in names}, self.block_shape)
             lines[0] += f"; right throughout: {'; '.join(right)}" if right else "; no row, column, lane or register is"
             lines[0] += "" if right else " right throughout"
         return "\n".join([*lines, *self.equals])
@@ -144,6 +137,24 @@ class Agreement:
         lists: dict[str, object] = {name: list(getattr(self, name)) for name in names}
         blocks = [list(block) for block in self.blocks]
         return {"correct": self.correct, "elements": self.elements, "blocks": blocks, **lists}
+
+
+def named_lines(lines: Mapping[str, tuple[Any, ...]], block: tuple[int, int]) -> list[str]:
+    """Return a text for each category of lines, such as "rows 0-7"."""
+    pairs = [f"({row}, {col})" for row, col in lines.get("blocks", ())]
+    blocks = ", ".join(pairs[:MAX_NAMED] + ["..."] * (len(pairs) > MAX_NAMED))
+    texts = {name: blocks if name == "blocks" else numbers(some) for name, some in lines.items()}
+    size = f"{block[0]} x {block[1]} "
+    names = {
+        name: f"{size if name == 'blocks' else ''}{name[: -1 if len(lines[name]) == 1 else None]}" for name in texts
+    }
+    return [f"{names[name]} {text}" for name, text in texts.items() if text]
+
+
+def as_lines(numbers: NDArray[Any]) -> tuple[Any, ...]:
+    """Return line numbers; the complex ones, of blocks, become pairs."""
+    is_block = np.iscomplexobj(numbers)
+    return tuple((int(number.real), int(number.imag)) if is_block else int(number) for number in numbers)
 
 
 def numbers(some: Iterable[int]) -> str:
@@ -167,45 +178,32 @@ def agreement(
 ) -> Agreement:
     """Compare a result with the expected one, which is a fragment of `operand` or a matrix of many fragments."""
     same = seen == right
-    rows, cols = same.shape[-2:]
-    flat = same.reshape(-1, rows, cols)
-    lanes, registers = _by_place(operand, same)
+    indices = line_numbers(operand, same.shape, block)
     return Agreement(
         correct=int(same.sum()),
         elements=same.size,
-        rows=_whole(flat.all(axis=(0, 2))),
-        columns=_whole(flat.all(axis=(0, 1))),
-        blocks=tuple(_blocks(flat.all(axis=0), block)) if same.any() else (),
-        lanes=lanes,
-        registers=registers,
+        **{name: as_lines(np.setdiff1d(index, index[~same])) for name, index in indices.items()},
         equals=tuple(_equals(operand.format, seen, right, c)),
         block_shape=block,
     )
 
 
-def _whole(flags: NDArray[np.bool_]) -> tuple[int, ...]:
-    return tuple(int(place) for place in np.flatnonzero(flags))
-
-
-def _blocks(same: NDArray[np.bool_], block: tuple[int, int]) -> Iterator[tuple[int, int]]:
-    for row in range(0, same.shape[0], block[0]):
-        for col in range(0, same.shape[1], block[1]):
-            if same[row : row + block[0], col : col + block[1]].all():
-                yield row // block[0], col // block[1]
-
-
-def _by_place(operand: Operand, same: NDArray[np.bool_]) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Return the lanes and registers that are right in every fragment; none if a fragment is incomplete."""
-    shape = operand.shape
-    if same.shape != shape:
-        rows, cols = (extent // own for extent, own in zip(same.shape[-2:], shape[-2:], strict=True))
-        if len(shape) > 2 or same.shape != (rows * shape[0], cols * shape[1]):
-            return (), ()
-        same = same.reshape(rows, shape[0], cols, shape[1]).transpose(0, 2, 1, 3)
-    words = operand.pack((~same).astype(code_dtype(operand.format)), raw=True)
-    wrong = words.reshape(-1, *operand.threads, operand.regs, operand.words // operand.regs).any(axis=(0, -1))
-    lanes = wrong.reshape(-1, operand.regs)
-    return _whole(np.asarray(~lanes.any(axis=1))), _whole(np.asarray(~lanes.any(axis=0)))
+def line_numbers(
+    operand: Operand, shape: tuple[int, ...], block: tuple[int, int] = (BLOCK, BLOCK)
+) -> dict[str, NDArray[Any]]:
+    """Return each element's row, column, block, lane and register; an incomplete fragment counts as one lane."""
+    row, col = np.indices(shape)[-2:]
+    layout, own, place = operand.layout, operand.shape, np.zeros(shape, np.intp)
+    repeats = [extent // size for extent, size in zip(shape, own, strict=False)]
+    if shape == tuple(np.multiply(repeats, own)):
+        place = np.tile(fragment.first_places(layout).reshape(own), repeats)
+    return {
+        "rows": row,
+        "columns": col,
+        "blocks": row // block[0] + 1j * (col // block[1]),
+        "lanes": place // (layout.regs * layout.slots),
+        "registers": place // layout.slots % layout.regs,
+    }
 
 
 def _equals(form: Format, seen: Codes, right: Codes, c: Codes | None) -> Iterator[str]:

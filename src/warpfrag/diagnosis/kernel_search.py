@@ -32,7 +32,7 @@ from warpfrag.diagnosis.arithmetic_mistakes import (
 )
 from warpfrag.diagnosis.findings import Codes, Diagnosis, Misreading, Mistake, agreement, diagnosis, likelihood
 from warpfrag.diagnosis.fixes import fix
-from warpfrag.diagnosis.index_maps import stored_elsewhere
+from warpfrag.diagnosis.index_maps import stored_elsewhere, unwritten
 from warpfrag.diagnosis.matrix_mistakes import gathered, misindexed
 from warpfrag.diagnosis.mistakes import suspects
 from warpfrag.diagnosis.observation import stored_precision
@@ -164,6 +164,8 @@ class KernelSearch:
             self.allowed = float(self._bound().of(MAX_GROWTH * magnitude[np.isfinite(magnitude)].max(initial=0.0)))
             explanations = self._explanations(suspected, misread)
             notes += (ROUNDED,) if explanations else ()
+        if not explanations:
+            explanations += unwritten(self.instruction.d, self.seen == self.right, (self.tile.m, self.tile.n))
         partial_agreement = agreement(
             self.instruction.d,
             self.seen,

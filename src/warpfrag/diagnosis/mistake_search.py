@@ -39,7 +39,7 @@ from warpfrag.diagnosis.findings import (
     ranked,
 )
 from warpfrag.diagnosis.fixes import fix
-from warpfrag.diagnosis.index_maps import snapped, stored_elsewhere
+from warpfrag.diagnosis.index_maps import snapped, stored_elsewhere, unwritten
 from warpfrag.diagnosis.mistakes import distinct
 from warpfrag.diagnosis.observation import Observation
 from warpfrag.diagnosis.outcome import SuspectProduct
@@ -120,6 +120,8 @@ class Search:
                 error = np.abs(self.observed.values - as_doubles(from_codes(self.operand.format, right)))
             rounded = 0 if explanations else int((~matches & (error <= reach)).sum())
             notes += (f"{rounded} of the wrong elements differ only by rounding",) if rounded else ()
+        if not explanations and np.isfinite(self.observed.slack).all():
+            explanations = [*unwritten(self.operand, np.asarray(matches.all(axis=0)))]
         partial = agreement(self.operand, self.target.towards(self.right), self.right, c=self._c())
         return diagnosis(
             explanations,

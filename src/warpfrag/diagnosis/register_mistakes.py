@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from warpfrag.diagnosis.findings import Kind, Mistake, Words
+from warpfrag.diagnosis.findings import Kind, Mistake, Words, numbers
 from warpfrag.isa.immediates import Immediates, legal, part_of
 from warpfrag.isa.operands import REGISTER_BITS
 from warpfrag.layout.coordinates import LANES
@@ -120,9 +120,16 @@ def register_orders(operand: Operand) -> Iterator[Mistake]:
             full[first[index]] = first[source]
         change = methodcaller("take", whole[full].reshape(-1), axis=-1)
         yield Mistake("registers", operand.role, text, change, rare=rare)
-    for reg in first if len(first) > 1 else ():
-        drop = partial(_drop, index=slice(reg * width, (reg + 1) * width), axis=-1)
-        yield Mistake("registers", operand.role, f"register {reg} not filled", drop, rare=True)
+    for some in (*([reg] for reg in first), *halves_of(first)) if len(first) > 1 else ():
+        drop = partial(_drop, index=whole[some].reshape(-1), axis=-1)
+        text = f"register{'s' * (len(some) > 1)} {numbers(some)} not {'stored' if operand.role == 'd' else 'filled'}"
+        yield Mistake("registers", operand.role, text, drop, rare=operand.role != "d")
+
+
+def halves_of(registers: list[int]) -> Iterator[list[int]]:
+    """Yield the registers whose number has a bit, and those whose number does not have it."""
+    for bit, is_set in product(range((len(registers) - 1).bit_length()), (1, 0)):
+        yield [reg for place, reg in enumerate(registers) if place >> bit & 1 == is_set]
 
 
 def _first_registers(operand: OperandBase) -> list[int]:
@@ -132,7 +139,7 @@ def _first_registers(operand: OperandBase) -> list[int]:
     return sorted(first.values())
 
 
-def _drop(words: Words, *, index: int | slice, axis: int) -> Words:
+def _drop(words: Words, *, index: int | NDArray[np.intp], axis: int) -> Words:
     """Return registers with zeros at an index along an axis."""
     result = words.copy()
     np.moveaxis(result, axis, 0)[index] = 0
