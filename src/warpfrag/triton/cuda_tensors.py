@@ -32,6 +32,7 @@ from torch.utils import _device as default_device
 from warpfrag.errors import InvalidOperand, NotModelled
 from warpfrag.machine.launch.device_array import DeviceArray
 from warpfrag.machine.sanitizer.unwritten import MARK
+from warpfrag.triton.cuda_autocast import autocast
 from warpfrag.triton.triton_driver import MachineDriver, set_until, storage
 from warpfrag.triton.unwritten_storages import UNWRITTEN, UnwrittenStorage
 
@@ -163,7 +164,8 @@ class HostTensors(TorchFunctionMode):
             wanted, kwargs["device"] = asked, HOST
         found = {place for _, place in places} if wanted is None else {"cuda" if wanted == CUDA else "host"}
         place: Place = "cuda" if "cuda" in found else "" if "" in found else "host"
-        result = func(*map(_on_host, args), **kwargs)
+        with autocast(MARKS.is_cuda):
+            result = func(*map(_on_host, args), **kwargs)
         is_moved = wanted and func in COPIES and MARKS.is_cuda(args[0]) != (wanted == CUDA)
         if is_moved and _storage_address(result) == _storage_address(args[0]) != 0:
             result = result.clone()
@@ -422,6 +424,7 @@ def tensors_on_host(driver: MachineDriver, *, inductor: bool) -> Iterator[None]:
             if hasattr(accelerator, name):
                 set_until(stack, accelerator, name, function)
         set_until(stack, torch.version, "cuda", "13.0")
+        set_until(stack, torch.backends.cudnn, "is_acceptable", _answer(value=False))  # it warns that there is no cuDNN
         set_until(stack, torch, "Generator", _generator(torch.Generator))
         share = torch.from_numpy  # modes do not intercept this function
         set_until(stack, torch, "from_numpy", lambda array: MARKS.mark(share(array), "host"))
