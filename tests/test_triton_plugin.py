@@ -126,6 +126,42 @@ def test_tensors_on_the_wrong_device_fail_as_on_a_gpu(tmp_path):
     assert "cuda_tensors.py" not in done.stdout + done.stderr
 
 
+TMA_TEST = """
+import torch, triton, triton.language as tl
+from triton.tools.tensor_descriptor import TensorDescriptor
+
+@triton.jit
+def product(a, b, c, K: tl.constexpr):
+    total = tl.zeros((64, 64), tl.float32)
+    for k in range(0, K, 32):
+        total = tl.dot(a.load([0, k]), b.load([k, 0]), total)
+    c.store([0, 0], total)
+
+def test_product():
+    a, b = torch.randn(64, 64, device="cuda").half(), torch.randn(64, 64, device="cuda").half()
+    c = torch.zeros(64, 64, device="cuda")
+    sizes = {a: [64, 32], b: [32, 64], c: [64, 64]}
+    product[(1,)](*(TensorDescriptor.from_tensor(tensor, size) for tensor, size in sizes.items()), 64)
+"""
+
+
+@pytest.mark.parametrize(
+    ("choice", "outcome", "is_shown"),
+    [(None, "1 passed", True), ("fail", "1 failed", True), ("accept", "1 passed", False)],
+)
+def test_a_launch_that_is_not_judged_completely_passes_fails_or_is_accepted(choice, outcome, is_shown, tmp_path):
+    pytest.importorskip("torch", reason="needs the extra torch")
+    (tmp_path / "test_tma.py").write_text(TMA_TEST, encoding="utf-8")
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "warpfrag.pytest_plugin", "--check", "async"]
+    command += ["--check-incomplete", choice] if choice else []
+    done = subprocess.run([*command, str(tmp_path)], capture_output=True, text=True, check=False, cwd=tmp_path)
+
+    assert outcome in done.stdout, done.stdout + done.stderr
+    assert "1 Triton launch on sm_90a, checked for async: 0 findings, 1 incomplete launch\n" in done.stdout
+    assert ("product: not judged: an asynchronous copy signals an mbarrier without fence" in done.stdout) == is_shown
+    assert ("--check-incomplete fail makes its test fail" in done.stdout) == (choice is None)
+
+
 JUDGED_TEST = """
 import numpy as np, pytest, triton, triton.language as tl
 

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections import Counter
 from collections.abc import Callable, Generator
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -24,12 +25,13 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from warpfrag.device.launch_log import UNJUDGED, unjudged_of
 from warpfrag.errors import InvalidOperand, WarpfragError
 from warpfrag.machine.interpreter.kernel_findings import CHECKS
 
 if TYPE_CHECKING:
     from warpfrag.device.virtual_gpu import GpuSession
-    from warpfrag.triton import Session
+    from warpfrag.triton import Launch, Session
     from warpfrag.triton.triton_session import SessionOptions
 
 LAUNCH_SECONDS = 300.0
@@ -45,6 +47,7 @@ class LaunchSummary:
     failed: int = 0
     findings: int = 0
     incomplete: int = 0
+    unjudged: Counter[str] = field(default_factory=Counter)
     options: SessionOptions = field(default_factory=dict)  # type: ignore[assignment] # no option is required
 
     def add(self, session: Session) -> None:
@@ -54,6 +57,7 @@ class LaunchSummary:
         self.failed += session.failed
         self.findings += sum(len(run.findings) for run in runs)
         self.incomplete += sum(run.verdict == "incomplete" for run in runs)
+        self.unjudged.update(text for text in _texts(session.launches) if UNJUDGED in text)
 
     def __str__(self) -> str:
         """Return a one-line summary for the end of the run."""
@@ -66,12 +70,12 @@ class LaunchSummary:
             return f"{launched}; nothing was checked"
         if not self.checks:
             return f"{launched}; nothing was checked (--check all finds races, wrong addresses and more)"
-        incomplete = f", {self.incomplete} incomplete launches" if self.incomplete else ""
+        incomplete = f", {self.incomplete} incomplete launch{'es' * (self.incomplete > 1)}" if self.incomplete else ""
         findings = f"{self.findings} finding{'s' * (self.findings != 1)}"
         return f"{checked}, checked for {', '.join(self.checks)}: {findings}{incomplete}"
 
 
-COUNTS = ("launches", "failed", "findings", "incomplete")
+COUNTS = ("launches", "failed", "findings", "incomplete", "unjudged")
 SUMMARY = pytest.StashKey[LaunchSummary]()
 SESSION = pytest.StashKey["Session"]()
 REPORTED = pytest.StashKey[int]()
@@ -92,6 +96,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("warpfrag", "Triton kernels without a GPU")
     checks = f"fail tests whose kernels have findings: {','.join(CHECKS)} or all"
     group.addoption("--check", action="append", default=[], metavar="CHECKS", help=checks)
+    unjudged = "what launches do to their tests if the checks cannot judge them completely: fail, warn in the summary \
+[default], or accept"
+    choices = ("fail", "warn", "accept")
+    group.addoption("--check-incomplete", choices=choices, default="warn", help=unjudged)
     group.addoption("--triton-arch", default="sm_90a", metavar="ARCH", help="compile for this GPU [%(default)s]")
     everything = "give the tests a virtual GPU, which runs all CUDA code, not only Triton kernels"
     group.addoption("--virtual-gpu", action="store_true", help=everything)
@@ -200,14 +208,20 @@ def _own_frames(traceback: TracebackType | None) -> TracebackType | None:
 
 
 def _new_findings(item: pytest.Item) -> str:
-    """Return the findings since the last call, one per line."""
-    if device := _virtual_gpu(item.config):
-        found = device.findings
-    else:
-        launches = item.stash[SESSION].launches
-        found = [f"{launch.kernel}: {finding}" for launch in launches for finding in launch.run.findings]
+    """Return the findings since the last call, one per line; what is not judged counts if it makes tests fail."""
+    device, fails = _virtual_gpu(item.config), item.config.option.check_incomplete == "fail"
+    found = device.findings if device else _texts(item.stash[SESSION].launches)
     new, item.stash[REPORTED] = found[item.stash[REPORTED] :], len(found)
-    return "\n".join(new)
+    return "\n".join(text for text in new if fails or UNJUDGED not in text)
+
+
+def _texts(launches: list[Launch]) -> list[str]:
+    """Return the findings of launches, and what the checks could not judge."""
+    return [
+        f"{launch.kernel}: {text}"
+        for launch in launches
+        for text in (*launch.run.findings, *(f"{UNJUDGED}{reason}" for reason in launch.run.unjudged))
+    ]
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
@@ -222,9 +236,14 @@ def pytest_testnodedown(node: Any) -> None:  # noqa: ANN401 (a class of pytest-x
     """Add the counts of a worker."""
     for name, count in getattr(node, "workeroutput", {}).get("warpfrag", {}).items():
         summary = node.config.stash[SUMMARY]
-        setattr(summary, name, getattr(summary, name) + count)
+        before = getattr(summary, name)
+        setattr(summary, name, before + type(before)(count))
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
-    """Print the number of launches, and of findings if anything was checked."""
-    terminalreporter.write_line(str(_virtual_gpu(config) or config.stash[SUMMARY]))
+    """Print the number of launches and findings, and what the checks could not judge."""
+    device = _virtual_gpu(config)
+    found = device.findings if device else config.stash[SUMMARY].unjudged.elements()
+    for text in unjudged_of(found) if config.option.check_incomplete == "warn" else ():
+        terminalreporter.write_line(f"warpfrag: {text}; --check-incomplete fail makes its test fail")
+    terminalreporter.write_line(str(device or config.stash[SUMMARY]))

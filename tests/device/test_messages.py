@@ -15,6 +15,7 @@ import pytest
 
 from device.conditions import is_found, needs_stand_ins
 from device.driver_api import HEAD, environment
+from warpfrag.cli import main
 from warpfrag.cuda_tools import find_tool
 from warpfrag.device.launch_log import read_log, summary_of
 
@@ -84,11 +85,22 @@ def test_a_launch_that_never_ends_fails_with_the_line_that_it_runs(options, tmp_
     done = gpu(tmp_path, 'print(launch(function(module, "spin"), (1,), (32,), out))', "--launch-seconds", "2", *options)
 
     assert done.stdout == "702\n"
+    assert done.returncode == 1, "the program ignores the error"
     assert "CUDA_ERROR_LAUNCH_TIMEOUT" in done.stderr
     assert "the launch did not end in 2 s (--launch-seconds), and was running this instruction" in done.stderr
     assert int(re.search(r"address (0x[0-9a-f]+)", done.stderr)[1], 16) > 0
     assert "1 launch, " in done.stderr
     assert "1 failed" in done.stderr
+
+
+def test_a_rejected_launch_is_reported_and_counted(tmp_path):
+    done = gpu(tmp_path, 'print(launch(function(module, "racy"), (1,), (2048,), out))')
+
+    assert done.stdout == "1\n"
+    assert done.returncode == 1
+    assert "racy with grid (1, 1, 1) and block (2048, 1, 1) failed, CUDA_ERROR_INVALID_VALUE: " in done.stderr
+    assert "does not allow this shape, with 0 bytes of dynamic shared memory" in done.stderr
+    assert "1 launch, 0.0 s in kernels, 0 exact, 1 failed" in done.stderr
 
 
 @pytest.mark.parametrize("seconds", ["0", "-1", "nan", "soon"])
@@ -125,7 +137,7 @@ def test_ctrl_c_stops_the_launch_and_counts_it(is_default, tmp_path):
         os.killpg(program.pid, signal.SIGINT)  # as a terminal does
         printed, messages = program.communicate(timeout=60)
 
-    assert program.returncode == (130 if is_default else 0)
+    assert program.returncode == (130 if is_default else 1)
     assert printed == ("" if is_default else "stopped\n")
     assert "the launch was interrupted, and was running this instruction" in messages
     assert re.search(r"1 launch, \d+\.\d s in kernels, 0 exact, 1 failed\n$", messages)
@@ -206,3 +218,19 @@ def test_the_summary_counts_findings_by_category(tmp_path):
     assert summary_of(read_log(log)) == (
         "1 launch, 1.0 s in kernels, 0 exact, 1 failed, 1 checked, 3 findings (2 race, 1 bounds)"
     )
+
+
+@pytest.mark.parametrize(("choice", "status", "is_shown"), [("fail", 3, True), ("warn", 0, True), ("accept", 0, False)])
+def test_incomplete_checks_can_be_accepted(choice, status, is_shown, tmp_path, monkeypatch, capsys):
+    log = tmp_path / "launches.jsonl"
+    launch = (
+        '{"launch": {"kernel": "k", "findings": [], "error": 0, "exact": true, "verdict": "incomplete",'
+        ' "seconds": 1.0, "unjudged": ["a lock"], "message": ""}}\n'
+    )
+    log.write_text(2 * launch, encoding="ascii")
+    monkeypatch.setattr("warpfrag.cli.gpu_verb.run_program", lambda *_args, **_options: (0, read_log(log)))
+
+    assert main(["gpu", "--check", "races", "--check-incomplete", choice, "--", "program"]) == status
+    printed = capsys.readouterr().err
+    assert ("warpfrag gpu: k: not judged: a lock (2 launches)\n" in printed) == is_shown
+    assert "2 not fully judged, 0 findings" in printed

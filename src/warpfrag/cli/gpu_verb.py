@@ -5,8 +5,7 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
-from collections import Counter
-from typing import Annotated, NamedTuple
+from typing import Annotated, Literal, NamedTuple
 
 import click
 
@@ -14,7 +13,7 @@ from warpfrag.cli.support.arguments import File, Seconds
 from warpfrag.cli.support.output import INCOMPLETE, NO, echo, echo_error, print_table
 from warpfrag.cli.support.verbs import Answer, Param, verb
 from warpfrag.device.gpu_attributes import profile_names, read_profile
-from warpfrag.device.launch_log import report_of, summary_of, unjudged_of
+from warpfrag.device.launch_log import findings_of, report_of, summary_of, unjudged_of
 from warpfrag.device.virtual_gpu import GpuOptions, run_program
 from warpfrag.errors import quote
 from warpfrag.files import check_writable, write_atomically
@@ -68,6 +67,7 @@ def gpu(
     profile: str = "H200",
     memory: Annotated[int, Param("SIZE", read_size)] | None = None,
     check: Annotated[tuple[str, ...], Param("NAMES", read_checks)] | None = None,
+    check_incomplete: Literal["fail", "warn", "accept"] = "fail",
     report: File | None = None,
     record_only: bool = False,
     fast: bool = False,
@@ -76,14 +76,15 @@ def gpu(
     """Run a CUDA program on a virtual GPU: no GPU, no driver and no changes to the program are needed.
 
     Stand-ins for libcuda and libcudart are loaded instead of NVIDIA's, and every kernel is executed as machine code.
-    The exit status is the program's. If the program succeeds, the status is 1 if a check found a mistake or the
-    launches could not be recorded, and 3 if the checks could not judge everything or no launch could be executed.
+    The exit status is the program's; if that is 0, it is 1 if a launch failed, a check found a mistake or the launches
+    could not be recorded, and 3 if the checks could not judge everything or a launch could not be executed.
 
     Options:
         list_: List the GPUs that --profile takes.
         profile (NAME): The GPU that the program sees.
         memory: The size of device memory, such as 16G.
         check: The mistakes to search for in every launch: memory, races, uninitialised, barriers, async or all.
+        check_incomplete: Launches that the checks cannot judge completely: exit status 3, a message, or nothing.
         report: Write an HTML page with every launch: grid, time, exact or the reason, findings.
         record_only: Record the launches and do not execute them.
         fast: Do not judge whether the results of launches are exact.
@@ -113,12 +114,13 @@ def gpu(
     facts = GpuFacts(status, log["launches"], log["unsupported"], [])
 
     def show() -> None:
-        for text, count in Counter(unjudged_of(log)).items():
-            echo_error(f"warpfrag gpu: {text}" + (f" ({count} launches)" if count > 1 else ""))
+        for text in unjudged_of(findings_of(log)) if check_incomplete != "accept" else ():
+            echo_error(f"warpfrag gpu: {text}")
         echo_error(f"warpfrag gpu: {summary_of(log)}")
         if report is not None:
             echo(f"wrote {report}")
 
-    is_unexecuted = log["unexecuted"] == len(log["launches"]) and (log["unexecuted"] or check)
-    checked = INCOMPLETE if log["incomplete"] or is_unexecuted else 0
-    return Answer(facts, show, status or (NO if log["findings"] or not log["complete"] else checked))
+    is_unjudged = log["incomplete"] and check_incomplete == "fail"
+    checked = INCOMPLETE if is_unjudged or log["unexecuted"] or (check and not log["launches"]) else 0
+    is_wrong = log["findings"] or log["failed"] or not log["complete"]
+    return Answer(facts, show, status or (NO if is_wrong else checked))

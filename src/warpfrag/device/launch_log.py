@@ -6,6 +6,7 @@ import json
 import os
 import sys
 from collections import Counter
+from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -19,6 +20,7 @@ INCOMPLETE = b'{"complete": false}\n'
 """The first line of a log, which is overwritten if a launch cannot be stored; that works even on a full disk."""
 INTERRUPTED = "interrupted"  # a file next to the log, touched at the latest Ctrl-C
 NOT_SUPPORTED = 801
+UNJUDGED = "not judged: "
 
 
 @dataclass
@@ -102,7 +104,7 @@ def read_log(path: Path) -> dict[str, Any]:
     launches = [entry["launch"] for entry in entries if "launch" in entry]
     return {
         "launches": launches,
-        "failed": sum(1 for each in launches if each["error"]),
+        "failed": sum(1 for each in launches if each["error"] not in {0, NOT_SUPPORTED}),
         "findings": sum(len(each["findings"]) for each in launches),
         "exact": sum(1 for each in launches if each["exact"]),
         "unexecuted": sum(1 for each in launches if each["error"] == NOT_SUPPORTED),
@@ -116,18 +118,21 @@ def read_log(path: Path) -> dict[str, Any]:
 
 
 def findings_of(log: dict[str, Any]) -> list[str]:
-    """Return all findings, the errors of launches without findings, and what the checks left unjudged."""
-    found = [
+    """Return, for every launch, the findings or else the error, and what the checks left unjudged."""
+    return [
         f"{launch['kernel']}: {text}"
         for launch in log["launches"]
-        for text in (launch["findings"] or [launch["message"]] * bool(launch["error"]))
+        for text in (
+            *(launch["findings"] or [launch["message"]] * bool(launch["error"])),
+            *(f"{UNJUDGED}{text}" for text in launch["unjudged"]),
+        )
     ]
-    return found + unjudged_of(log)
 
 
-def unjudged_of(log: dict[str, Any]) -> list[str]:
-    """Return, for every launch, the events that the checks could not judge."""
-    return [f"{launch['kernel']}: not judged: {text}" for launch in log["launches"] for text in launch["unjudged"]]
+def unjudged_of(findings: Iterable[str]) -> list[str]:
+    """Return the lines about events that the checks could not judge, each once, with the number of launches."""
+    counts = Counter(text for text in findings if f": {UNJUDGED}" in text)
+    return [text + (f" ({count} launches)" if count > 1 else "") for text, count in counts.items()]
 
 
 def summary_of(log: dict[str, Any]) -> str:
@@ -140,8 +145,7 @@ never uses a GPU"
     findings = f"{log['findings']} finding{'s' * (log['findings'] != 1)}"
     if log["findings"]:
         findings += f" ({', '.join(f'{number} {name}' for name, number in log['categories'].most_common())})"
-    failed = log["failed"] - log["unexecuted"]
-    parts += [f"{failed} failed"] * bool(failed)
+    parts += [f"{log['failed']} failed"] * bool(log["failed"])
     parts += [f"{log['unexecuted']} could not be executed"] * bool(log["unexecuted"])
     parts += [f"{log['checked']} checked"] * bool(log["checked"])
     parts += [f"{log['incomplete']} not fully judged"] * bool(log["incomplete"])

@@ -34,15 +34,18 @@ if TYPE_CHECKING:
     from warpfrag.machine.launch.run import Run
 
 ALLOCATE, FREE, LOAD, PLACE, UNLOAD, FUNCTION, VARIABLE, KERNELS, LAUNCH, LINK, NOTE = range(1, 12)
-TENSOR_MAP, GEMM, WRITTEN = range(12, 15)
-SILENT = {ALLOCATE, FREE, UNLOAD, NOTE, WRITTEN}  # requests without a reply
+TENSOR_MAP, GEMM, WRITTEN, REJECTED = range(12, 16)
+SILENT = {ALLOCATE, FREE, UNLOAD, NOTE, WRITTEN, REJECTED}  # requests without a reply
 LAUNCH_FIELDS = struct.Struct("<13I")  # struct launch of stand_in.h
 INVALID_VALUE, INVALID_HANDLE, NOT_FOUND, UNKNOWN, NOT_SUPPORTED = 1, 400, 500, 999, 801
+RESOURCES, TOO_MANY_BLOCKS, INVALID_CLUSTER = 701, 720, 912
 ILLEGAL_ADDRESS, TIMEOUT, ASSERT, MISALIGNED, LAUNCH_FAILED = 700, 702, 710, 716, 719
 ERROR_NAMES = {
     ILLEGAL_ADDRESS: "CUDA_ERROR_ILLEGAL_ADDRESS", TIMEOUT: "CUDA_ERROR_LAUNCH_TIMEOUT", ASSERT: "CUDA_ERROR_ASSERT",
     MISALIGNED: "CUDA_ERROR_MISALIGNED_ADDRESS", LAUNCH_FAILED: "CUDA_ERROR_LAUNCH_FAILED",
-    NOT_SUPPORTED: "CUDA_ERROR_NOT_SUPPORTED",
+    NOT_SUPPORTED: "CUDA_ERROR_NOT_SUPPORTED", INVALID_VALUE: "CUDA_ERROR_INVALID_VALUE",
+    RESOURCES: "CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES", INVALID_CLUSTER: "CUDA_ERROR_INVALID_CLUSTER_SIZE",
+    TOO_MANY_BLOCKS: "CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE",
 }  # fmt: skip
 CATEGORY_ERRORS = {
     "bounds": ILLEGAL_ADDRESS, "readonly": ILLEGAL_ADDRESS, "freed": ILLEGAL_ADDRESS, "misaligned": MISALIGNED,
@@ -98,7 +101,7 @@ class LaunchServer:
             PLACE: self.place, UNLOAD: self.unload, FUNCTION: self.function,
             VARIABLE: self.variable, KERNELS: self.kernels, LAUNCH: self.launch,
             LINK: self.link, NOTE: self.note, TENSOR_MAP: self.tensor_map,
-            GEMM: self.gemm, WRITTEN: self.written,
+            GEMM: self.gemm, WRITTEN: self.written, REJECTED: self.rejected,
         }  # fmt: skip
 
     def answer(self, category: int, payload: bytes) -> tuple[int, bytes | None]:
@@ -295,13 +298,29 @@ class LaunchServer:
                 return self.mapping.view(address, size)
         raise CudaError(ILLEGAL_ADDRESS, f"{size} bytes at {address:#x} are outside every allocation")
 
-    def launch(self, payload: bytes) -> bytes:
-        """Execute a launch; if it fails, raise CudaError with the code that a GPU would return."""
+    def read_launch(self, payload: bytes) -> tuple[LaunchRecord, LoadedModule, str, int, int]:
+        """Return the record of a launch, its module, the kernel's name, and the last two fields of `LAUNCH_FIELDS`."""
         number, *numbers = LAUNCH_FIELDS.unpack_from(payload)
         grid, block, cluster = tuple(numbers[:3]), tuple(numbers[3:6]), tuple(numbers[6:9])
-        shared, is_cooperative, _ = numbers[9:]
         module, name = self.functions[number]
-        record = LaunchRecord(readable(name), grid, block, cluster if any(cluster) else None, shared)
+        record = LaunchRecord(readable(name), grid, block, cluster if any(cluster) else None, numbers[9])
+        return record, module, name, numbers[10], numbers[11]
+
+    def rejected(self, payload: bytes) -> bytes:
+        """Record a launch that the driver rejected; its error is the last field."""
+        record, _, _, _, error = self.read_launch(payload)
+        record.error = error
+        cluster = f" and cluster {record.cluster}" if record.cluster else ""
+        given = f"{record.shared} bytes of dynamic shared memory{cluster}"
+        record.message = f"the GPU or the kernel does not allow this shape, with {given}"
+        self.say_once(f"{record.title} failed, {error_name(record.error)}: {record.message}")
+        self.log.launch(record)
+        return b""
+
+    def launch(self, payload: bytes) -> bytes:
+        """Execute a launch; if it fails, raise CudaError with the code that a GPU would return."""
+        record, module, name, is_cooperative, _ = self.read_launch(payload)
+        grid, block, cluster, shared = record.grid, record.block, record.cluster, record.shared
         params = payload[LAUNCH_FIELDS.size :]
         start = time.perf_counter()
         try:
@@ -309,7 +328,7 @@ class LaunchServer:
                 record.reasons = ["not executed: --record-only"]
             else:
                 options = LaunchOptions(
-                    cluster=cluster if any(cluster) else None,
+                    cluster=cluster,
                     cooperative=bool(is_cooperative),
                     judge=not self.is_fast,
                     progress=progress_of(record),

@@ -491,8 +491,15 @@ static CUresult launch(CUhandle handle, const struct launch *shape, CUhandle str
     REQUIRE(function && (function->module->library || function->module->context == context), INVALID_HANDLE);
     REQUIRE(object_of(function->module->handle, MODULE) == function->module, INVALID_HANDLE);
     struct operation operation;
-    TRY(launch_operation(function, shape, parameters, extra, &operation));
-    CUresult error = submit(stream, &operation);
+    CUresult error = launch_operation(function, shape, parameters, extra, &operation);
+    if (error) {
+        struct launch rejected = *shape;
+        rejected.function = function->id;
+        rejected.parameter_bytes = error;  // in place of the size of the parameters, which the server does not need
+        send_request(REQUEST_REJECTED, &rejected, sizeof rejected);
+        return error;
+    }
+    error = submit(stream, &operation);
     drop_operation(&operation);
     return error;
 }
