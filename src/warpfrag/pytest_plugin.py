@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import os
 import sys
-from collections import Counter
 from collections.abc import Callable, Generator
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -47,7 +46,7 @@ class LaunchSummary:
     failed: int = 0
     findings: int = 0
     incomplete: int = 0
-    unjudged: Counter[str] = field(default_factory=Counter)
+    unjudged: list[str] = field(default_factory=list)
     options: SessionOptions = field(default_factory=dict)  # type: ignore[assignment] # no option is required
 
     def add(self, session: Session) -> None:
@@ -57,7 +56,7 @@ class LaunchSummary:
         self.failed += session.failed
         self.findings += sum(len(run.findings) for run in runs)
         self.incomplete += sum(run.verdict == "incomplete" for run in runs)
-        self.unjudged.update(text for text in _texts(session.launches) if UNJUDGED in text)
+        self.unjudged += [text for text in _texts(session.launches) if UNJUDGED in text]
 
     def __str__(self) -> str:
         """Return a one-line summary for the end of the run."""
@@ -236,14 +235,13 @@ def pytest_testnodedown(node: Any) -> None:  # noqa: ANN401 (a class of pytest-x
     """Add the counts of a worker."""
     for name, count in getattr(node, "workeroutput", {}).get("warpfrag", {}).items():
         summary = node.config.stash[SUMMARY]
-        before = getattr(summary, name)
-        setattr(summary, name, before + type(before)(count))
+        setattr(summary, name, getattr(summary, name) + count)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
     """Print the number of launches and findings, and what the checks could not judge."""
     device = _virtual_gpu(config)
-    found = device.findings if device else config.stash[SUMMARY].unjudged.elements()
+    found = device.findings if device else config.stash[SUMMARY].unjudged
     for text in unjudged_of(found) if config.option.check_incomplete == "warn" else ():
         terminalreporter.write_line(f"warpfrag: {text}; --check-incomplete fail makes its test fail")
     terminalreporter.write_line(str(device or config.stash[SUMMARY]))

@@ -202,7 +202,7 @@ class Debugger:
             wanted = memory if given is array or (isinstance(array, str) and name == array) else wanted
         names = ", ".join(self.arguments) or "none"
         if isinstance(wanted, str):
-            raise InvalidOperand(f"expected an array argument ({names}), got {quote(array)}")
+            raise InvalidOperand(f"expected an array argument ({names}), got {quote(array)}; variables have no names")
         values = getattr(wanted, "array", wanted)
         values = values if isinstance(values, np.ndarray) else np.asarray(values)
         key: Any = (...,) if index is None else (*index, ...) if isinstance(index, tuple) else (index, ...)
