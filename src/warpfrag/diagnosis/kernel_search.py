@@ -18,18 +18,7 @@ from warpfrag.blas.find_order import RESULTS, Observed, search
 from warpfrag.blas.gemm import gemm
 from warpfrag.blas.order import Order
 from warpfrag.blas.prepared_gemm import read_gemm
-from warpfrag.diagnosis.arithmetic_mistakes import (
-    MAX_GROWTH,
-    ROUNDED,
-    RoundingBound,
-    added,
-    k_orders,
-    other_arithmetic,
-    rounding,
-    rounding_bound,
-    shift,
-    ulps_of,
-)
+from warpfrag.diagnosis import arithmetic_mistakes as arithmetic
 from warpfrag.diagnosis.findings import Codes, Diagnosis, Misreading, Mistake, agreement, diagnosis, likelihood
 from warpfrag.diagnosis.fixes import fix
 from warpfrag.diagnosis.index_maps import stored_elsewhere, unwritten
@@ -161,9 +150,11 @@ class KernelSearch:
         notes = self.notes
         if not explanations and FORMATS[self.result].is_float:
             magnitude = as_doubles(from_codes(FORMATS[self.result], self._magnitude()))
-            self.allowed = float(self._bound().of(MAX_GROWTH * magnitude[np.isfinite(magnitude)].max(initial=0.0)))
+            self.allowed = float(
+                self._bound().of(arithmetic.MAX_GROWTH * magnitude[np.isfinite(magnitude)].max(initial=0.0))
+            )
             explanations = self._explanations(suspected, misread)
-            notes += (ROUNDED,) if explanations else ()
+            notes += (arithmetic.ROUNDED,) if explanations else ()
         if not explanations:
             explanations += unwritten(self.instruction.d, self.seen == self.right, (self.tile.m, self.tile.n))
         partial_agreement = agreement(
@@ -193,7 +184,9 @@ class KernelSearch:
         form = FORMATS[self.result]
         values, wanted = (as_doubles(from_codes(form, each)) for each in (codes, seen))
         with np.errstate(invalid="ignore"):
-            return np.asarray(same | (np.abs(values - wanted) <= self.allowed + self.slack + ulps_of(form, wanted)))
+            return np.asarray(
+                same | (np.abs(values - wanted) <= self.allowed + self.slack + arithmetic.ulps_of(form, wanted))
+            )
 
     # ---- mistakes with one matrix
 
@@ -287,7 +280,7 @@ class KernelSearch:
         if len({len(tile) for tile in tiles}) == 1 and not isinstance(self.rule, IntegerSum | Popcount):
             loops += [
                 ("order", f"k in another order: tiles of {step}, {text}", [tiles[place] for place in order])
-                for text, order in k_orders(len(tiles))
+                for text, order in arithmetic.k_orders(len(tiles))
             ]
         for kind, text, used in loops:
             k = np.concatenate(used)
@@ -297,9 +290,9 @@ class KernelSearch:
             yield Misreading("c", "c", "missing"), self._product(self.a, self.b, None)
             yield (
                 Misreading("c", "c", "added once more after the product"),
-                added(self.instruction.d, self.sums, self.c),
+                arithmetic.added(self.instruction.d, self.sums, self.c),
             )
-        for archs in other_arithmetic(self.instruction.form, self.arch):
+        for archs in arithmetic.other_arithmetic(self.instruction.form, self.arch):
             text = f"the arithmetic of {', '.join(archs)}"
             yield Misreading("arch", "d", text), self._product(self.a, self.b, self.c, arch=archs[0])
 
@@ -310,7 +303,7 @@ class KernelSearch:
             if codes is not None and self._is_seen(codes):
                 order = "column by column" if chained else "row by row"
                 yield Misreading("c", "c", f"not zeroed between tiles: each starts with the sums of the last, {order}")
-        yield from shift(FORMATS[self.result], self.seen, self.right, self._reach())
+        yield from arithmetic.shift(FORMATS[self.result], self.seen, self.right, self._reach())
 
     def _reach(self) -> NDArray[np.float64]:
         """Return the largest possible rounding error of each element."""
@@ -343,8 +336,8 @@ class KernelSearch:
         order = search(taken.operands, Observed(self.seen[None], self.result), None)
         return [] if order is None else [Misreading("order", "d", f"k in another order: {order}")]
 
-    def _bound(self) -> RoundingBound:
-        bound = rounding_bound(self.instruction.form, self.arch, len(self.b), FORMATS[self.rule.d])
+    def _bound(self) -> arithmetic.RoundingBound:
+        bound = arithmetic.rounding_bound(self.instruction.form, self.arch, len(self.b), FORMATS[self.rule.d])
         return bound._replace(steps=bound.steps + 1)
 
     def _magnitude(self) -> Codes:
@@ -360,7 +353,9 @@ class KernelSearch:
         """Return a misreading if D is right up to rounding."""
         if not FORMATS[self.rule.d].is_float:
             return []
-        text = rounding(FORMATS[self.result], self.seen, self.right, self._magnitude(), self._bound(), self.slack)
+        text = arithmetic.rounding(
+            FORMATS[self.result], self.seen, self.right, self._magnitude(), self._bound(), self.slack
+        )
         return [] if text is None else [Misreading("rounding", "d", text)]
 
 

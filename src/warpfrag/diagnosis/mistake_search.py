@@ -13,17 +13,7 @@ from operator import itemgetter
 import numpy as np
 from numpy.typing import NDArray
 
-from warpfrag.diagnosis.arithmetic_mistakes import (
-    MAX_GROWTH,
-    ROUNDED,
-    RoundingBound,
-    misreadings,
-    other_arithmetic,
-    rounding,
-    rounding_bound,
-    shift,
-    ulps_of,
-)
+from warpfrag.diagnosis import arithmetic_mistakes as arithmetic
 from warpfrag.diagnosis.findings import (
     SAME_D,
     TOO_FEW_DIGITS,
@@ -99,7 +89,7 @@ class Search:
         self.probes = [int(index) for index in differ[spread]]
         self.base = {name: codes for name, codes in self.case.inputs(self.words)._asdict().items() if codes is not None}
         suspected = {role: self.case.suspects(role) for role in (*self.words, "d")}
-        misread = [*misreadings(self.case.form, self.case.arch, scale_d=self.case.scale_d)]
+        misread = [*arithmetic.misreadings(self.case.form, self.case.arch, scale_d=self.case.scale_d)]
         everything: list[Suspect] = [*(suspect for some in suspected.values() for suspect in some), *misread]
         candidates = [suspect for role, some in suspected.items() for suspect in self._probed(role, some)]
         explanations: list[Suspect] = self._named_once(self._explaining([*candidates, *misread]))
@@ -110,12 +100,12 @@ class Search:
         near: list[Suspect] = [] if explanations else [*self._rounding(right)]
         if not explanations and not near and self.operand.format.is_float:
             explanations, gpus = self._up_to_rounding(everything)
-            notes += (ROUNDED + gpus,) if explanations else ()
+            notes += (arithmetic.ROUNDED + gpus,) if explanations else ()
         if not explanations:
             reach = np.stack([self._reach(words) for words in self.tiles]) + self.observed.slack
             explanations = near
             if self.case.scale_d:
-                explanations = [*shift(self.operand.format, self.observed.codes, right, reach)] or near
+                explanations = [*arithmetic.shift(self.operand.format, self.observed.codes, right, reach)] or near
             with np.errstate(invalid="ignore"):
                 error = np.abs(self.observed.values - as_doubles(from_codes(self.operand.format, right)))
             rounded = 0 if explanations else int((~matches & (error <= reach)).sum())
@@ -138,7 +128,7 @@ class Search:
         """Return the mistakes that explain D up to rounding, and a hint if D is exact on other architectures."""
         magnitude = as_doubles(from_codes(self.operand.format, self.case.right(self.words, magnitude=True)))
         largest = magnitude[np.isfinite(magnitude)].max(initial=0.0)
-        widest = float(self._bound().of(MAX_GROWTH * largest))
+        widest = float(self._bound().of(arithmetic.MAX_GROWTH * largest))
         target, self.target = self.target, self.target.narrowed().widened(widest)
         by_role: dict[str, list[Mistake]] = {}
         for suspect in suspected:
@@ -150,7 +140,7 @@ class Search:
         errors = {id(suspect): self._error(suspect, widest) for suspect in near}
         best = min(errors.values(), default=math.inf)
         found = [suspect for suspect in near if errors[id(suspect)] <= min(1.0, MAX_WORSE * best)]
-        archs = [archs[0] for archs in other_arithmetic(self.case.form, self.case.arch)]
+        archs = [archs[0] for archs in arithmetic.other_arithmetic(self.case.form, self.case.arch)]
         exact = {arch: some for arch in archs if (some := self._explaining(found, arch))}
         gpus = OTHER_GPU.format(gpu_names(exact), gpu_names([*exact][:1])) if exact else ""
         return self._named_once(next(iter(exact.values()), found)), gpus
@@ -162,7 +152,7 @@ class Search:
             return math.inf
         seen, result = self.observed.narrowed(), self.operand.format
         values, scale = (as_doubles(from_codes(result, codes)) for codes in (outcomes, magnitudes))
-        allowed = np.minimum(self._bound().of(scale), widest) + ulps_of(result, values) + seen.slack
+        allowed = np.minimum(self._bound().of(scale), widest) + arithmetic.ulps_of(result, values) + seen.slack
         with np.errstate(invalid="ignore"):
             error = np.where(seen.matches(outcomes), 0.0, np.abs(seen.values - values)) / allowed
         return math.inf if np.isnan(error).any() else float(error.max())
@@ -172,12 +162,15 @@ class Search:
         c = self.base["c"].reshape(self.right.shape)
         return c if self.case.form.c == self.case.form.d and c.any() else None
 
-    def _bound(self) -> RoundingBound:
+    def _bound(self) -> arithmetic.RoundingBound:
         """Return the loosest rounding bound of all architectures and of a sequential sum of k terms."""
         form, result = self.case.form, self.operand.format
-        archs = (self.case.arch, *(archs[0] for archs in other_arithmetic(form, self.case.arch)))
-        bounds = [rounding_bound(form, arch, form.shape.k, result) for arch in archs]
-        return max([*bounds, RoundingBound(form.shape.k, result.fraction)], key=lambda bound: bound.of(np.ones(1))[0])
+        archs = (self.case.arch, *(archs[0] for archs in arithmetic.other_arithmetic(form, self.case.arch)))
+        bounds = [arithmetic.rounding_bound(form, arch, form.shape.k, result) for arch in archs]
+        return max(
+            [*bounds, arithmetic.RoundingBound(form.shape.k, result.fraction)],
+            key=lambda bound: bound.of(np.ones(1))[0],
+        )
 
     def _reach(self, words: Mapping[str, Words]) -> NDArray[np.float64]:
         """Return the largest possible rounding error of one mma."""
@@ -191,7 +184,7 @@ class Search:
         if self.operand.format.is_float:
             magnitudes = np.stack([self.case.right(words, magnitude=True) for words in self.tiles])
             seen = self.observed.towards(right)
-            text = rounding(self.operand.format, seen, right, magnitudes, self._bound(), self.observed.slack)
+            text = arithmetic.rounding(self.operand.format, seen, right, magnitudes, self._bound(), self.observed.slack)
             if text is not None:
                 yield Misreading("rounding", "d", text)
 
