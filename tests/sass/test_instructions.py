@@ -120,6 +120,26 @@ def test_lanes_meet_at_two_instructions_of_one_convergence_barrier(tmp_path, eng
 
 
 @pytest.mark.parametrize("engine", ENGINES)
+def test_lanes_of_a_deeper_call_have_not_arrived_at_the_barrier_of_the_caller(tmp_path, engine):
+    """Half of the lanes save the barrier, as a recursive function does, and reach the same BSYNC with another mask."""
+    text = """
+        S2R R0, SR_LANEID
+        ISETP.GE.U32.AND P3, PT, R0, 0x10, PT
+        BSSY B0, 0xc0
+        @!P3 BRA 0x70
+        BMOV.32.CLEAR R5, B0
+        BSSY B0, 0x80
+        NOP
+        BSYNC B0
+        @!P3 BRA 0xc0
+        BMOV.32 B0, R5
+        ISETP.NE.U32.AND P3, PT, RZ, RZ, PT
+        BRA 0x70
+        VOTE.ANY R4, PT, PT"""
+    assert (run_text(text, tmp_path, engine) == 0xFFFFFFFF).all()
+
+
+@pytest.mark.parametrize("engine", ENGINES)
 def test_a_part_of_a_warp_completes_a_barrier_if_the_others_wait_elsewhere(tmp_path, engine):
     """The barrier expects one warp: the lanes that reach it count as one, and the vote is theirs."""
     text = """

@@ -409,11 +409,23 @@ class WarpBatch(WarpState):
         active.put(self.pc, at)
         rows = active.active_rows
         here = LaneGroup(self, rows, self.alive[rows] & (self.pc[rows] == at))
-        arrived = ballot(here.mask | ~self.alive[rows])
-        ready = here.part(here.mask & (here.read(inst.sources[0], B32) & ~arrived == 0))
+        ready = self.complete(here, inst, here.mask, ~self.alive[rows])
         here.put(self.waiting, ~ready.mask)
         here.put(self.waiting_in_warp, ~ready.mask)
         ready.put(self.pc, at + 1)
+
+    @staticmethod
+    def complete(
+        here: LaneGroup, inst: DecodedInstruction, met: NDArray[np.bool_], gone: NDArray[np.bool_]
+    ) -> LaneGroup:
+        """Return the lanes whose convergence barrier names only lanes that are gone or have met with the same mask.
+
+        Lanes with another mask in the register are in another barrier, such as that of a deeper recursive call.
+        """
+        masks = here.read(inst.sources[0], B32)[:, :, None]
+        arrived = (met[:, None, :] & (masks == masks.swapaxes(1, 2))) | gone[:, None, :]
+        named = (masks >> LANE_INDEX & np.uint32(1)).astype(np.bool_)
+        return here.part(here.mask & ~(named & ~arrived).any(axis=2))
 
     def leave_convergence_barriers(self) -> bool:
         """Release lanes from a BSYNC whose missing lanes wait elsewhere; return True if lanes were released.
@@ -421,25 +433,18 @@ class WarpBatch(WarpState):
         The missing lanes wait at a WARPSYNC, in code that leaves a region without BREAK, or at another BSYNC of the
         same barrier. An H200 completes both.
         """
-        instructions, released = self.program.instructions, False
+        released = False
         for row in np.nonzero((self.alive & self.waiting_in_warp).any(axis=1))[0]:
-            waiting = self.alive[row] & self.waiting_in_warp[row]
-            at = {int(pc): waiting & (self.pc[row] == pc) for pc in np.unique(self.pc[row][waiting])}
-            synced = ~self.alive[row]
-            for pc, lanes in at.items():
-                if isinstance(instructions[pc].action, actions.WarpWait):
-                    synced |= lanes
-            for pc, lanes in at.items():
-                if not isinstance(instructions[pc].action, actions.Reconverge):
+            waiting, pcs = self.alive[row] & self.waiting_in_warp[row], self.pc[row].copy()
+            at = {int(pc): self.program.instructions[pc] for pc in np.unique(pcs[waiting])}
+            syncs = [pc for pc, inst in at.items() if isinstance(inst.action, actions.WarpWait)]
+            for pc, inst in at.items():
+                if not isinstance(inst.action, actions.Reconverge):
                     continue
-                source = instructions[pc].sources[0]
-                gone = synced.copy()
-                for other, missing in at.items():
-                    inst = instructions[other]
-                    if isinstance(inst.action, actions.Reconverge) and inst.sources[0] == source:
-                        gone |= missing
-                here = LaneGroup(self, np.array([row]), lanes[None, :])
-                ready = here.part(here.mask & (here.read(source, B32) & ~ballot(here.mask | gone) == 0))
+                same = [other for other in at if at[other].action == inst.action and at[other].sources == inst.sources]
+                met, gone = waiting & np.isin(pcs, same), ~self.alive[row] | (waiting & np.isin(pcs, syncs))
+                here = LaneGroup(self, np.array([row]), (waiting & (pcs == pc))[None, :])
+                ready = self.complete(here, inst, met[None, :], gone[None, :])
                 ready.put(self.waiting, ~ready.mask)
                 ready.put(self.waiting_in_warp, ~ready.mask)
                 ready.put(self.pc, pc + 1)

@@ -221,16 +221,21 @@ static bool warps_are_whole(const scheduler *self)
     return mask == ALL_LANES;
 }
 
-/* Return true if all live lanes in the convergence barriers of these lanes are here. */
+/* Return true if all live lanes in the convergence barriers of these lanes are here, each with the same mask. */
 static bool barriers_are_complete(const scheduler *self, const instruction_row *inst)
 {
     for (int64_t i = 0; i < self->state->warp_count; i++) {
         int64_t row = self->rows[i];
-        uint32_t missing = mask_of(self->alive[row]) & ~self->masks[i], barriers[LANES];
+        uint32_t left = self->masks[i], alive = mask_of(self->alive[row]), barriers[LANES];
         memcpy(barriers, self->registers + row * self->warp_bytes + inst->guard, sizeof barriers);
-        for (int lane = 0; lane < LANES; lane++)
-            if (self->masks[i] >> lane & 1 && barriers[lane] & missing)
+        for (int lane = 0; left; lane++) {
+            uint32_t same = 0;
+            for (int other = 0; left >> lane & 1 && other < LANES; other++)
+                same |= (uint32_t)(barriers[other] == barriers[lane]) << other;
+            if (same && barriers[lane] & alive & ~(same & self->masks[i]))
                 return false;
+            left &= ~same;
+        }
     }
     return true;
 }
