@@ -8,26 +8,33 @@ The order in which threads run such loops does not change memory if f is a sum, 
 maximum. This is proved from the instructions: the loop is executed symbolically, sums are matched operation by
 operation, and bitwise functions and comparisons are evaluated for all distinct cases. The registers after a loop do
 depend on the order.
+
+Some proofs need equal values: the load and the swap have one address, and the compared words are the stored words. If
+different expressions compute them, the proof holds only for threads in which they are equal (`CasLoop.holds`). This is
+checked when the loop runs, so it does not matter how the code copied a value.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from itertools import product
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from warpfrag.machine.interpreter.warp_state import RegisterFile
+from warpfrag.machine.interpreter.warp_state import INEXACT
 from warpfrag.machine.ir import actions
 from warpfrag.machine.ir.program import (
+    BankOperand,
     DecodedInstruction,
     Immediate,
     MemoryOperand,
     Program,
     PtxOperand,
     Register,
+    SpecialRegister,
     VectorOperand,
     indices_of,
     registers_of,
@@ -37,20 +44,26 @@ from warpfrag.machine.ir.scalar_types import B32, TYPES, Codes, Type
 MEMBERS = actions.MemoryLoad | actions.Atomic | actions.Branch
 BITWISE = {"lop3", "and", "or", "xor", "not"}
 LOGIC = {"and", "or", "xor", "not"}
-WORDS = {"old", "register"}
+FIXED = {"operand", "value"}
+"""The names of nodes whose value is the same in every iteration, but may differ between threads."""
 MAX_LEAVES = 4
 SWAP_SOURCES = 3
 PAIR_BITS = 64
+WORD_BITS = 32
+MAX_WORD = 0xFFFFFFFF
 ENDS = (0, 1, 0x7FFFFFFF, 0x80000000, 0xFFFFFFFF)
 """Words that take every relative order, compared as signed or unsigned integers."""
 ORDERS = {"min": np.greater, "max": np.less}
 
 
 class Node(NamedTuple):
-    """A value in a loop; a leaf is named "constant", "register", "old", "swapped" or "done", other values ""."""
+    """A value in a loop; a leaf is named "constant", "operand", "value", "old", "swapped" or "done", other values "".
+
+    A "value" is computed from constants and operands only. Proofs do not depend on what it is.
+    """
 
     name: str
-    number: Any  # the constant, the register, or the number of the operation's result
+    number: Any  # the constant, the operand, or the number of the operation's result
     inst: DecodedInstruction | None = None
     sources: tuple[Any, ...] = ()  # nodes, or tuples of nodes for register pairs
 
@@ -59,16 +72,29 @@ class Node(NamedTuple):
         """The leaves that the value depends on, without constants."""
         return {node for node in self.operations() if node.name not in {"", "constant"}}
 
+    @property
+    def operands(self) -> set[Node]:
+        """The registers and other operands that the value depends on."""
+        return {node for node in self.operations(whole=True) if node.name == "operand"}
+
     def depends_on_memory(self) -> bool:
         """Return True if the value depends on a loaded value or on the result of the swap."""
         return any(leaf.name in {"old", "swapped"} for leaf in self.leaves)
 
-    def operations(self) -> Iterator[Node]:
-        """Yield this value and all values from which it is computed."""
+    def operations(self, *, whole: bool = False) -> Iterator[Node]:
+        """Yield this value and all values from which it is computed, those of a "value" only if `whole` is set."""
         yield self
-        for source in self.sources:
+        for source in self.sources if whole or self.name != "value" else ():
             for node in (source,) if isinstance(source, Node) else source:
-                yield from node.operations()
+                yield from node.operations(whole=whole)
+
+
+class EqualValues(NamedTuple):
+    """Two values of which the first plus a constant must be the second."""
+
+    first: Node
+    second: Node
+    difference: int = 0
 
 
 def cas_loops(program: Program) -> dict[int, CasLoop]:
@@ -116,7 +142,7 @@ class CasLoop:
         self.is_plain = True
         for inst in self.body:
             self.follow(inst)
-        self.equal_words: list[tuple[Node, Node]] = []
+        self.equal: list[EqualValues] = []
         self.operation = self.matched()
         self.left_registers = self.uncertain_registers()
 
@@ -135,13 +161,19 @@ class CasLoop:
             self.load = self.address(inst.sources[0])
             self.put(inst.results[0], [Node("old", 0), Node("old", 1)])
         elif isinstance(action, actions.Atomic) and self.swap is None and len(inst.sources) == SWAP_SOURCES:
-            expected, new = (self.node(source) for source in inst.sources[1:])
+            self.is_plain &= action.space == "shared"
+            expected, new = (tuple(self.words(source, 2)) for source in inst.sources[1:])
             self.swap = self.address(inst.sources[0]), expected, new
             self.put(inst.results[0], [Node("swapped", 0)])
-        elif isinstance(action, actions.Move) and not isinstance(inst.results[0], VectorOperand):
-            self.put(inst.results[0], [self.node(inst.sources[0])])
+        elif isinstance(action, actions.Move):
+            registers = list(registers_of(inst.results[0]))
+            whole = [self.node(inst.sources[0], registers[0].bits)] if len(registers) == 1 else []
+            self.put(inst.results[0], whole or self.words(inst.sources[0], len(registers)))
         elif isinstance(action, actions.LaneOp):
-            sources = tuple(self.node(operand) for operand in inst.sources)
+            sources = tuple(
+                self.node(operand, kind.bits if kind else WORD_BITS)
+                for operand, kind in zip(inst.sources, action.sources, strict=True)
+            )
             is_answer = inst.name.startswith("setp.eq.b64") and self.swap is not None
             is_answer = is_answer and set(sources) == {Node("swapped", 0), self.swap[1] if self.swap else None}
             for number, operand in enumerate(inst.results):
@@ -149,62 +181,85 @@ class CasLoop:
         elif not isinstance(action, actions.NoOp):
             self.is_plain = False
 
-    def node(self, operand: PtxOperand) -> Any:  # noqa: ANN401 (a node or a tuple of nodes)
-        """Return the symbolic value of an operand."""
-        if isinstance(operand, VectorOperand):
-            items = tuple(self.node(element) for element in operand.items)
+    def node(self, operand: PtxOperand, bits: int = WORD_BITS) -> Any:  # noqa: ANN401 (a node or a tuple of nodes)
+        """Return the symbolic value of an operand, or of its words."""
+        if isinstance(operand, VectorOperand) or (isinstance(operand, BankOperand) and bits > WORD_BITS):
+            items = tuple(self.words(operand, bits // WORD_BITS))
             return items if len(items) > 1 else items[0]
-        if not isinstance(operand, Register):
-            return Node("constant" if isinstance(operand, Immediate) else "register", operand)
-        own = self.values.get(operand.index, Node("register", operand.index))
-        return Node("", "not", None, (own,)) if operand.negated else own
+        if isinstance(operand, Register):
+            own = self.values.get(operand.index, Node("operand", replace(operand, negated=False)))
+            return Node("", "not", None, (own,)) if operand.negated else own
+        is_special = isinstance(operand, SpecialRegister) and operand.name.partition(".")[0] not in INEXACT
+        self.is_plain &= is_special or isinstance(operand, BankOperand | Immediate)
+        return Node("constant" if isinstance(operand, Immediate) else "operand", operand)
 
-    def address(self, operand: PtxOperand) -> tuple[Any, ...]:
+    def words(self, operand: PtxOperand, count: int) -> list[Any]:
+        """Return the symbolic values of the words of an operand."""
+        if isinstance(operand, VectorOperand):
+            return [word for item in operand.items for word in self.words(item, 1)]
+        if isinstance(operand, BankOperand):
+            return [Node("operand", BankOperand(operand.offset + 4 * word)) for word in range(count)]
+        if isinstance(operand, Immediate):
+            code = operand.code(None)
+            return [Node("constant", Immediate(code >> WORD_BITS * word & MAX_WORD)) for word in range(count)]
+        return [self.node(operand)]
+
+    def address(self, operand: PtxOperand) -> tuple[Any, int]:
         """Return a symbolic address, as base and offset."""
-        if not isinstance(operand, MemoryOperand) or operand.base is None:
-            return Node("register", operand), 0
-        return self.node(operand.base), operand.offset
+        if not isinstance(operand, MemoryOperand) or operand.space:
+            self.is_plain = False
+            return Node("constant", Immediate(0)), 0
+        return Node("constant", Immediate(0)) if operand.base is None else self.node(operand.base), operand.offset
 
-    def put(self, operand: PtxOperand, nodes: list[Node]) -> None:
+    def put(self, operand: PtxOperand, nodes: list[Any]) -> None:
         """Set the symbolic value of a result; a register pair gets a node for each word."""
         registers = list(registers_of(operand))
         self.is_plain &= len(registers) <= len(nodes)
         for number, (register, node) in enumerate(zip(registers, nodes, strict=False)):
-            is_part = isinstance(operand, VectorOperand) and node.inst is not None
-            self.values[register.index] = node._replace(number=(node.number, number)) if is_part else node
+            if isinstance(node, Node) and node.inst is not None and not node.name:
+                is_part = isinstance(operand, VectorOperand)
+                node = simplified(node._replace(number=(node.number, number)) if is_part else node)  # noqa: PLW2901
+            self.values[register.index] = node
 
     def matched(self) -> str:
         """Return the commuting operation that the loop provably computes, or an empty string."""
-        if not self.is_plain or self.swap is None or self.load is None or self.load != self.swap[0]:
+        if not self.is_plain or self.swap is None or self.load is None:
             return ""
-        _, expected, new = self.swap
+        (base, offset), expected, new = self.swap
         olds = Node("old", 0), Node("old", 1)
-        if expected != olds or not isinstance(new, tuple) or len(new) != len(olds):
+        if expected != olds or len(new) != len(olds) or not all(isinstance(node, Node) for node in (base, *new)):
             return ""
         *early, (last, again) = self.guards
-        is_read = {leaf.number for node in new for leaf in node.leaves if leaf.name == "register"}
-        is_read |= {leaf.number for leaf in self.load[0].leaves}
-        if is_read & self.written or not self.repeats(last, again):
+        loaded, start = self.load
+        if not all(node.name in {*FIXED, "constant"} for node in (loaded, base)):
             return ""
+        if self.varies(loaded, base, *new) or not self.repeats(last, again):
+            return ""
+        if (base, offset) != self.load:
+            self.equal.append(EqualValues(base, loaded, offset - start))
+        if not early and all(node.name in FIXED for node in new):
+            self.equal += [EqualValues(node, Node("constant", Immediate(MAX_WORD))) for node in new]
+            return "or"
         if not early:
             return bitwise(new) or ("add" if is_sum(new) else "")
         (leaving, guard), *others = early
         is_leaving = all(target not in self.loop for target in leaving.targets)
         if not is_leaving or others:
             return ""
-        name, self.equal_words = extreme(leaving, guard, new)
-        return "" if self.written & {leaf.number for leaf in guard.leaves if leaf.name == "register"} else name
+        name, compared = extreme(leaving, guard, new)
+        self.equal += [EqualValues(*pair) for pair in zip(compared, new, strict=False) if pair[0] != pair[1]]
+        return "" if self.varies(guard) else name
 
-    def holds(self, registers: RegisterFile, threads: NDArray[np.int64]) -> bool:
-        """Return True if the pairs of values in `equal_words` are equal in the given threads."""
-        for pair in self.equal_words:
-            if any(node.name == "register" and not isinstance(node.number, int) for node in pair):
-                return False
-            codes = [
-                registers[node.number].reshape(-1)[threads] if node.name == "register" else node.number.code(B32)
-                for node in pair
-            ]
-            if np.any(codes[0] != codes[1]):
+    def varies(self, *nodes: Node) -> bool:
+        """Return True if a value depends on what an earlier iteration left in a register."""
+        return bool(indices_of(leaf.number for node in nodes for leaf in node.operands) & self.written)
+
+    def holds(self, read: Callable[[PtxOperand], Codes]) -> bool:
+        """Return True if the values in `equal` are equal; `read` returns the codes of an operand in the threads."""
+        for first, second, difference in self.equal:
+            leaves = {leaf: read(leaf.number) for leaf in first.operands | second.operands}
+            codes = [evaluate(node, leaves).astype(np.int64) for node in (first, second)]
+            if np.any((codes[0] + difference - codes[1]) % 2**32):
                 return False
         return True
 
@@ -231,7 +286,7 @@ def evaluate(node: Any, leaves: Mapping[Node, Codes], kind: Type = B32) -> Codes
         return low | high << np.uint64(32)
     if node.name == "constant":
         return np.asarray(node.number.code(kind), kind.dtype)
-    if node.name:
+    if node in leaves:
         return leaves[node]
     if node.inst is None:
         return ~evaluate(node.sources[0], leaves, TYPES["pred"])
@@ -251,6 +306,13 @@ def evaluate(node: Any, leaves: Mapping[Node, Codes], kind: Type = B32) -> Codes
     return (result >> result.dtype.type(32 * word)).astype(np.uint32) if isinstance(node.number, tuple) else result
 
 
+def simplified(node: Node) -> Node:
+    """Return a constant for an operation on constants, and a "value" for another one that does not depend on memory."""
+    if node.name or any(leaf.name not in FIXED for leaf in node.leaves):
+        return node
+    return node._replace(name="value") if node.leaves else Node("constant", Immediate(int(evaluate(node, {}))))
+
+
 def bitwise(new: tuple[Node, ...]) -> str:
     """Return "and", "or" or "xor" if each new bit is this function of the old bit, whatever the other operands are."""
     effects = set()
@@ -258,7 +320,7 @@ def bitwise(new: tuple[Node, ...]) -> str:
         if any(part.inst is not None and part.inst.attributes.opcode not in BITWISE for part in node.operations()):
             return ""
         others = sorted(node.leaves - {Node("old", word)}, key=str)
-        if len(others) > MAX_LEAVES or any(leaf.name != "register" for leaf in others):
+        if len(others) > MAX_LEAVES or any(leaf.name not in FIXED for leaf in others):
             return ""
         rows = np.array(list(product((0, 0xFFFFFFFF), repeat=len(others))), np.uint32).reshape(2 ** len(others), -1)
         given = {leaf: rows[:, at] for at, leaf in enumerate(others)}
@@ -277,7 +339,7 @@ def is_sum(new: tuple[Node, ...]) -> bool:
         return False
     lows, highs = low.sources[:2], [same_word(part) for part in high.sources[:3]]
     others = [part for part in lows if part != Node("old", 0)] + [part for part in highs if part != Node("old", 1)]
-    is_fixed = all(leaf.name == "register" for part in others for leaf in part.leaves)
+    is_fixed = all(leaf.name in FIXED for part in others for leaf in part.leaves)
     carries = [part for part in high.sources[3:] if not is_number(part, 0)]
     is_carried = carries == [low._replace(number=1)] and all(is_number(part, 0) for part in low.sources[2:])
     return is_fixed and is_carried and lows.count(Node("old", 0)) == highs.count(Node("old", 1)) == 1
@@ -295,13 +357,18 @@ def is_number(node: Node, number: int) -> bool:
     return node.name == "constant" and node.number.code(B32) == number
 
 
-def extreme(leaving: DecodedInstruction, guard: Node, new: tuple[Node, ...]) -> tuple[str, list[tuple[Node, Node]]]:
+def is_word(node: Any) -> bool:  # noqa: ANN401
+    """Return True for the old value and for values that do not depend on it."""
+    return not isinstance(node, Node) or node.name in {"old", *FIXED}
+
+
+def extreme(leaving: DecodedInstruction, guard: Node, new: tuple[Node, ...]) -> tuple[str, list[Node]]:
     """Return "min" or "max" if the loop computes it and leaves early when the new value would not replace the old one.
 
     The values are compared word by word, so evaluating words in all orders is enough. This is valid only if the
-    compared words are the stored words, so the pairs that must be equal are returned too.
+    compared words are the stored words, so the compared words are returned too.
     """
-    failed = "", list[tuple[Node, Node]]()
+    failed = "", list[Node]()
     olds = Node("old", 0), Node("old", 1)
     compared: list[set[Node]] = [set(), set()]
     for node in guard.operations():
@@ -309,16 +376,17 @@ def extreme(leaving: DecodedInstruction, guard: Node, new: tuple[Node, ...]) -> 
         words = [word for word in range(2) if opcode == "setp" and olds[word] in node.sources[:2]]
         for word in words:
             compared[word] |= {*node.sources[:2]} - {olds[word]}
-        if not node.name and not words and (opcode not in LOGIC or any(part.name in WORDS for part in node.sources)):
+        if not node.name and not words and (opcode not in LOGIC or any(is_word(part) for part in node.sources)):
             return failed
     if leaving.guard is None or any(len(part) != 1 for part in compared):
         return failed
     own_nodes = [part for words in compared for part in words]
-    if not all(node.name in {"register", "constant"} for node in (*own_nodes, *new)):
+    if not all(node.name in {*FIXED, "constant"} for node in (*own_nodes, *new)):
         return failed
-    own_words = [ENDS if node.name == "register" else (node.number.code(B32),) for node in own_nodes]
+    own_words = [(node.number.code(B32),) if node.name == "constant" else ENDS for node in own_nodes]
     old_words = [{*ENDS, *((word + step) % 2**32 for word in own for step in (-1, 1))} for own in own_words]
     rows: NDArray[np.uint32] = np.array(list(product(*old_words, *own_words)), np.uint32)
+    rows = rows[rows[:, 2] == rows[:, 3]] if own_nodes[0] == own_nodes[1] else rows
     leaves = {node: rows[:, at] for at, node in enumerate((*olds, *own_nodes)) if node.name != "constant"}
     if not guard.leaves <= leaves.keys():
         return failed
@@ -326,5 +394,5 @@ def extreme(leaving: DecodedInstruction, guard: Node, new: tuple[Node, ...]) -> 
     for kind, (name, compare) in product(("u8", "i8"), ORDERS.items()):
         old, own = (np.ascontiguousarray(rows[:, at : at + 2]).view(kind)[:, 0] for at in (0, 2))
         if any(np.array_equal(is_left, found) for found in (compare(own, old), compare(own, old) | (own == old))):
-            return f"{name}.{kind}", [pair for pair in zip(own_nodes, new, strict=True) if pair[0] != pair[1]]
+            return f"{name}.{kind}", own_nodes
     return failed

@@ -25,16 +25,17 @@ from warpfrag.machine.ir.program import (
     DecodedInstruction,
     Discard,
     MemoryOperand,
+    PtxOperand,
     Register,
     SourceLine,
     indices_of,
 )
-from warpfrag.machine.ir.scalar_types import B32, B64, PRED, TYPES
+from warpfrag.machine.ir.scalar_types import B32, B64, PRED, TYPES, Codes
 from warpfrag.machine.sanitizer.checked_batch import CheckedWarpBatch, LaunchChecks
 from warpfrag.machine.sanitizer.instruction_observer import InstructionObserver
 from warpfrag.machine.sanitizer.ordering import GPU
 from warpfrag.machine.sanitizer.races import RaceCheck
-from warpfrag.machine.sanitizer.sync_tracking import NO_INIT_FENCE, Strength
+from warpfrag.machine.sanitizer.sync_tracking import NO_INIT_FENCE, LockFollower, Strength
 from warpfrag.sass.cas_loops import CasLoop
 from warpfrag.sass.early_waits import OPEN_ORDER, WaitedWords
 from warpfrag.sass.judged_values import JudgedValues
@@ -86,6 +87,10 @@ class JudgedOrder(RaceCheck):
             at: own for at, inst in enumerate(instructions) if (own := copied.intersection(indices_of(inst.results)))
         }
         self.loops = judge.loops
+        # a proven compare-and-swap loop is an atomic, and takes no lock
+        taken = self.locks.polled - self.loops.keys()
+        self.locks = LockFollower(instructions, taken, has_one_block=state.launch.grid == (1, 1, 1))
+        self.synchronizing -= self.loops.keys()
         sensitive = {at for at, inst in enumerate(instructions) if is_order_sensitive(inst)}
         self.sensitive = sensitive - self.loops.keys()
         self.changes: dict[int, dict[int, int]] = defaultdict(dict)  # the last change of each mbarrier by each thread
@@ -338,8 +343,13 @@ class JudgedOrder(RaceCheck):
         loop = self.loops.get(at)
         name = loop.operation if loop else atomic_name(action) if isinstance(action, actions.Atomic) else ""
         is_sensitive = at in self.sensitive or name.partition(".")[0] not in COMMUTING
-        is_sensitive |= loop is not None and not loop.holds(self.state.registers, threads)
+        is_sensitive |= loop is not None and not loop.holds(lambda operand: self.codes_of(operand)[threads])
         self.follow_updates(buffer, offsets, threads, Update(name, is_sensitive), loop)
+
+    def codes_of(self, operand: PtxOperand) -> Codes:
+        """Return the codes of a register or constant in all threads."""
+        kind = {1: PRED, 64: B64}.get(getattr(operand, "bits", 32), B32)
+        return LaneGroup(self.state, None, self.state.alive).read(operand, kind).reshape(-1)
 
     def follow_updates(
         self, buffer: Bytes, offsets: Numbers, threads: Numbers, update: Update, loop: CasLoop | None = None
