@@ -30,6 +30,8 @@ MATRICES = {"": 1, "2": 2, "4": 4}
 GMMA_TYPES = ("F32", "F16", "BF16", "TF32", "S8", "U8", "E4M3", "E5M2")
 GMMA_SHAPES = tuple(f"64x{n}x{k}" for n in range(8, 257, 8) for k in (8, 16, 32, 64, 256))
 INIT_ARRIVALS = 1 << 20
+SIGN_BITS = {"f16": 0x80008000, "bf16": 0x80008000, "tf32": 0x80000000}
+"""The signs in a register with elements of A or B."""
 
 
 def _multiply(e: Emitter, name: str, a: list[asm.Operand], counts: tuple[int, int, int]) -> None:
@@ -51,8 +53,8 @@ def _matrix(e: Emitter, name: str, operand: asm.Operand, count: int) -> PtxOpera
             codes = [e.temporary() for _ in codes]
             for at, pair in enumerate(pairs):
                 e.emit(f"{sign}.f64", [VectorOperand(tuple(codes[2 * at : 2 * at + 2]))], [pair])
-    elif signs == ["neg"] and (".f16.f16." in name or ".bf16." in name):
-        codes = [e.compute("xor.b32", code, Immediate(0x80008000)) for code in codes]
+    elif signs == ["neg"] and (bits := [bits for kind, bits in SIGN_BITS.items() if f".{kind}.{kind}." in name]):
+        codes = [e.compute("xor.b32", code, Immediate(bits[0])) for code in codes]
     elif signs:
         raise Unsupported("a sign modifier on a matrix operand of this type")
     return VectorOperand(tuple(codes))
