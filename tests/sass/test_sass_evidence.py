@@ -266,3 +266,57 @@ def test_a_probe_that_differs_is_not_evidence(tmp_path, monkeypatch, capsys):
     assert rejected not in table
     assert len(wrong) == 1
     assert {name for name in spellings if table.is_complete(name)} == {*spellings} - {*wrong}
+
+
+CONTROL = """
+.version 8.0
+.target sm_90a
+.address_size 64
+.visible .entry k(.param .u64 out)
+{
+    .reg .b32 %r<12>; .reg .b64 %d; .reg .pred %p<6>; ld.param.u64 %d, [out]; ld.global.u32 %r0, [%d];
+    ld.global.u32 %r1, [%d+4]; ld.global.u32 %r2, [%d+8]; setp.eq.u32 %p0, %r2, 7; setp.gt.u32 %p3, %r2, 9;
+    barrier.red.popc.u32 %r3, %r0, %r1, %p0; barrier.red.and.pred %p1, %r0, %r1, !%p0;
+    barrier.red.or.pred %p2, %r0, %r1, %p3; barrier.red.popc.u32 %r6, %r0, %p3; barrier.red.popc.u32 %r7, 1, %r1, %p3;
+    barrier.arrive %r0, %r1; barrier.sync %r0, %r1; selp.u32 %r4, 1, 2, %p1; selp.u32 %r5, 1, 2, %p2;
+    st.global.v4.u32 [%d+16], {%r3, %r4, %r5, %r6}; st.global.u32 [%d+32], %r7;
+    ret;
+}
+"""
+BARRIERS = {
+    "BAR.RED.POPC.DEFER_BLOCKING R,R,P", "BAR.RED.AND.DEFER_BLOCKING R,R,~P", "BAR.RED.OR.DEFER_BLOCKING R,R,P",
+    "BAR.RED.POPC.DEFER_BLOCKING R,P", "BAR.RED.POPC.DEFER_BLOCKING imm,R,P", "BAR.ARV R,R",
+    "BAR.SYNC.DEFER_BLOCKING R,R",
+}  # fmt: skip
+BRANCHES = {
+    "BRA.U target": [0xFEA00038000000000000100507947],
+    "WARPSYNC.COLLECTIVE R,target": [0x1CFEA0003C000000000000004087348],
+}
+
+
+def test_probes_of_barriers_and_whole_branches_count_as_compared():
+    toolkit.find_ptxas("sm_90a")
+    toolkit.programs("nvdisasm") or toolkit.absent("no nvdisasm")
+    code = assemble(CONTROL, "sm_90a").decode("k")
+    examples = {inst.spelling: [inst.encoding] for inst in code if inst.opcode == "BAR"}
+    assert {name.replace("~", "") for name in examples} == {name.replace("~", "") for name in BARRIERS}
+
+    made, reasons = probe_runs.probes_of(examples | BRANCHES)
+    assert not reasons
+    (kernel,) = probe_kernels.kernels_of(made)
+    data, constants = probe_kernels.arguments_of(kernel)
+    table = observe(probe_runs.launch_of(kernel, data, constants), LaunchOptions(limit=LIMIT), SpellingTable())
+
+    first = probe_kernels.given_data()
+    for number, (probe, left) in enumerate(zip(kernel.probes, probe_kernels.left_by(kernel, data), strict=True)):
+        assert is_compared(probe.inst.spelling, table[probe.inst.spelling]), probe.inst.text
+        if probe.inst.opcode == "BAR":  # the last word is what the other warp stored before the barrier
+            stored = first[number // 4, :, number % 4].reshape(-1, 4, 32)
+            assert (left[-1].reshape(stored.shape) == stored[:, [1, 0, 3, 2]]).all()
+        if "RED" in probe.inst.modifiers:
+            blocks = left[0].reshape(-1, 128)
+            assert (blocks == blocks[:, :1]).all()
+            assert len(np.unique(blocks)) > 1
+        if probe.inst.opcode == "BRA":  # the branch skips a move of word 1
+            is_taken = np.arange(left.size) // 32 % 3 == 1
+            assert (left[0] == np.where(is_taken, first[0, :, 0], first[0, :, 1])).all()

@@ -21,6 +21,7 @@ from tools.sass.probes import (
     CELL_BYTES,
     CONSTANT_BYTES,
     DESCRIPTOR,
+    LANES_LAYOUT,
     SCRATCH,
     SHARED_BASE,
     SHARED_OPCODES,
@@ -29,11 +30,13 @@ from tools.sass.probes import (
     NoProbe,
     Probe,
     ProbeKernel,
+    barrier_registers,
     constant_of,
-    is_uniform_branch,
+    is_control,
     is_uniform_global,
     split_name,
 )
+from warpfrag.layout.coordinates import LANES
 from warpfrag.sass.sass_instruction import (
     AddressOperand,
 )
@@ -51,6 +54,8 @@ SHARED_WORD = INPUT_WORDS + PREDICATE_WORDS
 """Has the thread's offset in shared memory; the next words have the offset plus SHARED_BASE, SHARED_BASE, and 0."""
 INDEX_WORD = SHARED_WORD + 4
 """Has an offset into the constants."""
+PARTNER_WORD, WARP_VOTE, BLOCK_VOTE = INDEX_WORD + 1, INDEX_WORD + 2, INDEX_WORD + 3
+"""Have the address in shared memory of a thread in another warp, and bits that are 0, 1 or mixed in a warp or block."""
 FIRST_RESULT = SHARED_WORD + 8
 MAX_RESULTS = 1016
 BRANCH_OVER_ONE, BRANCH_FIELDS = 4 << 16, 0xFF << 16 | ((1 << 48) - 1) << 34
@@ -71,6 +76,13 @@ MOV, MOV_UNIFORM, UMOV, R2UR = (
 )
 LDG, STG, LDS, STS = 0xC1E1900 << 64 | 0x7981, 0xC101900 << 64 | 0x7986, 0x800 << 64 | 0x7984, 0x800 << 64 | 0x7388
 ISETP_NE, UISETP_NE = 0x3F05270 << 64 | 0xFF0000720C, 0xBF05270 << 64 | 0x3F0000728C
+MOV_IMMEDIATE, ALL_LANES = 0xF00 << 64 | 0x7802, 0xFFFFFFFF
+ARRIVES, SYNCS = 0x2000 << 64, 0x10000 << 64
+BLOCK_BARRIER = SYNCS | 0x7B1D
+"""The fields of BAR.ARV and BAR.SYNC."""
+B2R_COUNT, B2R_VOTE, VOTE = 0xE4000 << 64 | 0x731C, 0x4000 << 64 | 0xFF0000 | 0x731C, "P0"
+"""Read the result of BAR.RED into a register, or into P0."""
+GUARD, UNUSED = 0xF << 12, 247
 SEL, USEL = 0x1FF007807, 0x8000000 << 64 | 0x13F007887  # 0 if the predicate is true, else 1
 
 
@@ -151,8 +163,8 @@ class CodeWriter:
         if any(name.startswith("U") for name in probe.reads) or constant is not None:
             for _ in range(2):  # uniform registers take longer to arrive than a stall can wait
                 self.add(NOP)
-        if is_uniform_branch(probe.inst):
-            return self.branch_over(encoding)
+        if is_control(probe.inst):
+            return self.control(probe, number)
         barrier = encoding >> 110 & 7
         if probe.address is not None and probe.writes:  # an atomic whose result ptxas does not need sets no barrier
             barrier = 0
@@ -165,10 +177,59 @@ class CodeWriter:
             cell = []
         return (*words, *cell)
 
-    def branch_over(self, encoding: int) -> tuple[int, ...]:
+    def control(self, probe: Probe, number: int) -> tuple[int, ...]:
+        """Append a barrier, or a branch of whole warps, and return the words that it leaves."""
+        if probe.inst.opcode == "BAR":
+            return self.block_barrier(probe, number)
+        if probe.inst.opcode == "BRA":
+            return self.branch_over(probe)
+        for name in probe.reads:
+            self.add(MOV_IMMEDIATE | split_name(name)[1] << 16 | ALL_LANES << 32)
+        encoding, is_branch = probe.inst.encoding, "COLLECTIVE" in probe.inst.modifiers
+        self.add(encoding & ~BRANCH_FIELDS | BRANCH_OVER_ONE if is_branch else encoding)
+        self.add(NOP)
+        return tuple(self.store_named(name) for name in probe.writes)
+
+    def block_barrier(self, probe: Probe, number: int) -> tuple[int, ...]:
+        """Append a barrier of all threads between a store and a load of another warp's cell; return what they leave.
+
+        Threads that arrive without waiting wait at the same barrier afterwards.
+        """
+        inst, size = probe.inst, LANES_LAYOUT[1]
+        is_arrival = "ARV" in inst.modifiers
+        self.load(SCRATCH, SHARED_WORD + 1)
+        self.load(SCRATCH + 1, number % INPUT_WORDS)
+        self.add(STS | SCRATCH << 24 | SCRATCH + 1 << 32, read=1)
+        for index, shift in (barrier_registers(inst) or {}).items():
+            count = size << (1 if is_arrival else 0)
+            value = 1 + number % 15 if shift < 0 else count << shift | (1 + number % 15 if shift else 0)
+            self.add(MOV_IMMEDIATE | index << 16 | value << 32)
+        for name in probe.reads:
+            if name[0] == "P" and "POPC" not in inst.modifiers:  # few random votes are all true or all false
+                self.load_named(name, BLOCK_VOTE)
+        self.add(inst.encoding)
+        if is_arrival:
+            self.add(inst.encoding & ~ARRIVES | SYNCS)
+        words = []
+        if "RED" in inst.modifiers:
+            is_count = "POPC" in inst.modifiers
+            self.add(B2R_COUNT | SCRATCH << 16 if is_count else B2R_VOTE, write=0)
+            words.append(self.store(SCRATCH) if is_count else self.store_named(VOTE))
+        self.load(SCRATCH, PARTNER_WORD)
+        self.add(LDS | SCRATCH << 16 | SCRATCH << 24, write=0)
+        words.append(self.store(SCRATCH))
+        self.add(BLOCK_BARRIER)  # before the next store to this cell
+        return tuple(words)
+
+    def branch_over(self, probe: Probe) -> tuple[int, ...]:
         """Append a branch over a move of another word, and return the word that it leaves."""
+        encoding = probe.inst.encoding
         self.load(SCRATCH, 0)
         self.load(SCRATCH + 1, 1)
+        if probe.reads == ("P0",):
+            self.load(UNUSED, WARP_VOTE)
+            self.add(ISETP_NE | UNUSED << 24)
+            encoding &= ~GUARD
         self.add(encoding & ~BRANCH_FIELDS | BRANCH_OVER_ONE)
         self.add(MOV | SCRATCH << 16 | SCRATCH + 1 << 32)
         return (self.store(SCRATCH),)
@@ -332,7 +393,12 @@ def arguments_of(kernel: ProbeKernel) -> tuple[NDArray[np.uint32], bytes]:
     offsets = np.arange(THREADS, dtype=np.uint32) % kernel.layout[1] * CELL_BYTES
     group = data[SHARED_WORD // 4]
     group[:, 0], group[:, 1], group[:, 2], group[:, 3] = offsets, offsets + SHARED_BASE, SHARED_BASE, 0
-    data[INDEX_WORD // 4, :, 0] = np.arange(THREADS) % (CONSTANT_BYTES // CELL_BYTES - 1) * 8
+    group = data[INDEX_WORD // 4]
+    threads = np.arange(THREADS)
+    group[:, PARTNER_WORD % 4] = (offsets + SHARED_BASE) ^ LANES * CELL_BYTES
+    for word, size in ((WARP_VOTE, LANES), (BLOCK_VOTE, LANES_LAYOUT[1])):
+        group[:, word % 4] = np.choose(threads // size % 3, [0, 1, threads % 2])
+    group[:, 0] = threads % (CONSTANT_BYTES // CELL_BYTES - 1) * 8
     return data, random_bytes(91, CONSTANT_BYTES).tobytes()
 
 

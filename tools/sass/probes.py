@@ -21,7 +21,15 @@ from typing import TYPE_CHECKING, NamedTuple
 from tools.sass.evidence import is_arithmetic
 from warpfrag.cuda_tools import find_tool
 from warpfrag.errors import SassError
-from warpfrag.machine.ir.actions import Atomic, LaneOp, MatrixOp, MemoryLoad, MemoryStore, Move, WarpCollective
+from warpfrag.machine.ir.actions import (
+    Atomic,
+    LaneOp,
+    MatrixOp,
+    MemoryLoad,
+    MemoryStore,
+    Move,
+    WarpCollective,
+)
 from warpfrag.machine.ir.program import MemoryOperand, Register, registers_of
 from warpfrag.sass.disassembler import LINE, disassemble
 from warpfrag.sass.emitter import Emitter
@@ -114,10 +122,12 @@ def probe_of(inst: SassInstruction) -> Probe:
     writes: dict[str, None] = {}
     for part in emitter.instructions:
         is_matrix = isinstance(part.action, MatrixOp) and part.action.operation == "mma" and "SP" not in inst.modifiers
-        if not is_matrix and not isinstance(part.action, MEMORY | COMPUTING) and not is_uniform_branch(inst):
+        if not is_matrix and not isinstance(part.action, MEMORY | COMPUTING) and not is_control(inst):
             raise NoProbe(f"{type(part.action).__name__} is neither arithmetic nor a memory access")
         reads |= dict.fromkeys(name for name in _names(part.operands_read) if name not in writes)
         writes |= dict.fromkeys(_names(part.results))
+    if is_control(inst):
+        return _checked(control_probe(inst, tuple(reads)))
     constant = constant_of(inst)
     if constant is not None:
         if not is_parameter(constant):
@@ -139,10 +149,37 @@ def probe_of(inst: SassInstruction) -> Probe:
     return _checked(Probe(inst, tuple(reads), tuple(writes), addresses[0]))
 
 
-def is_uniform_branch(inst: SassInstruction) -> bool:
-    """Return True for a branch whose condition is a uniform predicate."""
+def is_control(inst: SassInstruction) -> bool:
+    """Return True for block barriers, WARPSYNC, and branches that all lanes take or none does."""
     first = inst.operands[0] if inst.operands else None
-    return inst.opcode == "BRA" and isinstance(first, RegisterOperand) and first.file == "UP"
+    is_uniform = isinstance(first, RegisterOperand) and first.file == "UP"
+    return inst.opcode in {"BAR", "WARPSYNC"} or (inst.opcode == "BRA" and (is_uniform or "U" in inst.modifiers))
+
+
+def control_probe(inst: SassInstruction, reads: tuple[str, ...]) -> Probe:
+    """Return the probe of a barrier or branch; a guard makes lanes differ for BRA.U, whose guard examples have lost."""
+    if inst.opcode == "BRA":
+        return Probe(inst, reads or ("P0",), ())
+    if not reads or (inst.opcode == "BAR" and barrier_registers(inst) is None):
+        raise NoProbe("a barrier without registers, or with another number of threads")
+    return Probe(inst, reads, reads if inst.opcode == "WARPSYNC" else ())
+
+
+def barrier_registers(inst: SassInstruction) -> dict[int, int] | None:
+    """Return the shift of the thread count in each register of a block barrier; None if a probe cannot run it.
+
+    A register has the number of the barrier, the number of threads, or both; the count is 0 for the number alone.
+    """
+    numbers = [operand for operand in inst.operands if getattr(operand, "file", "") != "P"]
+    first, last = numbers[0], numbers[-1]
+    if isinstance(last, ImmediateOperand) and (len(numbers) > 1 or isinstance(first, ImmediateOperand)):
+        return None
+    if any(isinstance(operand, RegisterOperand) and operand.file != "R" for operand in numbers):
+        return None
+    if first == last and len(numbers) > 1 and isinstance(first, RegisterOperand):
+        return {first.index: 16}
+    found = {first.index: -1} if isinstance(first, RegisterOperand) else {}
+    return found | ({last.index: 0} if len(numbers) > 1 and isinstance(last, RegisterOperand) else {})
 
 
 def constant_of(inst: SassInstruction) -> ConstantOperand | None:
