@@ -128,7 +128,7 @@ class WarpBatch(WarpState):
 
     def release_waiting(self) -> None:
         """Complete barriers, or let waits time out, so that lanes can run again; otherwise raise a deadlock error."""
-        if self.leave_convergence_barriers():
+        if self.leave_convergence_barriers() or self.leave_convergence_barriers(needs_one_mask=False):
             return
         if self.barriers.release_completed() or self.cluster_barriers.check_all() or self.mbarriers.expire():
             return
@@ -416,22 +416,28 @@ class WarpBatch(WarpState):
 
     @staticmethod
     def complete(
-        here: LaneGroup, inst: DecodedInstruction, met: NDArray[np.bool_], gone: NDArray[np.bool_]
+        here: LaneGroup,
+        inst: DecodedInstruction,
+        met: NDArray[np.bool_],
+        gone: NDArray[np.bool_],
+        *,
+        needs_one_mask: bool = True,
     ) -> LaneGroup:
         """Return the lanes whose convergence barrier names only lanes that are gone or have met with the same mask.
 
         Lanes with another mask in the register are in another barrier, such as that of a deeper recursive call.
         """
         masks = here.read(inst.sources[0], B32)[:, :, None]
-        arrived = (met[:, None, :] & (masks == masks.swapaxes(1, 2))) | gone[:, None, :]
+        same = (masks == masks.swapaxes(1, 2)) | (not needs_one_mask)
+        arrived = (met[:, None, :] & same) | gone[:, None, :]
         named = (masks >> LANE_INDEX & np.uint32(1)).astype(np.bool_)
         return here.part(here.mask & ~(named & ~arrived).any(axis=2))
 
-    def leave_convergence_barriers(self) -> bool:
+    def leave_convergence_barriers(self, *, needs_one_mask: bool = True) -> bool:
         """Release lanes from a BSYNC whose missing lanes wait elsewhere; return True if lanes were released.
 
         The missing lanes wait at a WARPSYNC, in code that leaves a region without BREAK, or at another BSYNC of the
-        same barrier. An H200 completes both.
+        same barrier. An H200 completes both. Masks of one barrier differ if BREAK removes lanes while a call saves it.
         """
         released = False
         for row in np.nonzero((self.alive & self.waiting_in_warp).any(axis=1))[0]:
@@ -444,7 +450,7 @@ class WarpBatch(WarpState):
                 same = [other for other in at if at[other].action == inst.action and at[other].sources == inst.sources]
                 met, gone = waiting & np.isin(pcs, same), ~self.alive[row] | (waiting & np.isin(pcs, syncs))
                 here = LaneGroup(self, np.array([row]), (waiting & (pcs == pc))[None, :])
-                ready = self.complete(here, inst, met[None, :], gone[None, :])
+                ready = self.complete(here, inst, met[None, :], gone[None, :], needs_one_mask=needs_one_mask)
                 ready.put(self.waiting, ~ready.mask)
                 ready.put(self.waiting_in_warp, ~ready.mask)
                 ready.put(self.pc, pc + 1)
