@@ -84,7 +84,7 @@ def test_run_refuses_an_array_of_another_shape(array, tmp_path, capsys: pytest.C
     (b"", "256 in all, got 0"),
     (b"PK\x03\x04", "is not an array of numbers"),
     (b"\x93NUMPY\x01\x00", "is not an array of numbers"),
-    (b"\xff\xfe", "is neither text in UTF-8 nor .npy"),
+    (b"\xff\xfe", "is neither UTF-8 text nor a .npy file"),
 ])  # fmt: skip
 def test_run_refuses_a_file_that_is_no_array(
     content: bytes, message: str, tmp_path, capsys: pytest.CaptureFixture[str]

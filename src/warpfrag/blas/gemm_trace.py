@@ -17,7 +17,7 @@ from warpfrag.blas.order import Chain, KSpan, Order
 from warpfrag.blas.prepared_gemm import PreparedGemm
 from warpfrag.blas.summation import Multiplicands, Sums
 from warpfrag.errors import InvalidOperand, check_index
-from warpfrag.formats.epilogue import Epilogue, convert
+from warpfrag.formats.epilogue import Epilogue, convert, finish
 from warpfrag.formats.number_formats import FORMATS
 from warpfrag.tensorcore.backend_protocol import Codes
 
@@ -73,7 +73,7 @@ def trace_output(
     last = steps[-1]
     if bias is not None and start is None:
         epilogue = replace(epilogue, bias=np.asarray(bias)[[col]])
-        sums = epilogue.finish(traced.sums.read(traced.as_codes(last.code)), None)
+        sums = finish(epilogue, traced.sums.read(traced.as_codes(last.code)), None)
         last = replace(last, operation="bias", code=traced.code(sums))
         steps.append(last)
     code = int(convert("f32", traced.as_codes(last.code), epilogue.result).reshape(()))

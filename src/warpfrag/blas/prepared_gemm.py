@@ -14,7 +14,7 @@ from warpfrag.blas.gemm_backend import Machine, machine_of
 from warpfrag.blas.order import Order
 from warpfrag.blas.summation import Multiplicands
 from warpfrag.errors import InvalidOperand
-from warpfrag.formats.epilogue import Epilogue, convert, float32_of
+from warpfrag.formats.epilogue import Epilogue, convert, finish, float32_of
 from warpfrag.formats.number_formats import Rounding
 from warpfrag.isa.qualifiers import HasForm
 from warpfrag.tensorcore.array_types import Matrix, MatrixLike, read_matrices
@@ -133,7 +133,7 @@ class PreparedGemm:
         if order.in_place:  # beta * C + bias is added to the first part
             scaled = None
             if c is not None and epilogue.beta != 0:
-                scaled = replace(epilogue, bias=None).finish(np.zeros_like(c), c)
+                scaled = finish(replace(epilogue, bias=None), np.zeros_like(c), c)
             first = scaled if bias is None else bias if scaled is None else scaled + bias
             if first is not None:
                 shape = (math.prod(self.extents.batch), *self.shape[-2:])
@@ -141,7 +141,7 @@ class PreparedGemm:
                 start = np.asarray(codes, like=self.operands.a)
             c, epilogue = None, replace(epilogue, bias=None)
         codes = self.operands.multiply(start, order)
-        finished = epilogue.finish(sums.read(codes if isinstance(codes, np.ndarray) else codes.get()), c)
+        finished = finish(epilogue, sums.read(codes if isinstance(codes, np.ndarray) else codes.get()), c)
         return convert("f32", sums.write(finished), epilogue.result)
 
 

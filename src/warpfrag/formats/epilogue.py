@@ -60,11 +60,15 @@ class Epilogue:
         return sums if alpha == 1 else alpha * sums
 
     @exact_floats
-    def finish(self, sums: Floats, c: Floats | None) -> Floats:
-        """Apply the epilogue to a kernel's sums, in float32: scale them, add C and the bias."""
+    def _finish(self, sums: Floats, c: Floats | None) -> Floats:
         with np.errstate(all="ignore"):
             values = self._combine(sums, c)
             return values if self.bias is None else values + float32_of(self.bias, "bias")
+
+
+def finish(epilogue: Epilogue, sums: Floats, c: Floats | None) -> Floats:
+    """Apply the epilogue to a kernel's sums, in float32: scale them, add C and the bias."""
+    return epilogue._finish(sums, c)  # noqa: SLF001 (subclasses extend it; users have no sums)
 
 
 def check_factor(name: str, number: object) -> None:

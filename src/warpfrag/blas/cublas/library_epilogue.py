@@ -95,9 +95,9 @@ class KernelEpilogue(Epilogue):
         return is_plain and self.beta == 1 and self.kernel.startswith("nvjet") and self.result != "f32"
 
     @exact_floats
-    def finish(self, sums: Floats, c: Floats | None) -> Floats:
+    def _finish(self, sums: Floats, c: Floats | None) -> Floats:
         """Apply the epilogue to the sums, in float32."""
-        return self._activate(super().finish(sums, c))
+        return self._activate(super()._finish(sums, c))
 
     def _activate(self, values: Floats) -> Floats:
         """Apply the activation function."""

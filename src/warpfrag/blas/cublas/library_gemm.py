@@ -16,7 +16,7 @@ from warpfrag.blas.summation import PartialSums
 from warpfrag.errors import NotModelled
 from warpfrag.formats.arrays import Array
 from warpfrag.formats.codes import natural_dtype
-from warpfrag.formats.epilogue import Epilogue, Floats, convert, fma
+from warpfrag.formats.epilogue import Epilogue, Floats, convert, finish, fma
 from warpfrag.formats.float_environment import exact_floats
 from warpfrag.formats.number_formats import FORMATS
 from warpfrag.tensorcore.array_types import Foreign, Matrix
@@ -49,7 +49,7 @@ def library_gemm(
     resolved = resolve_chain(library_instruction(name, ARCH), ARCH)
     if order.lanes:
         floats = a.floats(), b.floats(), None if c is None else c.floats()
-        sums = epilogue.finish(lane_gemm(*floats[:2], order), floats[2])
+        sums = finish(epilogue, lane_gemm(*floats[:2], order), floats[2])
         codes = convert("f32", PartialSums(resolved.rule).write(sums), epilogue.result)
         return cast("Array", codes.view(natural_dtype(FORMATS[epilogue.result])))
     options = GemmOptions(order, None if name == "s8" else epilogue, rounding="rne" if name == "tf32" else None)
