@@ -10,9 +10,10 @@ printed, and the exit status is 1.
 from __future__ import annotations
 
 import sys
-from collections import Counter
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from itertools import islice
 from typing import Any
 from unittest import mock
 
@@ -21,11 +22,16 @@ import numpy as np
 from tools.arguments import make_parser
 from tools.fuzz.emulation import LIMIT, data_of
 from tools.fuzz.generate import SIZE, generate
-from tools.sass.captures import arch_of, assemble
-from warpfrag.errors import WarpfragError
+from tools.fuzz.kernel import Kernel
+from tools.sass.captures import BATCH, arch_of, assemble
+from warpfrag.errors import SassError, WarpfragError
 from warpfrag.machine.interpreter.device_memory import DeviceMemory
 from warpfrag.machine.interpreter.warp_state import LaunchPart, WarpState
+from warpfrag.machine.launch.exploration import Exploration
+from warpfrag.machine.launch.kernel import Kernel as MachineKernel
 from warpfrag.machine.launch.options import LaunchOptions
+from warpfrag.sass.disassembler import disassemble
+from warpfrag.sass.sass_module import SassModule
 
 COMPARED = "compared with a GPU"
 
@@ -57,28 +63,54 @@ def unwritten_values(seed: int) -> Iterator[None]:
 
 
 def outcome(seed: int, runs: int, size: int) -> str:
-    """Return "same", "differs", "open" for a kernel whose order matters, or "error"."""
-    kernel = generate(seed, size)
-    text, data = kernel.text(), data_of(kernel)
+    """Return the outcome of one kernel."""
+    return next(outcomes([seed], runs, size))
 
-    def launch(schedule: int | None, explore: int) -> tuple[bytes, Any]:
-        arrays = [data.given.copy(), data.before.copy()]
-        options = LaunchOptions(limit=LIMIT, threads=1, explore=explore, judge=schedule is None)
-        entry = assemble(text, arch_of(text))["k"]
-        run = entry.launch(kernel.grid, kernel.block, [*arrays, data.blob], seed=schedule, options=options)
-        return b"".join(array.tobytes() for array in arrays), run
 
+def outcomes(seeds: Iterable[int], runs: int, size: int) -> Iterator[str]:
+    """Yield "same", "differs", "open" for a kernel whose order matters, or "error", for each seed.
+
+    One nvdisasm process decodes the kernels of a batch, because its start takes as long as a run.
+    """
+    waiting = iter(seeds)
+    while batch := [generate(seed, size) for seed in islice(waiting, BATCH)]:
+        modules = [assembled(kernel) for kernel in batch]
+        by_arch = defaultdict[str, list[bytes]](list)
+        for module in filter(None, modules):
+            by_arch[module.cubin.arch].append(module.cubin["k"].code.relocated(module.address_of))
+        for arch, codes in by_arch.items():
+            with suppress(SassError):
+                disassemble(codes, arch)
+        for kernel, code in zip(batch, modules, strict=True):
+            yield "error" if code is None else compared(kernel, code, runs)
+
+
+def assembled(kernel: Kernel) -> SassModule | None:
+    """Return the machine code of a kernel, or None if ptxas rejects it."""
     try:
-        first, run = launch(None, runs)
-        if any(COMPARED not in reason and not reason.startswith("explore") for reason in run.inexact):
-            return "open"
-        is_same = run.exploration is None or run.exploration.agrees
-        for number in range(runs):
-            with unwritten_values(seed + number):
-                is_same &= launch(seed + number, 0)[0] == first
+        return assemble(kernel.text(), arch_of(kernel.text()))
+    except RuntimeError:
+        return None
+
+
+def compared(kernel: Kernel, module: SassModule, runs: int) -> str:
+    """Run a kernel, and again under other schedules, each with other values in what was never written."""
+    data, explored = data_of(kernel), MachineKernel._explored  # noqa: SLF001 (it is replaced)
+
+    def explored_with_other_values(*arguments: Any) -> Exploration:  # noqa: ANN401 (as the method it replaces)
+        with unwritten_values(kernel.seed):
+            return explored(*arguments)
+
+    arrays = [data.given.copy(), data.before.copy(), data.blob]
+    options = LaunchOptions(limit=LIMIT, threads=1, explore=runs)
+    try:
+        with mock.patch.object(MachineKernel, "_explored", explored_with_other_values):
+            run = module["k"].launch(kernel.grid, kernel.block, arrays, options=options)
     except (WarpfragError, RuntimeError):
         return "error"
-    return "same" if is_same else "differs"
+    if any(COMPARED not in reason and not reason.startswith("explore") for reason in run.inexact):
+        return "open"
+    return "same" if run.exploration is not None and run.exploration.agrees else "differs"
 
 
 def main(words: Sequence[str] | None = None) -> int:
@@ -90,8 +122,8 @@ def main(words: Sequence[str] | None = None) -> int:
     parser.add_argument("--size", type=int, default=SIZE, help="statements of a kernel, at least")
     arguments = parser.parse_args(words)
     counts: Counter[str] = Counter()
-    for seed in range(arguments.first, arguments.last):
-        found = outcome(seed, arguments.runs, arguments.size)
+    seeds = range(arguments.first, arguments.last)
+    for seed, found in zip(seeds, outcomes(seeds, arguments.runs, arguments.size), strict=True):
         counts[found] += 1
         if found == "differs":
             print(f"seed {seed}: memory differs", flush=True)
