@@ -198,6 +198,10 @@ def uncompared(
         address = work.program.instructions[at].line
         spelling = work.program.spellings.get(address, "")
         where = address_text(address, sources.get(address))
+        if spelling.startswith("CCTL.") and ".RML2" in spelling:
+            found.setdefault(
+                "CCTL", f"{where}: discard.L2 leaves undefined bytes in memory until they are written again"
+            )
         if address in late:
             found[late[address]] = f"{where}: {late[address]}"
         if not is_compared(spelling, compared) and spelling not in found:

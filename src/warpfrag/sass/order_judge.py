@@ -40,7 +40,7 @@ from warpfrag.sass.cas_loops import CasLoop
 from warpfrag.sass.early_waits import OPEN_ORDER, WaitedWords
 from warpfrag.sass.judged_values import JudgedValues
 from warpfrag.sass.sass_instruction import address_text
-from warpfrag.sass.uncertain_values import ProgramValues, is_polling
+from warpfrag.sass.uncertain_values import ProgramValues, is_constant_load, is_polling
 
 Bytes = NDArray[np.uint8]
 Numbers = NDArray[np.int64]
@@ -53,6 +53,7 @@ COMMUTING = {"add", "min", "max", "and", "or", "xor"}
 MAX_LAYERS = 16  # maximum number of atomic layers per word
 EXTREMES = {"min", "max"}
 MAX_ANSWERS = 256  # the most recorded results of tests and arrivals per mbarrier
+AS_CONSTANT, CHANGED = 1, 2  # bytes that are loaded as constant data, and bytes that are written
 ASYNCHRONOUS, BY_COPIES = -1, -2
 """Pseudo-threads for changes that may happen at any time: copied bytes, and arrivals that wait for cp.async."""
 
@@ -73,6 +74,10 @@ class JudgedOrder(RaceCheck):
         self.next_class = 1
         self.atomics, self.shared_atomics = judge.atomics, AtomicLayers()
         instructions = self.state.program.instructions
+        self.constant_loads, self.used = (
+            {at for at, inst in enumerate(instructions) if is_constant_load(inst)},
+            judge.used,
+        )
         targets = {target for inst in instructions for target in inst.targets}
         self.meetings = {
             at + 1: inst
@@ -183,6 +188,8 @@ class JudgedOrder(RaceCheck):
         if self.state.memory.inst in self.waits and self.shadow_of(buffer) is not None:
             self.wait(buffer, offsets, size, threads)
         super().read(buffer, offsets, size, threads)
+        if self.state.memory.inst in self.constant_loads:
+            self.use(buffer, offsets, size, threads, AS_CONSTANT)
         if self.state.memory.inst in self.loops:
             self.follow_atomics(buffer, offsets, threads)
         if self.changes and buffer is self.state.memory.shared:
@@ -213,6 +220,19 @@ class JudgedOrder(RaceCheck):
         if self.waits and self.strength().is_strong:
             self.replace(buffer, offsets, buffer[offsets[:, None] + np.arange(codes.nbytes // len(codes))], threads)
         super().write(buffer, offsets, codes, threads)
+        self.use(buffer, offsets, codes.nbytes // len(codes), threads, CHANGED)
+
+    def use(self, buffer: Bytes, offsets: Numbers, size: int, threads: Numbers, how: int) -> None:
+        """Report bytes of global memory that the launch both writes and loads as constant data, in any order."""
+        if not self.constant_loads or id(buffer) not in self.written:
+            return
+        marks = self.used.setdefault(id(buffer), np.zeros(len(buffer), np.uint8))
+        cells = offsets[:, None] + np.arange(size)
+        is_mixed = (marks[cells] & (AS_CONSTANT ^ CHANGED ^ how)).any(axis=1)
+        marks[cells] |= np.uint8(how)
+        if is_mixed.any():
+            text = "this launch writes data that it also loads as constant data (LDG.CONSTANT, ld.global.nc)"
+            self.report("unordered", int(threads[is_mixed][0]), f"{self.inst.text}: {text}")
 
     def updated(self, buffer: Bytes, offsets: Numbers, old: NDArray[Any], threads: Numbers) -> None:
         """Record the values that atomics replace."""
@@ -253,6 +273,7 @@ class JudgedOrder(RaceCheck):
     ) -> None:
         """Follow the atomics of a copy, and record that the copy may change its mbarrier at any time."""
         super().copy_write(buffer, offsets, size, thread, cell, reduction=reduction)
+        self.use(buffer, offsets, size, np.full(len(offsets), thread), CHANGED)
         if reduction and self.shadow_of(buffer) is not None:
             words = reduction.split(".")
             operation = next((word for word in words if word in COMMUTING), words[0])
@@ -334,6 +355,7 @@ class JudgedOrder(RaceCheck):
     def update(self, buffer: Bytes, offsets: Numbers, size: int, threads: Numbers) -> None:
         """Compare atomics with earlier atomics on the same words."""
         super().update(buffer, offsets, size, threads)
+        self.use(buffer, offsets, size, threads, CHANGED)
         if self.shadow_of(buffer) is not None:
             self.follow_atomics(buffer, offsets, threads)
 
@@ -535,6 +557,7 @@ class LaunchJudge(LaunchChecks):
         self.waited = WaitedWords()
         self.atomics = AtomicLayers()  # on global memory, by all batches
         self.contended: set[CasLoop] = set()  # loops of unordered threads on one word
+        self.used: dict[int, Bytes] = {}  # the marks AS_CONSTANT and CHANGED of each byte, by buffer
         self.uncertain_answers: set[int] = set()  # mbarrier instructions whose results depend on the order of threads
 
     def batch(self, part: LaunchPart) -> JudgedWarpBatch:

@@ -51,7 +51,7 @@ from warpfrag.machine.jit.screening import (
     is_whole_barrier,
 )
 from warpfrag.sass.unassigned_registers import PURE, RegisterDemand
-from warpfrag.sass.uncertain_values import local_registers, values_of
+from warpfrag.sass.uncertain_values import is_constant_load, local_registers, values_of
 
 Bytes = NDArray[np.uint8]
 Numbers = NDArray[np.int64]
@@ -158,6 +158,13 @@ class MachineScreen(ProgramScreen):
         is_tracked = all(is_followed(inst) or is_ordered(inst) for inst in self.instructions)
         is_tracked = is_tracked and not copies and all(map(is_whole_barrier, barriers))
         return is_tracked and wgmma_registers.are_registers_ready(self.compiled.program)
+
+    @cached_property
+    def tracked_instructions(self) -> Bytes:
+        """The asynchronous work that each instruction starts or orders, and the loads of constant data."""
+        tracked = super().tracked_instructions
+        tracked[[at for at, inst in enumerate(self.instructions) if is_constant_load(inst)]] = ctx.TRACKED_CONSTANT
+        return tracked
 
     @cached_property
     def has_compiled_marks(self) -> bool:

@@ -83,6 +83,11 @@ def is_polling(inst: DecodedInstruction) -> bool:
     return isinstance(inst.action, actions.MemoryLoad) and inst.action.polls
 
 
+def is_constant_load(inst: DecodedInstruction) -> bool:
+    """Return True for a load that may return old data if the launch writes there (.nc, .CONSTANT)."""
+    return isinstance(inst.action, actions.MemoryLoad) and ".nc." in inst.name
+
+
 def local_registers(program: Program) -> frozenset[int]:
     """Return the temporaries: registers that are written before each read, at the same address."""
     line, written, local, others = -1, set[int](), set[int](), set[int]()

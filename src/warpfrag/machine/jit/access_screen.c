@@ -370,6 +370,15 @@ INLINED bool note_lane(const lane_access *access, int64_t mask, const int64_t *p
     return is_wrong;
 }
 
+/* Return true if the launch has written bytes that a lane reads as constant data. */
+static bool is_changed(const lane_access *access)
+{
+    bool is_wrong = false;
+    for (int64_t at = first_cell(access), last = last_cell(access); access->cells && at <= last; at++)
+        is_wrong |= access->cells[at].written != 0;
+    return is_wrong;
+}
+
 /* Record that no fence.proxy.async follows a thread's store to shared memory yet. */
 static void note_unfenced(const lane_access *access)
 {
@@ -381,7 +390,8 @@ static void note_unfenced(const lane_access *access)
         fences->unfenced = (access->tag | access->lane) >> INTERVAL_BIT;
 }
 
-/* Record that a thread's cp.async reads or writes cells: until the thread waits for it, or forever. */
+/* Record that a thread's cp.async reads or writes cells, until the thread waits for it, or forever; a load of constant
+   data also reads them forever. */
 static void note_copy(const lane_access *access)
 {
     access_cell *cells = access->cells;
@@ -460,10 +470,10 @@ EXPORTED void WITH_LEVEL(screen_access, LEVEL)(
             follow_groups(context, groups, row, mask, size, is_store);
         return;
     }
-    bool is_wrong = false, is_copy = tracked == TRACKED_COPY;
+    bool is_wrong = false, is_constant = tracked == TRACKED_CONSTANT, is_copy = tracked == TRACKED_COPY;
     lane_access access = located(
         (lane_access){context, row, 0, 0, buffer, size, is_store, items, is_copy ? 0 : unit, 0, 0, 0, 0});
-    for (int pass = 0; pass < (is_store || is_copy ? 2 : 1); pass++)
+    for (int pass = 0; pass < (is_store || is_copy || is_constant ? 2 : 1); pass++)
         for (int lane = 0; lane < LANES; lane++) {
             if (!(mask >> lane & 1))
                 continue;
@@ -471,12 +481,12 @@ EXPORTED void WITH_LEVEL(screen_access, LEVEL)(
             access.offset = places[lane] + base;
             access.items = items + lane * unit;
             if (pass == 0) {
-                is_wrong |= check_lane(&access);
+                is_wrong |= check_lane(&access) || (is_constant && is_changed(&access));
                 continue;
             }
             if (is_store)
                 is_wrong |= note_lane(&access, mask, places);
-            if (is_copy)
+            if (is_copy || is_constant)
                 note_copy(&access);
             else
                 note_unfenced(&access);
@@ -501,10 +511,12 @@ ENTRY(screen_accesses)(const struct screen_accesses_arguments *arguments)
         const lane_access access = located((lane_access){
             context, thread / LANES, thread % LANES, arguments->offsets.data[i],
             arguments->buffer, arguments->size, arguments->is_store, 0, 0, 0, 0, 0, 0});
+        bool is_constant = arguments->tracked == TRACKED_CONSTANT;
         is_wrong |= arguments->tracked == TRACKED_PRODUCT ? check_product(&access) : check_lane(&access);
+        is_wrong |= is_constant && is_changed(&access);
         if (arguments->is_store)
             is_wrong |= note_lane(&access, 0, 0);
-        if (arguments->tracked == TRACKED_COPY)
+        if (is_constant || arguments->tracked == TRACKED_COPY)
             note_copy(&access);
         else if (arguments->is_store)
             note_unfenced(&access);

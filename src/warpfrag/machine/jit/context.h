@@ -74,7 +74,7 @@ typedef struct {
 enum buffers { SHARED_BUFFER = 1, LOCAL_BUFFER, COPY_GROUPS };
 
 /* Instructions that start or order asynchronous accesses. */
-enum tracked { NOT_TRACKED, TRACKED_COPY, TRACKED_PRODUCT, TRACKED_FENCE, TRACKED_STORE };
+enum tracked { NOT_TRACKED, TRACKED_COPY, TRACKED_PRODUCT, TRACKED_FENCE, TRACKED_STORE, TRACKED_CONSTANT };
 
 /* The parts of a warp's clocks: warps, fenced warps, wgmma groups by warp, mbarriers. */
 #define FENCED_CLOCKS 32

@@ -58,7 +58,7 @@ COPIES, PRODUCTS, FENCES, TRACKED_INSTRUCTIONS = range(6, 10)
 # Addresses of the bulk-copy groups and of the clocks (`order_clocks.h`); the last proxy fence; the time; and two flags:
 # a warp has diverged, and the screen's result depends on stored values.
 BULK_GROUPS, CLOCKS, FENCED, NOW, IS_SPLIT, IS_BY_VALUE = range(10, 16)
-NOT_TRACKED, TRACKED_COPY, TRACKED_PRODUCT, TRACKED_FENCE, TRACKED_STORE = range(5)
+NOT_TRACKED, TRACKED_COPY, TRACKED_PRODUCT, TRACKED_FENCE, TRACKED_STORE, TRACKED_CONSTANT = range(6)
 """Values of the byte that classifies an instruction which starts or orders asynchronous accesses."""
 FENCED_CLOCKS, PRODUCT_CLOCKS, MBARRIER_CLOCKS, CLOCK_WORDS = range(32, 160, 32)
 SCREEN_WORDS = 16

@@ -34,13 +34,13 @@ def _width(modifiers: Modifiers) -> tuple[str, int]:
 
 
 def load(e: Emitter, modifiers: Modifiers, a: list[asm.Operand]) -> None:
-    """LDG, LDS, LDL and LD: load registers from memory."""
+    """LDG, LDS, LDL and LD: load registers from memory; .CONSTANT: memory that no thread of the launch writes."""
     space, wide = _space(e, modifiers, 2)
     if is_predicate(a[0]) or len(a) > 2:
         raise Unsupported("a load with a predicate operand")
     dtype, count = _width(modifiers)
     ordering = ".relaxed.gpu" if "STRONG" in modifiers and space != ".local" else ""
-    vector = f".v{count}" if count > 1 else ""
+    vector = f"{'.nc' if 'CONSTANT' in modifiers else ''}{f'.v{count}' if count > 1 else ''}"
     result = e.results(a[0], count) if count > 1 else e.result(a[0])
     e.emit(f"ld{ordering}{space}{vector}.{dtype}", [result], [_address(e, modifiers, a[1], wide=wide)])
 

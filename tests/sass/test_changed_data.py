@@ -1,0 +1,90 @@
+"""Discarded data and changed constant data: kernels that are not exact, and correct neighbours."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import warpfrag as wf
+from warpfrag.machine.jit import loops
+from warpfrag.sass import judged_launch
+
+pytestmark = [pytest.mark.one_engine, pytest.mark.usefixtures("every_spelling_compared")]
+HEAD = ".version 8.0\n.target sm_90a\n.address_size 64\n"
+DECLARED = """
+    .reg .b32 %r<20>; .reg .b64 %d<20>; .reg .pred %p<4>; .reg .f32 %f<4>; .shared .align 16 .b8 sm[1024];
+    .local .align 16 .b8 own[64];
+    ld.param.u64 %d0, [out]; ld.param.u64 %d1, [in]; ld.param.u64 %d9, [none]; ld.param.u32 %r4, [count];
+    mov.u32 %r0, %tid.x; mov.u32 %r1, %ctaid.x; mov.u32 %r2, %ntid.x; mad.lo.u32 %r3, %r1, %r2, %r0;
+    mul.wide.u32 %d2, %r3, 4; add.u64 %d3, %d0, %d2; add.u64 %d4, %d1, %d2;
+"""
+PARAMETERS = ".param .u64 out, .param .u64 in, .param .u64 none, .param .u32 count, .param .align 8 .b8 many[48]"
+EXACT = {
+    "a copy": "ld.global.u32 %r5, [%d4]; st.global.u32 [%d3], %r5;",
+    "constant data": """ld.global.nc.u32 %r5, [%d4]; ld.global.nc.u32 %r6, [%d1]; add.u32 %r5, %r5, %r6;
+        st.global.u32 [%d3], %r5;""",
+    "constant data in an array that is also written": """ld.global.nc.u32 %r5, [%d4];
+        st.global.u32 [%d4+2048], %r5; st.global.u32 [%d3], %r5;""",
+    "changed data": "st.global.u32 [%d3], %r3; ld.global.u32 %r5, [%d3]; st.global.u32 [%d3+2048], %r5;",
+    "other cache operations": """prefetch.global.L2 [%d1]; applypriority.global.L2::evict_normal [%d1], 128;
+        st.global.u32 [%d3], %r3;""",
+}  # fmt: skip
+INEXACT = {
+    "constant data of the thread": ("constant data", """st.global.u32 [%d3], %r3; ld.global.nc.u32 %r5, [%d3];
+        st.global.u32 [%d3+2048], %r5;"""),
+    "constant data that changes later": ("constant data", """ld.global.nc.u32 %r5, [%d3]; add.u32 %r5, %r5, 1;
+        st.global.u32 [%d3], %r5;"""),
+    "constant data of another thread": ("constant data", """xor.b32 %r5, %r3, 1; mul.wide.u32 %d5, %r5, 4;
+        add.u64 %d5, %d5, %d0;
+        st.global.u32 [%d3], %r3; bar.sync 0; ld.global.nc.u32 %r5, [%d5]; st.global.u32 [%d3+2048], %r5;"""),
+    "constant data that an atomic changes": ("constant data", """ld.global.nc.u32 %r5, [%d3];
+        st.global.u32 [%d3+2048], %r5; red.global.add.u32 [%d3], 1;"""),
+    "constant data that a copy changes": ("constant data", """mov.u32 %r5, sm; mul.wide.u32 %d5, %r1, 256;
+        add.u64 %d5, %d5, %d0; shl.b32 %r6, %r0, 2; add.u32 %r6, %r6, %r5;
+        st.shared.u32 [%r6], %r3; fence.proxy.async; bar.sync 0; setp.ne.u32 %p0, %r0, 0;
+        ld.global.nc.u32 %r7, [%d3]; st.global.u32 [%d3+2048], %r7; bar.sync 0;
+        @%p0 bra DONE; cp.async.bulk.global.shared::cta.bulk_group [%d5], [%r5], 128; cp.async.bulk.commit_group;
+        cp.async.bulk.wait_group 0; DONE:"""),
+    "discarded data": ("discard", """st.global.u32 [%d3], %r3; and.b32 %r5, %r0, 31; setp.ne.u32 %p0, %r5, 0;
+        @!%p0 discard.global.L2 [%d3], 128;"""),
+    "discarded data that another thread writes": ("discard", """@%p0 discard.global.L2 [%d3], 128;
+        discard.L2 [%d3], 128; bar.sync 0; st.global.u32 [%d3], %r3;"""),
+}  # fmt: skip
+
+
+def launch(body, *, grid=2, block=64, **options):
+    kernel = wf.ptx.load(f"{HEAD}.visible .entry k({PARAMETERS}) {{{DECLARED}{body} ret; }}")["k"]
+    out, given = np.zeros(2048, np.uint32), np.arange(2048, dtype=np.uint32)
+    many = [given, given, *(np.uint64(n) for n in range(3, 7))]
+    return kernel.launch(grid, block, [out, given, np.uint64(0), np.uint32(4), many], level="sass", **options), out
+
+
+@pytest.mark.parametrize("name", EXACT)
+def test_correct_kernels_are_exact(name):
+    run, _ = launch(EXACT[name])
+
+    assert run.inexact == ()
+
+
+@pytest.mark.every_case
+@pytest.mark.parametrize("name", INEXACT)
+def test_attacks_are_not_exact(name):
+    reason, body = INEXACT[name]
+
+    run, _ = launch(body)
+
+    assert any(reason in found for found in run.inexact), run.inexact
+
+
+@pytest.mark.every_case
+@pytest.mark.parametrize("name", [name for name in (*EXACT, *INEXACT) if "constant data" in name])
+def test_compiled_code_finds_changed_constant_data(name, monkeypatch):
+    if not loops.is_available():
+        pytest.skip("no compiled library")
+    monkeypatch.setattr(judged_launch, "FEW_STEPS", 0)
+    monkeypatch.setattr(judged_launch, "MAX_STEPS", 0)
+
+    run, _ = launch(EXACT[name] if name in EXACT else INEXACT[name][1])
+
+    assert run.exact == (name in EXACT)
+    assert name in EXACT or run.inexact == (judged_launch.NOT_JUDGED,)
