@@ -31,7 +31,7 @@ from warpfrag.device.auxiliary_epilogue import (
 )
 from warpfrag.errors import CudaError
 from warpfrag.formats.epilogue import RESULTS as FLOATS
-from warpfrag.formats.epilogue import fma
+from warpfrag.formats.epilogue import finish, fma
 from warpfrag.tensorcore.array_types import read_matrices
 
 if TYPE_CHECKING:
@@ -303,7 +303,7 @@ class ServedGemm:
         own = self.library_epilogue(epilogue)
         self.reasons += own.uncertain
         self.check_auxiliary("f32", "")
-        return own.finish(sums, epilogue.c)
+        return finish(own, sums, epilogue.c)
 
     def in_float64(self, a: Matrix, b: Matrix, epilogue: Finishing) -> Matrix:
         """Return D computed in float64 and rounded once, for GEMMs whose order of additions is unknown."""

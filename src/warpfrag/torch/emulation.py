@@ -22,7 +22,7 @@ from warpfrag.blas.instruction_choice import choose_instruction
 from warpfrag.blas.order import Order
 from warpfrag.errors import InvalidOperand, NoGpu, NotEmulated, NotModelled, check_flag, quote
 from warpfrag.formats.codes import as_read, from_codes, to_codes
-from warpfrag.formats.epilogue import Epilogue
+from warpfrag.formats.epilogue import Epilogue, finish
 from warpfrag.formats.number_formats import FORMATS
 from warpfrag.html import table_lines
 from warpfrag.isa.instruction_names import spell
@@ -407,7 +407,7 @@ class Emulation(TorchDispatchMode):
         if c is not None and sums.is_cuda and operation.alpha == operation.beta == 1 and c.dtype != torch.float64:
             return sums + c.float()  # one addition, which is rounded once
         numbers = None if c is None else widened(c).cpu().numpy()
-        finished = Epilogue(operation.alpha, operation.beta).finish(sums.cpu().numpy(), numbers)
+        finished = finish(Epilogue(operation.alpha, operation.beta), sums.cpu().numpy(), numbers)
         return torch.from_numpy(finished).to(sums.device)
 
     def _record(
