@@ -16,8 +16,6 @@ The result lists the mistakes that reproduce the observed result exactly, most l
 operand.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial

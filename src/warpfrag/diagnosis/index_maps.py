@@ -8,8 +8,6 @@ with the fewest wrong steps, and that explains all of memory, is compared with t
     (lane & 3) * 8 + (lane >> 2) * 2
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial, reduce
 from itertools import chain, combinations

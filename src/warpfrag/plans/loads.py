@@ -13,8 +13,6 @@ address of every register byte is known. The search finds the instructions that 
 Plans are sorted by cost: the number of instructions and shared-memory passes.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace

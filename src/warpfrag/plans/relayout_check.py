@@ -5,8 +5,6 @@ position and runs the operations. In a correct plan, the symbol that arrives at 
 position with the same matrix element, in every warp. `relayout` returns only plans that pass this check.
 """
 
-from __future__ import annotations
-
 from functools import lru_cache
 from math import gcd, prod
 from typing import TypeAlias

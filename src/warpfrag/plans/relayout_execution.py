@@ -1,7 +1,5 @@
 """Execute a relayout on registers, as NumPy arrays."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

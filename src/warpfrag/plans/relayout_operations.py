@@ -1,7 +1,5 @@
 """The operations of a relayout: their effect on registers, and their cost."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache

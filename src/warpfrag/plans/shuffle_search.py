@@ -15,8 +15,6 @@ Everything is linear over bits: lanes and cells are integers, directions are joi
 equations.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

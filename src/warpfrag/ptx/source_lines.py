@@ -5,8 +5,6 @@ code also names the call: nvcc as `inlined_at 1 30 5`, LLVM in a comment: `@[ so
 user's file, the function often in a library's. nvcc writes these directives with -lineinfo, Triton always.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 

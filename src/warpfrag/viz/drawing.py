@@ -3,8 +3,6 @@
 `GridDrawing` holds grids of cells, which become SVG in `grid_svg` and ASCII tables here. `Plot` holds a chart.
 """
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass

@@ -10,8 +10,6 @@ bits.
 The 128 threads of a warpgroup are numbered as in the figures of the ISA: T37 is lane 5 of warp 1.
 """
 
-from __future__ import annotations
-
 from collections import defaultdict
 from dataclasses import replace
 from itertools import groupby

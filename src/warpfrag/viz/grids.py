@@ -5,8 +5,6 @@ is a run of cells in one register, which share a label if cells are too small fo
 both written from grids, so they always agree. A `Cut` selects the part of a matrix that a grid shows.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import NamedTuple

@@ -4,8 +4,6 @@ A map shows a matrix in the colours of its lanes, without text, to recognise a f
 of a patch names its lane. `draw` makes the figure with text.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 from itertools import groupby, product
 

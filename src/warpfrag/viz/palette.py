@@ -5,8 +5,6 @@ because they usually hold neighbouring rows. Every colour is computed in OKLCH, 
 light; a test checks that text on it has a contrast of at least 4.5 to 1.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from math import cos, radians, sin

@@ -1,7 +1,5 @@
 """Figures of plans: the registers before and after a relayout, and shared memory as loads and stores address it."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import replace
 

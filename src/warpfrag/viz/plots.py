@@ -1,7 +1,5 @@
 """Plots: error histograms, error curves and bars, and batch invariance by m."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Mapping, Sequence
 

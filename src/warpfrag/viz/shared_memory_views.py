@@ -5,8 +5,6 @@ and a shade for the line. Several descriptors, one for each instruction along k,
 count its outer axes; for im2col they are pixels.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple, TypeAlias
 

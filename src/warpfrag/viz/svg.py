@@ -9,8 +9,6 @@ file.
     <text x="0" y="0">T5 &lt; T6</text>
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 
 from warpfrag.html import escape

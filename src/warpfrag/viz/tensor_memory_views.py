@@ -6,8 +6,6 @@ names the rows and columns of the matrix that the region holds. A load is shown 
 warp: columns of tensor memory, or elements of an operand that is loaded `through` it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property

@@ -3,8 +3,6 @@
 Operands in shared memory belong to no lane and are grey.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any

@@ -1,7 +1,5 @@
 """The views of an instruction: the grids of a figure, and the notes that accompany them."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple, get_args

@@ -9,8 +9,6 @@ computes their layouts from the rows of `tables/tcgen05.toml`, as `isa.tmem_layo
 those of warp 0; each further warp accesses the same columns, 32 lanes further.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Hashable, Iterator
 from dataclasses import replace

@@ -9,8 +9,6 @@ The content security policy allows the script and the style sheet by their hashe
 form, no inline handler or style. So code that is injected through the data or the address cannot run.
 """
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import json
