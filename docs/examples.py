@@ -63,6 +63,7 @@ NOT_RUN = {
     r"git\b": "it changes the checkout",
     r"pre-commit\b": "it needs a git checkout",
     r"warpfrag verify\b": "it needs a GPU",
+    r"warpfrag diagnose kernel\.cu": "it needs the reader's kernel",
     r"warpfrag gpu (?!--list)": "it needs a CUDA program",
     r"warpfrag (record|replay)\b": "it needs a GPU, or what was recorded there",
     r"python (docs|examples|benchmarks)/": "it needs the checkout; the tests of that folder run it",
