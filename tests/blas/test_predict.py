@@ -214,7 +214,7 @@ def test_an_epilogue_that_a_call_does_not_accept(arguments, message):
         ({"alpha": "2"}, "expected a real number"),
         ({"scales": (1e-60, 1)}, "in the range of float32"),
         ({"scales": (np.ones((3, 1)), 1)}, "row-wise scaling is not modelled.: expected a real number"),
-        ({"beta": 2}, "beta: the factor of C, but there is no C"),
+        ({"beta": 2}, "beta: expected 0 or 1 without C, got 2; pass C too"),
     ],
 )
 def test_an_epilogue_that_does_not_exist(arguments, message):

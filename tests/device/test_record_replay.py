@@ -114,7 +114,7 @@ def test_the_verb_replays_checks_and_debugs(machine, cubin, tmp_path, capsys, mo
     run_recorded(machine, cubin, folder)
     assert main(["replay", folder, "--check", "all"]) == 0
     printed = capsys.readouterr().out
-    assert "3 of 3 launches leave the same bytes as the Fake GPU" in printed
+    assert "3 of 3 launches write the same bytes as the Fake GPU" in printed
     assert "2: verdict of the checks: clean" in printed
     monkeypatch.setattr(sys, "stdin", io.StringIO("print(debugger.run(), debugger.is_finished)\n"))
     assert main(["replay", folder, "--launch", "1", "--debug"]) == 0

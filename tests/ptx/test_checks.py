@@ -244,7 +244,7 @@ def test_other_interleavings_show_that_the_order_matters():
     run = wf.ptx.load(text_of("global histogram"))["k"].launch(
         1, 64, [out, data], options=wf.ptx.LaunchOptions(explore=5)
     )
-    assert str(run.exploration) == "all 5 interleavings leave the same memory"
+    assert str(run.exploration) == "all 5 interleavings end with the same memory"
 
 
 LARGE = 1 << 19  # words of an array with few slots for unordered accesses

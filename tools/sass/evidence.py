@@ -381,7 +381,7 @@ PAGE = """# Machine code compared with an H200
 A spelling is an opcode with its modifiers and the forms and modifiers of its operands, such as `FFMA.FTZ R,R,-c,R`. It
 counts as compared if
 
-- it was executed in kernels whose bytes are all equal to those that an H200 left,
+- it was executed in kernels whose bytes are all equal to those that an H200 wrote,
 - its result can reach memory in these kernels: a backward slice from stores, addresses and branches contains it, in
   which only executed instructions count,
 - it had at least 1,024 operand sets: executions by a lane, or by a warp if the opcode is uniform; for bulk and tensor
@@ -392,8 +392,9 @@ counts as compared if
   operands too. Other opcodes (integer, logic, memory, control) often have operands with few values, such as addresses;
   the table keeps the number of different sets.
 
-Operand sets are counted until a spelling counts as compared. `python -m tools.sass probe` runs the spellings that
-random kernels have and this table lacks on a GPU, each alone between loads of its operands and stores of its results.
+The number of operand sets is a lower bound, because counting stops when a spelling counts as compared. For spellings
+that random kernels have but this table lacks, `python -m tools.sass probe` runs each one alone on a GPU, between loads
+of its operands and stores of its results.
 
 {ran}
 

@@ -205,7 +205,7 @@ def _taken(role: str, argument: object) -> da.Array | NDArray[Any]:
 
 
 def _check_extents(arrays: dict[str, Any], options: dict[str, Any]) -> ProductShape:
-    """Return the shape of the gemm; raise errors that name the full shapes, which a task does not know."""
+    """Return the shape of the gemm, or raise an error with the full shapes: a Dask task sees only its chunk."""
     extents = ProductShape.of(arrays["A"].shape, arrays["B"].shape)
     if "C" in arrays:
         extents.check_c(arrays["C"].shape)

@@ -185,7 +185,7 @@ class ArrayFacts(NamedTuple):
 class RunFacts(NamedTuple):
     """A kernel launch.
 
-    exact: true if a GPU would leave the same bytes in memory
+    exact: true if a GPU would write the same bytes to memory
     basis: the executed code: ptx, or sass with the architecture, the ptxas version and the cubin's digest
     inexact: reasons why the result may differ on a GPU
     instructions: number of warp instructions

@@ -164,7 +164,7 @@ def _print_replay(facts: ReplayFacts) -> None:
         notes += [f"{each.launch}: {finding}" for finding in each.findings]
         notes += [f"{each.launch}: verdict of the checks: {each.verdict}"] if each.verdict else []
     print_notes(notes)
-    echo(f"{facts.equal} of {len(facts.launches)} launches leave the same bytes as the {facts.gpu or 'GPU'}")
+    echo(f"{facts.equal} of {len(facts.launches)} launches write the same bytes as the {facts.gpu or 'GPU'}")
 
 
 def _debug(session: Replay, chosen: list[int]) -> None:

@@ -116,7 +116,7 @@ class PtxBuilder:
         return [f"%{name}{register}" for register in range(count)]
 
     def register_function(self, name: str, inputs: int, results: Sequence[str], *, takes_base: bool) -> list[str]:
-        """Return a function with the registers `in` and `out` as parameters, and an address `base` if it needs one."""
+        """Return a PTX function: parameters in0, in1, ... and, if `takes_base`, an address; results out0, out1, ..."""
         outputs = [f"out{number}" for number in range(len(results))]
         for register, result in zip(outputs, results, strict=True):
             self.emit(f"mov.b32 %{register}, {result}")

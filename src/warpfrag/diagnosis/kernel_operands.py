@@ -1,8 +1,8 @@
 """Compare the operands of every mma that a kernel executes with the matrices that it should multiply.
 
 An operand is a tile of the intended A or B, a tile of a kernel argument, or is computed by the kernel from the
-results of earlier mma instructions. Results are compared by their order: an increasing function (a scale, exp,
-softmax, ReLU) keeps the order of the elements in each row, and a wrong fragment does not. The argument that the kernel
+results of earlier mma instructions. These are compared by the order of the elements in each row: increasing functions
+(scaling, exp, softmax, ReLU) preserve it, but elements in the wrong lanes change it. The argument that the kernel
 stores as D is compared with A B + C or, if A and B are unknown, with the results.
 """
 

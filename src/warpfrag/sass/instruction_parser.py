@@ -159,7 +159,7 @@ def _bracketed(text: str) -> ConstantOperand | AddressOperand:
         raise ValueError(f"{quote(text)} has two base registers")
     number = HEX.fullmatch(first)
     if (prefix == "c") != bool(number):
-        raise ValueError(f"{quote(text)} has no constant bank")
+        raise ValueError(f"{quote(text)} is not a constant: expected c[BANK][OFFSET] or cx[REGISTER][OFFSET]")
     return ConstantOperand(
         int(first, 16) if number else None, offset, base or uniform, None if number else _register(first),
         bool(match["negate"]), bool(match["open"]), bool(match["invert"]), _selector(match["suffixes"]),

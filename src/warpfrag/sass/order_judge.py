@@ -1,4 +1,4 @@
-"""Decide whether an unspecified order or never-written values can change the memory that machine code leaves.
+"""Decide whether an unspecified order or never-written values can change the memory that machine code writes.
 
 The race check compares accesses (`races`). Machine code has fewer synchronisation instructions than PTX, because lanes
 that run together need none. So lanes of a warp count as ordered as long as they have taken the same branches since they

@@ -192,7 +192,7 @@ class MachineLaunchScreen(LaunchScreen):
     """The screen of one machine-code launch."""
 
     def __init__(self, program: MachineScreen, memory: DeviceMemory, checks: Collection[Check]) -> None:
-        """Create the screen; with clocks, a wait orders threads only if a thread cannot continue without it."""
+        """Create the screen. With clocks, a wait orders threads only if no thread can pass it before the phase ends."""
         super().__init__(program, memory, checks)
         self.has_clocks, self.decisive = program.has_clocks, values_of(program.compiled.program).decisive
 

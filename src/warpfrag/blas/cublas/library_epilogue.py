@@ -48,7 +48,7 @@ class LibraryEpilogue:
         """Raise InvalidOperand for factors that are not numbers, a beta without C, or an unknown activation."""
         Epilogue(self.alpha, self.beta, self.bias)
         if self.C is None and self.beta not in {0, 1}:
-            raise InvalidOperand(f"beta: the factor of C, but there is no C: pass C too; got beta {self.beta}")
+            raise InvalidOperand(f"beta: expected 0 or 1 without C, got {self.beta}; pass C too")
         if not isinstance(self.scales, tuple | list) or len(self.scales) != 2:
             raise InvalidOperand(f"scales: expected two numbers, those of A and B; got {quote(self.scales)}")
         for scale in self.scales:

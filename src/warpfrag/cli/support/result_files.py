@@ -144,7 +144,7 @@ def _checked(source: InputSource) -> str:
 
 
 def _rows_of_brackets(text: str, name: str) -> str:
-    """Return a matrix printed by NumPy or PyTorch with one line per row; return any other text unchanged."""
+    """Put each row of a matrix printed by NumPy or PyTorch on one line; return any other text unchanged."""
     if "[[" not in text:
         return text
     if "..." in text:

@@ -200,7 +200,7 @@ def note_nan_sums(state: WarpState, cells: Codes, index: Codes, operands: Codes)
 
 
 def run_async_copy(state: WarpState, inst: DecodedInstruction, _action: actions.AsyncCopy, group: LaneGroup) -> None:
-    """Run cp.async, which copies at issue and fills the rest with zeros."""
+    """Run cp.async: copy src-size bytes when it is issued, and write zeros to the rest of the destination."""
     target, source, size_operand, *rest = inst.sources
     size = size_operand.code(None) if isinstance(size_operand, Immediate) else 0
     if size not in {4, 8, 16}:

@@ -87,7 +87,7 @@ class Tiling:
 
     @staticmethod
     def of(parts: list[list[DecodedInstruction]], layout: RegisterLayout, arch: str) -> Tiling | None:
-        """Combine the instructions of parts, in order along K, into one product, or return None if impossible."""
+        """Combine the instructions of all parts, in order along K, into one product; return None if they do not fit."""
         runner = resolve_form(form_of(matrix_name(parts[0][0])), arch)
         grids = [grid_of(instructions) for instructions in parts]
         along_a, along_b = [], []

@@ -25,13 +25,13 @@ class Exploration:
 
     @property
     def agrees(self) -> bool:
-        """True if every run left the same memory."""
+        """True if memory is the same after every run."""
         return not self.seeds and not self.errors
 
     def __str__(self) -> str:
         """Describe the result in one sentence."""
         if self.agrees:
-            return f"all {self.runs} interleavings leave the same memory"
+            return f"all {self.runs} interleavings end with the same memory"
         parts = []
         if self.seeds:
             more = ", ..." if len(self.seeds) > 5 else ""

@@ -93,7 +93,7 @@ class Run:
 
     @property
     def exact(self) -> bool:
-        """True if a GPU of architecture `arch` would leave the same bytes when it runs the cubin that `basis` names.
+        """True if a GPU of architecture `arch` would write the same bytes when it runs the cubin that `basis` names.
 
         This means that machine code was executed, that every executed spelling was compared with a GPU of that
         architecture, and that no order that the hardware leaves open can change the result. Otherwise `inexact` gives
@@ -103,7 +103,7 @@ class Run:
 
     @property
     def inexact(self) -> tuple[str, ...]:
-        """Reasons why a GPU of architecture `arch` may leave different bytes; empty if the run is `exact`."""
+        """Reasons why a GPU of architecture `arch` may write different bytes; empty if the run is `exact`."""
         if self.basis == PTX:
             return (f"{PTX_REASON} ({self.ptx_reason})" if self.ptx_reason else PTX_REASON, *self.uncertain)
         explored = self.exploration
