@@ -13,6 +13,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Sequence
+from functools import cache
 
 from tools.arguments import make_parser
 from tools.fuzz.emulation import data_of
@@ -27,6 +28,13 @@ KERNELS, SIZE = 40, 40
 """The number of cubins that are mutated, and their statements."""
 LIMIT, SECONDS = 200_000, 10
 """The warp instructions, and the seconds, after which a launch ends."""
+
+
+@cache
+def module_of(seed: int) -> SassModule:
+    """Return the machine code of a random kernel."""
+    text = generate(seed, SIZE).text()
+    return assemble(text, arch_of(text))
 
 
 def mutated(data: bytes, code: range, rng: random.Random) -> bytes:
@@ -81,8 +89,7 @@ def main(words: Sequence[str] | None = None) -> int:
     slowest = 0.0
     for number in range(arguments.first, arguments.first + arguments.count):
         seed = number % KERNELS
-        text = generate(seed, SIZE).text()
-        module = assemble(text, arch_of(text))
+        module = module_of(seed)
         code = module.cubin["k"].code.data
         start = module.cubin.data.index(code)
         began = time.thread_time()
