@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import warpfrag as wf
-from warpfrag.machine.jit import loops
+from warpfrag.machine.jit import c_functions
 from warpfrag.sass import judged_launch
 
 pytestmark = [pytest.mark.one_engine, pytest.mark.usefixtures("every_spelling_compared")]
@@ -79,7 +79,7 @@ def test_attacks_are_not_exact(name):
 @pytest.mark.every_case
 @pytest.mark.parametrize("name", [name for name in (*EXACT, *INEXACT) if "constant data" in name])
 def test_compiled_code_finds_changed_constant_data(name, monkeypatch):
-    if not loops.is_available():
+    if not c_functions.is_available():
         pytest.skip("no compiled library")
     monkeypatch.setattr(judged_launch, "FEW_STEPS", 0)
     monkeypatch.setattr(judged_launch, "MAX_STEPS", 0)

@@ -1,5 +1,7 @@
 """Prune matrices to a sparsity pattern, and compress pruned ones to the half that sparse instructions take."""
 
+from __future__ import annotations
+
 from typing import Any
 
 import ml_dtypes

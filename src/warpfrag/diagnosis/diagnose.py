@@ -16,6 +16,8 @@ The result lists the mistakes that reproduce the observed result exactly, most l
 operand.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
@@ -28,7 +30,6 @@ from warpfrag.diagnosis.arithmetic_mistakes import negated_words
 from warpfrag.diagnosis.descriptor_mistakes import byte_places, negated_memory
 from warpfrag.diagnosis.findings import Agreement, Codes, Diagnosis, Finding, Mistake, Words, diagnosis, likelihood
 from warpfrag.diagnosis.fixes import fix
-from warpfrag.diagnosis.index_maps import unstored
 from warpfrag.diagnosis.kernel_search import KernelSearch, read_tile
 from warpfrag.diagnosis.mistake_search import Search
 from warpfrag.diagnosis.mistakes import distinct, suspects
@@ -270,16 +271,12 @@ def _first_explained(case: SuspectProduct, words: dict[str, Words], seen: Observ
     shape = operand.shape
     if seen.codes.shape[-len(shape) :] == shape:
         diagnosed, is_nan = Search(case, words, seen).diagnosis(), np.isnan(seen.values)
-        if diagnosed or diagnosed.correct:
+        if diagnosed or diagnosed.correct or not 0 < is_nan.mean() < MAX_NANS:
             return diagnosed
+        others = Search(case, words, seen.widened(np.where(is_nan, np.inf, 0.0))).diagnosis()
         count = f"{is_nan.sum()} of {is_nan.size} elements {'is' if is_nan.sum() == 1 else 'are'} NaN"
-        unknown = {count: is_nan} if 0 < is_nan.mean() < MAX_NANS else {}
-        for text, mask in (unknown | unstored(operand)).items():
-            others = Search(case, words, seen.widened(np.where(mask, np.inf, 0.0))).diagnosis()
-            if others:
-                others.notes = (f"{text}; the others are explained", *others.notes)
-                return others
-        return diagnosed
+        others.notes = (f"{count}; the others are explained", *others.notes)
+        return others or diagnosed
     rows, cols = shape[-2:]
     batch = seen.codes.shape[:-2]
     size, turned_size = f"{rows} x {cols}", f"{cols} x {rows}"

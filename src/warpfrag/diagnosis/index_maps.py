@@ -19,7 +19,6 @@ from numpy.typing import NDArray
 from warpfrag.diagnosis.findings import BLOCK, Codes, Mistake, as_lines, line_numbers, named_lines
 from warpfrag.diagnosis.matrix_mistakes import BEYOND, gathered, recoded
 from warpfrag.diagnosis.observation import Observation
-from warpfrag.diagnosis.register_mistakes import FEW, halves_of
 from warpfrag.formats.arrays import as_doubles
 from warpfrag.formats.codes import from_codes
 from warpfrag.layout.index_expressions import BitRun, IndexConstant, IndexOperation, run_term
@@ -27,11 +26,16 @@ from warpfrag.tensorcore import fragment
 from warpfrag.tensorcore.operand import Operand
 
 MIN_REGION, MAX_REGION = 4, 0.875  # number of unwritten elements, and the largest share of D that is unwritten
-MAX_CHANCE = 0.25  # the largest share of unwritten elements that are right by chance
+MAX_CHANCE = 0.25  # the largest share of unwritten elements that are right, or values of other elements, by chance
+MAX_CORRELATION = 0.75  # between unwritten elements and the right values, by chance
+BLOCKS = BLOCK, BLOCK
 MIN_KNOWN = 4  # number of places whose address must be known
 MAX_KNOWN = 1024  # number of known addresses that are fitted
 
 Ints = NDArray[np.intp]
+Flags = NDArray[np.bool_]
+Values = NDArray[np.float64]
+Pair = tuple[int, int]
 
 
 class Places(NamedTuple):
@@ -134,26 +138,20 @@ def stored_elsewhere(operand: Operand, seen: Codes, right: Codes) -> Iterator[Mi
         yield Mistake("index", operand.role, f"stored with {difference(operand, *found)}", change)
 
 
-def unwritten(operand: Operand, same: NDArray[np.bool_], block: tuple[int, int] = (BLOCK, BLOCK)) -> Iterator[Mistake]:
-    """Yield a mistake if D is right, except for rows, columns, blocks, lanes or registers that hold other values."""
-    found = {}
+def unwritten(operand: Operand, same: Flags, seen: Values, right: Values, block: Pair = BLOCKS) -> Iterator[Mistake]:
+    """Yield a mistake if D is right except for rows, columns, blocks, lanes or registers that hold unrelated values."""
+    found, wrong = {}, seen.reshape(same.shape)[~same]
     for name, index in line_numbers(operand, same.shape, block).items():
         region = np.isin(index, index[~same])
         if same[region].mean() <= MAX_CHANCE and MIN_REGION <= region.sum() <= MAX_REGION * region.size:
             found[name] = as_lines(np.unique(index[~same]))
-    if found:
+    with np.errstate(all="ignore"):  # equal or infinite values have no correlation
+        is_related = found and abs(np.corrcoef(wrong, right.reshape(same.shape)[~same])[0, 1]) > MAX_CORRELATION
+    if found and not is_related and np.isin(wrong, right).mean() <= MAX_CHANCE:
         first, *others = named_lines({name: found[name] for name in found if name != "blocks"} or found, block)
         text = f"{first} ({'; '.join(others)})" if others else first
-        text += " hold values unrelated to the product, as if they were not stored; all others are right"
+        text += ": values unrelated to the product, as if they were not stored; all others are right"
         yield Mistake("index", "d", text, np.copy)
-
-
-def unstored(operand: Operand) -> dict[str, NDArray[np.bool_]]:
-    """Return the elements of registers that may not have been stored."""
-    registers = line_numbers(operand, operand.shape)["registers"]
-    halves = halves_of([*range(operand.regs)]) if operand.regs <= FEW else ()
-    masks = [np.isin(registers, some) for some in halves]
-    return {each.text.partition(";")[0]: mask for mask in masks for each in unwritten(operand, ~mask)}
 
 
 def loaded_elsewhere(

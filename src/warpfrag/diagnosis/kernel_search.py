@@ -156,7 +156,9 @@ class KernelSearch:
             explanations = self._explanations(suspected, misread)
             notes += (arithmetic.ROUNDED,) if explanations else ()
         if not explanations:
-            explanations += unwritten(self.instruction.d, self.seen == self.right, (self.tile.m, self.tile.n))
+            same, tile = self.seen == self.right, (self.tile.m, self.tile.n)
+            seen, right = (as_doubles(from_codes(FORMATS[self.result], codes)) for codes in (self.seen, self.right))
+            explanations += unwritten(self.instruction.d, same, seen, right, tile)
         partial_agreement = agreement(
             self.instruction.d,
             self.seen,

@@ -111,7 +111,9 @@ class Search:
             rounded = 0 if explanations else int((~matches & (error <= reach)).sum())
             notes += (f"{rounded} of the wrong elements differ only by rounding",) if rounded else ()
         if not explanations and np.isfinite(self.observed.slack).all():
-            explanations = [*unwritten(self.operand, np.asarray(matches.all(axis=0)))]
+            expected = as_doubles(from_codes(self.operand.format, self.right))
+            same = np.asarray(matches.all(axis=0))
+            explanations = [*unwritten(self.operand, same, self.observed.values, expected)]
         partial = agreement(self.operand, self.target.towards(self.right), self.right, c=self._c())
         return diagnosis(
             explanations,
