@@ -206,7 +206,7 @@ class CudaBuilder:
         return [f"{signature} {{", *indented(self.body()), "}", ""]
 
     def kernel(self, name: str, parameters: Sequence[str]) -> list[str]:
-        """Return the lines of a kernel with this body, whose name is not mangled."""
+        """Return the lines of a kernel that has this body and an unmangled name."""
         return self.function(f'extern "C" __global__ void {name}(\n    ' + ",\n    ".join(parameters) + ")")
 
 

@@ -221,7 +221,7 @@ def number_of(image: CodeImage) -> int:
 
 
 def runs(image: CodeImage, arch: str) -> bool:
-    """Return True if a cubin has the GPU's major version, and at most its minor version."""
+    """Return True if a cubin's major version is the GPU's, and its minor version is not higher."""
     return number_of(image) // 10 == number(arch) // 10 and number_of(image) <= number(arch)
 
 
