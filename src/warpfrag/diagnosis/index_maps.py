@@ -140,13 +140,14 @@ def stored_elsewhere(operand: Operand, seen: Codes, right: Codes) -> Iterator[Mi
 
 def unwritten(operand: Operand, same: Flags, seen: Values, right: Values, block: Pair = BLOCKS) -> Iterator[Mistake]:
     """Yield a mistake if D is right except for rows, columns, blocks, lanes or registers that hold unrelated values."""
-    found, wrong = {}, seen.reshape(same.shape)[~same]
+    found, shape = {}, (-1, *same.shape)  # of a batch
+    wrong, expected = (values.reshape(shape)[:, ~same].ravel() for values in (seen, right))
     for name, index in line_numbers(operand, same.shape, block).items():
         region = np.isin(index, index[~same])
         if same[region].mean() <= MAX_CHANCE and MIN_REGION <= region.sum() <= MAX_REGION * region.size:
             found[name] = as_lines(np.unique(index[~same]))
     with np.errstate(all="ignore"):  # equal or infinite values have no correlation
-        is_related = found and abs(np.corrcoef(wrong, right.reshape(same.shape)[~same])[0, 1]) > MAX_CORRELATION
+        is_related = found and abs(np.corrcoef(wrong, expected)[0, 1]) > MAX_CORRELATION
     if found and not is_related and np.isin(wrong, right).mean() <= MAX_CHANCE:
         first, *others = named_lines({name: found[name] for name in found if name != "blocks"} or found, block)
         text = f"{first} ({'; '.join(others)})" if others else first
