@@ -192,8 +192,9 @@ def run_command(line: str) -> tuple[int, str]:
             finally:
                 sys.stdin = before
         elif words[0] == "pytest":
+            own = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
             finished = subprocess.run(  # noqa: S603 (the page's own tests)
-                [sys.executable, "-m", *words], capture_output=True, text=True, check=False
+                [sys.executable, "-m", *words], capture_output=True, text=True, check=False, env=own
             )
             stream.write(finished.stdout + finished.stderr)
             status = finished.returncode
