@@ -95,8 +95,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("warpfrag", "Triton kernels without a GPU")
     checks = f"fail tests whose kernels have findings: {','.join(CHECKS)} or all"
     group.addoption("--check", action="append", default=[], metavar="CHECKS", help=checks)
-    unjudged = "what launches do to their tests if the checks cannot judge them completely: fail, warn in the summary \
-[default], or accept"
+    unjudged = "the effect of a launch that the checks cannot judge completely: fail its test, warn in the summary \
+[default], or accept it"
     choices = ("fail", "warn", "accept")
     group.addoption("--check-incomplete", choices=choices, default="warn", help=unjudged)
     group.addoption("--triton-arch", default="sm_90a", metavar="ARCH", help="compile for this GPU [%(default)s]")

@@ -140,7 +140,7 @@ def stored_elsewhere(operand: Operand, seen: Codes, right: Codes) -> Iterator[Mi
 
 def unwritten(operand: Operand, same: Flags, seen: Values, right: Values, block: Pair = BLOCKS) -> Iterator[Mistake]:
     """Yield a mistake if D is right except for rows, columns, blocks, lanes or registers that hold unrelated values."""
-    found, shape = {}, (-1, *same.shape)  # of a batch
+    found, shape = {}, (-1, *same.shape)  # `seen` and `right` may be batches
     wrong, expected = (values.reshape(shape)[:, ~same].ravel() for values in (seen, right))
     for name, index in line_numbers(operand, same.shape, block).items():
         region = np.isin(index, index[~same])

@@ -90,7 +90,7 @@ class Node(NamedTuple):
 
 
 class EqualValues(NamedTuple):
-    """Two values of which the first plus a constant must be the second."""
+    """Two values that must be equal after a constant is added to the first."""
 
     first: Node
     second: Node
