@@ -326,6 +326,8 @@ def observe(launch: Launch, options: LaunchOptions, known: SpellingTable) -> Spe
 
 
 MIN_SETS = 1024
+MIN_RUNS = 256
+"""Executions of an instruction without operands."""
 ARITHMETIC = re.compile(
     r"(F(?!LO|ENCE)|D(?!EPBAR)|H(?!GMMA)|MUFU|I2F|F2|I2I|IMAD(?!\.MOV|\.IADD|\.SHL)|IDP|IMMA|VABSDIFF|VHMNMX|BMMA).*"
 )
@@ -341,9 +343,10 @@ def is_compared(spelling: str, count: SpellingCount) -> bool:
     """Return True if a spelling counts as compared.
 
     It had 1,024 operand sets, including special values if it reads registers; opcodes of `ARITHMETIC` had 1,024
-    different ones. Barriers read counts, phases and lane masks, which have no special values.
+    different ones. Barriers read counts, phases and lane masks, which have no special values. An instruction without
+    operands has only one operand set.
     """
-    if count.sets < MIN_SETS or count.differs:
+    if count.differs or count.sets < (MIN_SETS if " " in spelling else MIN_RUNS):
         return False
     if is_arithmetic(spelling):
         return count.specials > 0 and len(count.values) >= MAX_DISTINCT
@@ -385,7 +388,8 @@ counts as compared if
 - its result can reach memory in these kernels: a backward slice from stores, addresses and branches contains it, in
   which only executed instructions count,
 - it had at least 1,024 operand sets: executions by a lane, or by a warp if the opcode is uniform; for bulk and tensor
-  copies, the 16-byte units that they write,
+  copies, the 16-byte units that they write; an instruction without operands (`UTMACMDFLUSH`) has one set, and was
+  executed at least 256 times,
 - special values were among the register operands: zero, one, the largest or smallest integer, an infinity or a NaN
   (BAR, SYNCS and WARPSYNC read counts, phases and lane masks, which have none),
 - and, for floating point, conversions and products, 1,024 operand sets were different; immediates and constants are
