@@ -43,28 +43,31 @@ COMPLETIONS = {
 }
 
 
-def cpu_ms(arguments: list[str], variables: dict[str, str]) -> float:
-    """Return the user and system time of a Python process with these arguments, in milliseconds."""
+def cpu_ms(arguments: list[str], variables: dict[str, str], status: int) -> float:
+    """Return the user and system time of a Python process with these arguments and exit status, in milliseconds."""
     before = getrusage(RUSAGE_CHILDREN)
-    subprocess.run(  # noqa: S603 (our own command)
+    process = subprocess.run(  # noqa: S603 (our own command)
         [sys.executable, *arguments],
         env={**os.environ, **variables},
-        check=False,  # a command with an error has a nonzero status
+        check=False,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
     )
     after = getrusage(RUSAGE_CHILDREN)
+    if process.returncode != status:
+        sys.exit(f"{arguments}: expected exit status {status}, got {process.returncode}")
     return 1000 * (after.ru_utime - before.ru_utime + after.ru_stime - before.ru_stime)
 
 
 def main() -> int:
     """Print a line for each command; return 1 if a look-up, an error or a completion takes too long."""
-    jobs: dict[str, tuple[list[str], dict[str, str]]] = {YARDSTICK: (["-c", YARDSTICK], {})}
-    jobs |= {label: (["-m", "warpfrag", *words], {}) for label, words in COMMANDS.items()}
-    jobs["wf.get"] = (["-c", f"import warpfrag as wf; wf.get({NAME!r})"], {})
+    jobs: dict[str, tuple[list[str], dict[str, str], int]] = {YARDSTICK: (["-c", YARDSTICK], {}, 0)}
+    for label, words in COMMANDS.items():
+        jobs[label] = (["-m", "warpfrag", *words], {}, 2 if label.startswith("no such") else 0)
+    jobs["wf.get"] = (["-c", f"import warpfrag as wf; wf.get({NAME!r})"], {}, 0)
     for label, words in COMPLETIONS.items():
         asked = {"COMP_WORDS": " ".join(["warpfrag", *words]), "COMP_CWORD": str(len(words))}
-        jobs[label] = (["-m", "warpfrag"], {**asked, "_WARPFRAG_COMPLETE": "bash_complete"})
+        jobs[label] = (["-m", "warpfrag"], {**asked, "_WARPFRAG_COMPLETE": "bash_complete"}, 0)
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     spent = dict.fromkeys(jobs, float("inf"))
     with tempfile.TemporaryDirectory() as bytecode:
