@@ -423,3 +423,12 @@ def run_checks(text, name, **options):
     out, data = np.zeros(256, np.uint32), np.zeros(256, np.uint32)
     block = 128 if name.startswith("wgmma") else 64
     return wf.ptx.load(text)["k"].launch(grid, block, [out, data], **{"checks": "all"} | options)
+
+
+BRANCHES = """.shared .align 4 .b32 words[32];
+mov.u32 %r5, words; shl.b32 %r6, %r1, 2; add.u32 %r5, %r5, %r6; sub.u32 %r6, 124, %r6; mov.u32 %r7, words;
+add.u32 %r6, %r7, %r6; setp.lt.u32 %p1, %r1, 16;
+@%p1 bra LOW;
+st.shared.u32 [%r5], %r1; {high} ld.shared.u32 %r8, [%r6]; st.global.u32 [%rd3], %r8; ret;
+LOW: st.shared.u32 [%r5], %r4; {low} ld.shared.u32 %r8, [%r6]; st.global.u32 [%rd3], %r8;"""
+"""The body of a kernel whose branches exchange words of shared memory, each after a bar.warp.sync of its own."""

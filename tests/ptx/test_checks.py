@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 import warpfrag as wf
-from ptx.planted_mistakes import KERNELS, PLANTED, TAIL, run_checks, text_of
+from ptx.planted_mistakes import BRANCHES, KERNELS, PLANTED, TAIL, run_checks, text_of
+from small_kernel import kernel
 from warpfrag.machine.interpreter.kernel_findings import CHECKS, FindingCollector, KernelAccess, KernelFinding
 from warpfrag.machine.ir.program import SourceLine
 
@@ -355,3 +356,22 @@ def test_a_lost_update_in_one_warp_needs_an_atomic():
     assert fix.startswith(
         "use an atomic operation (atomicAdd, tl.atomic_add) if both update it, otherwise put __syncwarp()"
     )
+
+
+@pytest.mark.parametrize("engine", ["reference", "compiled"])
+@pytest.mark.parametrize(
+    ("low", "high", "found"),
+    [
+        ("bar.warp.sync -1;", "bar.warp.sync -1;", []),
+        ("mov.u32 %r9, -1; bar.warp.sync %r9;", "mov.u32 %r10, -1; bar.warp.sync %r10;", []),
+        ("", "", ["lockstep"]),
+        ("bar.warp.sync 0xffff;", "bar.warp.sync 0xffff0000;", ["lockstep"]),
+    ],
+)
+def test_branches_synchronise_at_different_instructions(low, high, found, engine):
+    module = wf.ptx.load(kernel(BRANCHES.format(low=low, high=high)))
+    out = np.zeros(32, np.uint32)
+    run = module["k"].launch(1, 32, [out], checks=("races", "barriers"), engine=engine)
+
+    assert [finding.kind for finding in run.findings] == found
+    assert found or out.tolist() == [*range(31, -1, -1)]

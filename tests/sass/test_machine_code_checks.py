@@ -8,6 +8,7 @@ import struct
 import numpy as np
 import pytest
 
+import small_kernel
 import warpfrag as wf
 from oracle import toolkit
 from ptx import planted_mistakes
@@ -88,3 +89,13 @@ def test_machine_code_is_profiled_and_debugged():
     assert any("HGMMA" in line.text and line.tensor_operations for line in profile.lines)
     debugger = kernel.debug(**arguments_of("wgmma"))
     assert str(debugger.step()).startswith("step at 0x0, block (0, 0, 0), warp 0: ")
+
+
+@pytest.mark.parametrize("engine", ["reference", "compiled"])
+def test_branches_synchronise_at_different_instructions(engine):
+    toolkit.find_ptxas("sm_90a")
+    wait, out = "bar.warp.sync -1;", np.zeros(32, np.uint32)
+    text = small_kernel.kernel(planted_mistakes.BRANCHES.format(low=wait, high=wait))
+    wf.ptx.load(text).assemble(arch="sm_90a")["k"].launch(1, 32, [out], engine=engine)
+
+    assert out.tolist() == [*range(31, -1, -1)]

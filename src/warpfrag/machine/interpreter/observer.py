@@ -97,6 +97,9 @@ class Observer:
     def barrier_released(self, block: int, number: int, here: NDArray[np.bool_]) -> None:
         """Handle a completed barrier; `here` is a mask of the block's lanes that waited."""
 
+    def warp_synced(self, warp: int, lanes: NDArray[np.bool_]) -> None:
+        """Handle lanes that were released from different bar.warp.sync instructions together."""
+
     def cluster_completed(self, cluster: int) -> None:
         """Handle a completed cluster barrier."""
 

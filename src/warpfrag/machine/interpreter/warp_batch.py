@@ -288,7 +288,28 @@ class WarpBatch(WarpState):
             released = self.waiting_in_warp[row] & (self.pc[row] == at)
             self.waiting[row][released] = False
             self.waiting_in_warp[row][released] = False
+        if isinstance(action, actions.WarpWait):
+            self.complete_warp_waits(late[~complete])
         return False
+
+    def complete_warp_waits(self, rows: NDArray[np.int64]) -> None:
+        """Release lanes that wait at different bar.warp.sync instructions with the same mask, as in two branches."""
+        for row in rows.tolist():
+            waiting, masks = self.alive[row] & self.waiting_in_warp[row], np.zeros(LANES, np.uint32)
+            for pc in np.unique(self.pc[row][waiting]).tolist():
+                inst = self.program.instructions[pc]
+                if isinstance(inst.action, actions.WarpWait) and inst.guard is None:
+                    here = waiting & (self.pc[row] == pc)
+                    group = LaneGroup(self, np.array([row]), here[None, :])
+                    masks[here] = group.read(inst.sources[-1], B32)[0][here]
+            for mask in np.unique(masks[masks != 0]):
+                met, named = masks == mask, (mask >> LANE_INDEX & np.uint32(1)).astype(np.bool_)
+                if (named & self.alive[row] & ~met).any():
+                    continue
+                self.waiting[row][met] = self.waiting_in_warp[row][met] = False
+                self.pc[row][met] += 1
+                if self.memory.observer is not None:
+                    self.memory.observer.warp_synced(row, met)
 
     def warpgroups_arrived(self, at: int, group: LaneGroup) -> bool:
         """Return True if all four warps of each warpgroup have arrived; otherwise make the arrived warps wait."""

@@ -425,6 +425,10 @@ class SyncFollower(InstructionObserver):
                 lanes = np.nonzero(group.mask[row] & (members[row] == mask))[0]
                 self.ordering.sync_lanes(int(group.warp_rows[row]) * LANES + lanes)
 
+    def warp_synced(self, warp: int, lanes: NDArray[np.bool_]) -> None:
+        """Order lanes that were released from different bar.warp.sync instructions together."""
+        self.ordering.sync_lanes(warp * LANES + np.nonzero(lanes)[0])
+
     def fence_or_wait(self, inst: DecodedInstruction, group: LaneGroup) -> None:
         """Handle fences, and waits for groups of copies and wgmma."""
         qualifiers = inst.name.split(".")
