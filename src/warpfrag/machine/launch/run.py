@@ -146,6 +146,7 @@ class Run:
         count = len(self.counts.opcodes)
         parts = [
             f"Run: {'PTX semantics' if self.basis == PTX else 'machine code'}{arch}",
+            "exact" if self.exact else "not exact",
             *([f"uncertain: {_listed(causes)}"] if causes else []),
             f"{self.counts.instructions:,} warp instructions of {count} opcodes",
             f"{self.engine} engine",
