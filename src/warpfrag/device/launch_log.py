@@ -139,8 +139,8 @@ def summary_of(log: dict[str, Any]) -> str:
     """Return a one-line summary of all launches."""
     count = len(log["launches"])
     if not count:
-        return "no kernel was launched, so nothing was checked; a CPU build of PyTorch (torch.version.cuda is None) \
-never uses a GPU"
+        return "no kernel was launched, so nothing was checked; two common causes: the program was linked without \
+-cudart shared, or PyTorch is a CPU build (torch.version.cuda is None)"
     parts = [f"{count} launch{'es' * (count != 1)}", f"{log['seconds']:.1f} s in kernels", f"{log['exact']} exact"]
     findings = f"{log['findings']} finding{'s' * (log['findings'] != 1)}"
     if log["findings"]:
