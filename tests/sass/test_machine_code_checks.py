@@ -99,3 +99,19 @@ def test_branches_synchronise_at_different_instructions(engine):
     wf.ptx.load(text).assemble(arch="sm_90a")["k"].launch(1, 32, [out], engine=engine)
 
     assert out.tolist() == [*range(31, -1, -1)]
+
+
+@pytest.mark.parametrize("opcode", ["LEA", "LDS", "STS", "st.shared"])
+def test_the_debugger_stops_once_at_a_machine_instruction(opcode):
+    debugger = module_of("exchange")["k"].debug(**arguments_of("exchange"))
+    point = debugger.break_at(opcode=opcode)
+    stops = []
+    while (stop := debugger.run()) is not None:
+        stops.append(stop.line)
+
+    code = debugger.program.instructions
+    named = {inst.line for inst in code if opcode in (inst.name[: len(opcode)], inst.text[: len(opcode)])}
+    assert named
+    assert set(stops) == named
+    assert len(stops) <= 2 * len(named)  # a stop for each warp, or one for both
+    assert len(point.stops) == len(named)

@@ -110,7 +110,7 @@ class Debugger:
         block: int | Sequence[int] | None = None,
         warp: int | None = None,
     ) -> Breakpoint:
-        """Add a breakpoint on a line, on an opcode ("mma", "ld.global"), or on every instruction.
+        """Add a breakpoint on a line, on an opcode ("mma", "ld.global"; in a cubin "LDG"), or on every instruction.
 
         `source` is a line of the kernel's own source, known from .loc: 12, or "softmax.py:12". Without an opcode, the
         breakpoint is on the first instruction of that line, and of each unrolled or inlined copy of it.
@@ -131,10 +131,14 @@ class Debugger:
             line, opcode, number_of_source, condition, None if block is None else _index(block), warp, file
         )
         named = [point.names(inst, self.sources.get(inst.line)) for inst in self.program.instructions]
-        # stop once per visit, not at each instruction of the source line
-        if number_of_source is not None and opcode is None:
-            starts = zip(self.program.instructions, named, [False, *named[:-1]], strict=True)
-            point.starts = frozenset(inst.line for inst, is_named, is_after in starts if is_named and not is_after)
+        insts, is_line = self.program.instructions, number_of_source is not None and opcode is None
+
+        def continues(at: int) -> bool:
+            """Return True if the previous instruction stops for the same source line or machine instruction."""
+            is_same = self.program.is_machine_code and insts[at].line == insts[at - 1].line
+            return at > 0 and named[at - 1] and (is_line or is_same)
+
+        point.stops = frozenset(inst for at, inst in enumerate(insts) if named[at] and not continues(at))
         if not any(named):
             lines = sorted({inst.line for inst in self.program.instructions})
             near = [str(number) for number in lines if line is not None and abs(number - line) <= 2]
@@ -282,7 +286,7 @@ class Debugger:
         batch = self.batch
         inst = batch.inst_at(position)
         for point in self.breakpoints:
-            if not point.enabled or not point.names(inst, self.sources.get(inst.line)):
+            if not point.enabled or inst not in point.stops:
                 continue
             rows = [row for row in self._rows(position) if self._is_met(point, row)]
             if rows:

@@ -29,7 +29,7 @@ class Breakpoint:
     file: str = ""
     enabled: bool = True
     hits: int = 0
-    starts: frozenset[int] | None = None  # indices of the instructions that begin the source line
+    stops: frozenset[DecodedInstruction] = frozenset()  # only the first of the operations of a machine instruction
 
     def names(self, inst: DecodedInstruction, source: SourceLine | None) -> bool:
         """Return True if the breakpoint applies to an instruction.
@@ -38,13 +38,14 @@ class Breakpoint:
         """
         if self.line is not None and inst.line != self.line:
             return False
-        if self.starts is not None and inst.line not in self.starts:
-            return False
         calls = [] if source is None else source.calls
         lines = {call.line for call in calls if not self.file or file_name(call.file) == file_name(self.file)}
         if self.source is not None and self.source not in lines:
             return False
-        return self.opcode is None or f"{inst.name}.".startswith(f"{self.opcode.rstrip('.')}.")
+        if self.opcode is None:
+            return True
+        mnemonic = inst.text.removeprefix("@").split()[inst.text.startswith("@")] if inst.text else ""  # LDG.E
+        return any(f"{name}.".startswith(f"{self.opcode.rstrip('.')}.") for name in (inst.name, mnemonic))
 
 
 @dataclass(eq=False)
