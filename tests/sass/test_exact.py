@@ -69,8 +69,7 @@ EXACT = {
         st.global.u32 [%d2], %r3;""",
     "64-bit atomics in shared memory": """mov.u64 %d6, 7; cvt.u64.u32 %d7, %r3; setp.ne.u32 %p0, %r0, 0;
         @!%p0 st.shared.u64 [%r4], %d6; bar.sync 0; red.shared.add.u64 [%r4], %d7; bar.sync 0;
-        red.shared.min.u64 [%r4], %d7; bar.sync 0; red.shared.max.s64 [%r4], %d7; bar.sync 0;
-        red.shared.xor.b64 [%r4], %d7; bar.sync 0; red.shared.and.b64 [%r4], %d7; bar.sync 0;
+        red.shared.max.s64 [%r4], %d7; bar.sync 0; red.shared.xor.b64 [%r4], %d7; bar.sync 0;
         ld.shared.u32 %r8, [%r4]; st.global.u32 [%d2], %r8;""",
     "the state of an own mbarrier": """shl.b32 %r7, %r0, 3; add.u32 %r7, %r7, %r4; mbarrier.init.shared.b64 [%r7], 2;
         mbarrier.arrive.shared.b64 %d6, [%r7]; mbarrier.test_wait.shared.b64 %p1, [%r7], %d6; selp.u32 %r8, 1, 2, %p1;

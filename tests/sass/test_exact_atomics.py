@@ -58,15 +58,15 @@ def left(entry, grid, block, seed=None):
 
 
 @pytest.mark.every_case
-@pytest.mark.parametrize("part", [0, *(pytest.param(part, marks=pytest.mark.slow) for part in range(1, 4))])
+@pytest.mark.parametrize("part", [0, *(pytest.param(part, marks=pytest.mark.slow) for part in range(1, 16))])
 def test_exact_runs_do_not_depend_on_the_order_of_blocks_and_warps(part):
     exact = changed = 0
-    for seed in range(40 * part, 40 * part + 40):
+    for seed in range(10 * part, 10 * part + 10):
         entry, (grid, block) = kernel(seed), ((1, 32), (1, 96), (3, 32), (4, 64))[seed % 4]
         run, expected = left(entry, grid, block)
         others = {left(entry, grid, block, order)[1] for order in range(4)}
         assert not run.exact or others == {expected}, seed
         exact += run.exact
         changed += others != {expected}
-    assert exact > 5
-    assert changed > 2
+    assert exact
+    assert changed

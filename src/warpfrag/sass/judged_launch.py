@@ -67,9 +67,12 @@ def judge(
 
     def run(limit: int, deadline: float, uncertain: frozenset[CasLoop] = frozenset()) -> tuple[LaunchJudge, Work]:
         checks = LaunchJudge(sources, loops, values, uncertain)
-        checks.stops = lambda steps: steps > limit or thread_time() > deadline or not checks.contended <= uncertain
+        # if the order of more loops matters than was assumed, the launch starts again: with all such loops, if possible
+        checks.stops = lambda steps: (
+            steps > limit or thread_time() > deadline or uncertain < checks.contended == set(loops.values())
+        )
         work = Work(program, config, memory.fork(), None, checks).run_waves(few.again(), 1, progress)
-        is_new = not checks.contended <= uncertain  # the order of more loops matters than was assumed: start again
+        is_new = not checks.contended <= uncertain
         if work.failure is None and (checks.is_stopped or is_new):
             before.restore()
         return run(limit, deadline, uncertain | checks.contended) if is_new and work.failure is None else (checks, work)
