@@ -113,8 +113,8 @@ def check(*, only: str = "") -> Answer[CheckFacts]:
         warpfrag check                    # everything, one line per family
         warpfrag check --only mma.sp
     """
-    from warpfrag.isa.legality import nearest
     from warpfrag.isa.rows import families_of
+    from warpfrag.isa.similar_names import similar_names
     from warpfrag.tensorcore.captures.capture import captures
 
     rows: list[FamilyCheck] = []
@@ -133,7 +133,7 @@ def check(*, only: str = "") -> Answer[CheckFacts]:
                 rows.append(FamilyCheck(label, about["arch"], sum(len(case.d) for case in cases), differing))
     rows += _address_maps(only)
     if not rows:
-        near = "; ".join(nearest(only))
+        near = "; ".join(similar_names(only))
         raise click.UsageError(
             f"no captured instruction contains {quote(only)}" + (f"; similar legal names: {near}" if near else "")
         )

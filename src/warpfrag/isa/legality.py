@@ -1,4 +1,7 @@
-"""Legality: find the form and targets of an instruction name, or report its wrong qualifier and similar names."""
+"""Legality: find the form and targets of an instruction name, or report its wrong qualifier.
+
+`similar_names` suggests legal names for a misspelled or illegal one.
+"""
 
 from __future__ import annotations
 
@@ -6,8 +9,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
-from functools import cache, lru_cache, partial
+from functools import lru_cache, partial
 from itertools import islice
 from operator import index
 from typing import TYPE_CHECKING, cast
@@ -17,8 +19,9 @@ from warpfrag.isa.alias_names import is_plain, names_in
 from warpfrag.isa.immediates import Immediates, check_ids
 from warpfrag.isa.instruction_names import LONGEST, ParsedName, head, read, spell, tokens
 from warpfrag.isa.ops import OPS
-from warpfrag.isa.qualifiers import FIXED, QUALIFIERS, SHAPE, Form, HasForm
-from warpfrag.isa.rows import families_of, fits, forms, forms_of, is_legal, legal_targets
+from warpfrag.isa.qualifiers import QUALIFIERS, Form, HasForm
+from warpfrag.isa.rows import families_of, fits, forms_of, in_space, legal_targets
+from warpfrag.isa.similar_names import MOST, shape_distance, similar_names
 from warpfrag.isa.targets import read_target
 from warpfrag.isa.tcgen05_forms import TensorForm, read_form
 from warpfrag.isa.tcgen05_names import forms_named
@@ -28,7 +31,6 @@ from warpfrag.tables import read_table
 if TYPE_CHECKING:
     from warpfrag.layout.linear_layout import Layout
 
-NEAREST = 3
 MAX_FORMS = 4096  # number of cached (form, architecture) pairs
 MAX_LISTED = 8  # the most instructions that are listed for an ambiguous name
 MAX_NAMED = 24  # the most choices that an error lists in full
@@ -124,7 +126,7 @@ def _form_by_alias(text: str, problem: str) -> Form:
         if beyond:
             raise illegal(name, f"out of scope: {beyond}")
         if named is None:
-            raise illegal(text, problem, lambda: nearest(text))
+            raise illegal(text, problem, lambda: similar_names(text))
         reason = f"unknown {named.called}"
         raise illegal(name[:LONGEST], reason, lambda: tuple(map(spell, near(name, named.notation))))
     if len(named.forms) > 1:
@@ -181,13 +183,7 @@ def _match(reading: ParsedName) -> Form:
     spaces = OPS[reading.op].spaces
     if space and space not in spaces:
         raise ParseError(_blame(reading, "space", space, [*spaces]))
-    return left[0] if left[0].space == space else _moved_to(left[0], space)
-
-
-@cache
-def _moved_to(form: Form, space: str) -> Form:
-    """Return the form with another state space; equal calls return the same object, so that caches work."""
-    return replace(form, space=space)
+    return left[0] if left[0].space == space else in_space(left[0], space)
 
 
 def _written(name: str, choice: object) -> str:
@@ -202,19 +198,13 @@ def _blame(reading: ParsedName, name: str, choice: object, allowed: Sequence[obj
     if isinstance(choice, bool):
         return f"{name!r} must {'not be written' if choice else 'be written'} with {beside}"
     texts = list(filter(None, (_written(name, entry) for entry in allowed)))
-    near = sorted(texts, key=partial(_distance, _written(name, choice)))[:NEAREST]
+    near = sorted(texts, key=partial(shape_distance, _written(name, choice)))[:MOST]
     is_short = len(texts) <= MAX_NAMED
     options = ", ".join(texts) or "none" if is_short else f"one of {len(texts)}, such as {', '.join(near)}"
     label = QUALIFIERS[name].label
     if not choice:
         return f"the {label} is missing with {beside}: expected {options}"
     return f"{_written(name, choice)!r} is not a valid {label} with {beside}: expected {options}"
-
-
-def _distance(text: str, other: str) -> int:
-    """Return the sum of the differences between corresponding numbers in two texts, such as shapes."""
-    pairs = zip(re.findall(r"\d+", text), re.findall(r"\d+", other), strict=False)
-    return sum(abs(int(first) - int(second)) for first, second in pairs)
 
 
 def left_out(text: str) -> tuple[str, ...]:
@@ -249,7 +239,7 @@ def _check_target(text: str, form: Form, target: str) -> None:
     legal = legal_targets(form)
     if name not in legal:
         reason = f"not available on {name}; it is legal on {', '.join(legal)}"
-        raise illegal(text, reason, lambda: nearest(text, name))
+        raise illegal(text, reason, lambda: similar_names(text, name))
 
 
 def first_version(form: Form, target: str) -> Version:
@@ -318,63 +308,3 @@ def check_immediates(form: Form, choice: Immediates, layouts: Mapping[str, Layou
     if form.is_sparse:
         check_selector(form, choice.selector)
     check_ids(choice, layouts, lambda: spell(form))
-
-
-def nearest(text: str, target: str | None = None) -> tuple[str, ...]:
-    """Return the legal spellings that share the most qualifiers with a text, on a target if one is given."""
-    qualifiers = tokens(text)
-    operation = _nearest_operation(qualifiers[0]) if qualifiers else ""
-    if not operation or out_of_scope(text):
-        return ()
-    wanted, shape = _pieces(qualifiers), next(filter(SHAPE.fullmatch, qualifiers), "")
-    has_shape = any(str(form.shape) == shape for form in forms(operation))
-    scored = []
-    is_sparse = any(qualifier == "sp" or qualifier.startswith("sp::") for qualifier in qualifiers)
-    for order, (form, pieces) in enumerate(_form_pieces(operation).items()):
-        shared = sum(min(count, pieces[piece]) for piece, count in wanted.items() if piece in pieces)
-        if shared and (target is None or is_legal(form, target)):
-            # a sparse instruction is no substitute in a dense kernel
-            rest = pieces.total() - shared
-            # prefer f32, because most kernels accumulate in it
-            apart = 0 if has_shape else _distance(shape, str(form.shape))
-            scored.append((form.is_sparse != is_sparse, -shared, rest, apart, form.d == "f16", order, form))
-    best = [form for *_, form in sorted(scored, key=lambda row: row[:-1])[:NEAREST]]
-    return tuple(spell(_in_space(form, qualifiers)) for form in best)
-
-
-def _nearest_operation(qualifier: str) -> str:
-    """Return the operations whose names contain the first qualifier, or resemble it."""
-    known = list(dict.fromkeys(op.split(".")[0] for op in OPS))
-    if qualifier in known:
-        return qualifier
-    if SHAPE.fullmatch(qualifier) or qualifier in QUALIFIERS:
-        return "mma"  # the name has no operation
-    from difflib import get_close_matches
-
-    return next(iter(get_close_matches(qualifier[:20], known, n=1)), "")
-
-
-def _in_space(form: Form, qualifiers: list[str]) -> Form:
-    """Return the form with the state space that the text names, if the form allows it."""
-    return next((_moved_to(form, space) for space in form.operation.spaces if space in qualifiers), form)
-
-
-@cache
-def _form_pieces(operation: str) -> dict[Form, Counter[str]]:
-    return {form: _pieces(spell(form).split(".")) for form in forms(operation)}
-
-
-def _pieces(qualifiers: list[str]) -> Counter[str]:
-    """Return weighted qualifiers for computing similarity; an operation weighs more than any type."""
-    pieces = [piece for qualifier in qualifiers for piece in _cut(qualifier)]
-    operation = qualifiers[0].lower()
-    return Counter(pieces + 2 * [operation] if operation in pieces else pieces)
-
-
-@lru_cache(MAX_FORMS)
-def _cut(qualifier: str) -> tuple[str, ...]:
-    """Split a shape into m, n and k, so that similar shapes match partly; drop qualifiers that all names have."""
-    shape = SHAPE.fullmatch(qualifier)
-    if shape:
-        return tuple(f"{axis}{extent}" for axis, extent in zip("mnk", shape.groups(), strict=True) if extent)
-    return () if qualifier in FIXED else (qualifier.lower(),)

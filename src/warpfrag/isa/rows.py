@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache, cached_property
 from itertools import product
 from typing import Any
@@ -166,6 +166,12 @@ def forms_on(target: str) -> dict[Form, None]:
     """Return the forms that the assembler accepts for a target, as dictionary keys in table order."""
     accepted = [(number, family) for number, family in enumerate(families()) if target in family.targets]
     return dict.fromkeys(form for number, family in accepted for op in family.ops for form in _forms_in(number, op))
+
+
+@cache
+def in_space(form: Form, space: str) -> Form:
+    """Return the form with another state space; equal calls return the same object, so that caches work."""
+    return replace(form, space=space)
 
 
 def families_of(form: Form) -> tuple[Family, ...]:
