@@ -311,7 +311,7 @@ class Mbarriers:
                 f"mbarrier at {self.place_name(cell)}{born}: its {state}"
             )
             lines.append(inst.line)
-        return (lines[0], f"deadlock: {'; '.join(texts)}") if texts else None
+        return (lines[0], "; ".join(texts)) if texts else None
 
 
 def number_of(group: LaneGroup, operands: tuple[PtxOperand, ...], action: MemoryBarrier) -> Codes:

@@ -17,9 +17,10 @@ from numpy.typing import NDArray
 from warpfrag.errors import MemoryFault, PtxError, WarpfragError
 from warpfrag.layout.coordinates import LANES
 from warpfrag.machine.interpreter import lane_instructions, texture_instructions
-from warpfrag.machine.interpreter.block_barriers import BlockBarriers, ClusterBarriers, LivelockDetector
+from warpfrag.machine.interpreter.block_barriers import BlockBarriers, ClusterBarriers
 from warpfrag.machine.interpreter.bulk_copies import COPIES, LaneCopies
 from warpfrag.machine.interpreter.calls import CallStacks, run_system
+from warpfrag.machine.interpreter.deadlocks import LivelockDetector, deadlock_error
 from warpfrag.machine.interpreter.lane_group import LaneGroup, items_of
 from warpfrag.machine.interpreter.matrix_instructions import run_matrix
 from warpfrag.machine.interpreter.mbarriers import Mbarriers
@@ -136,10 +137,8 @@ class WarpBatch(WarpState):
 
     def end_in_deadlock(self) -> NoReturn:
         """Raise an error that names the waiting lanes and their barriers."""
-        reports = [part.deadlock() for part in (self.livelock, self.mbarriers, self.cluster_barriers, self.barriers)]
-        present = [report for report in reports if report is not None]
-        texts = [present[0][1], *(text.removeprefix("deadlock: ") for _, text in present[1:])]
-        raise PtxError(present[0][0], "; ".join(texts), kind="deadlock")
+        parts = self.livelock, self.mbarriers, self.cluster_barriers, self.barriers
+        raise deadlock_error(part.deadlock() for part in parts)
 
     def run_block(self, start: int, group: LaneGroup) -> None:
         """Run lanes for one time slice: from an instruction to the end of its block."""
