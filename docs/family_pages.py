@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from regions import code, markdown_table
+from generated_tables import code, markdown_table
 
 import warpfrag as wf
 from warpfrag.isa.targets import targets

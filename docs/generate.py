@@ -13,7 +13,7 @@ from pathlib import Path
 
 from answer_schema import answer_schema
 from facts import facts
-from regions import fill
+from generated_tables import fill
 
 DOCS = Path(__file__).parent
 ROOT = DOCS.parent

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import facts
 import generate
+import generated_tables
 import pytest
-import regions
 
 import warpfrag as wf
 from instructions import of_a_warp
@@ -25,25 +25,27 @@ def test_no_page_is_out_of_date():
 
 def test_pages_hold_regions():
     used = {
-        found[2] for path in generate.pages() for found in regions.REGION.finditer(path.read_text(encoding="utf-8"))
+        found[2]
+        for path in generate.pages()
+        for found in generated_tables.REGION.finditer(path.read_text(encoding="utf-8"))
     }
 
-    assert used == set(regions.REGIONS)
+    assert used == set(generated_tables.REGIONS)
 
 
 def test_a_wrong_number_is_out_of_date_and_written_anew():
     page = "before\n<!-- generated: facts -->\n| instructions | 1 |\n<!-- end of facts -->\nafter\n"
-    filled = regions.fill(page)
+    filled = generated_tables.fill(page)
 
     assert filled.startswith("before\n<!-- generated: facts -->\n|  | count |\n")
     assert f"| instructions | {len(wf.find())} |" in filled
     assert filled.endswith("<!-- end of facts -->\nafter\n")
-    assert regions.fill(filled) == filled
+    assert generated_tables.fill(filled) == filled
 
 
 def test_an_unknown_region_is_refused():
     with pytest.raises(KeyError, match="no region is called 'weather': there are facts, "):
-        regions.fill("<!-- generated: weather -->\n<!-- end of weather -->")
+        generated_tables.fill("<!-- generated: weather -->\n<!-- end of weather -->")
 
 
 def test_facts_are_those_of_the_package():
@@ -72,7 +74,7 @@ def test_evidence_covers_every_product_on_every_architecture():
     assert tuple(found) == architectures()
     for arch, known in found.items():
         names = {name for name, target in targets().items() if target.arch == arch}
-        assert set(known.authorities) <= set(regions.AUTHORITIES)
+        assert set(known.authorities) <= set(generated_tables.AUTHORITIES)
         assert known.authorities.total() == sum(bool(names & set(product.targets)) for product in products)
 
 
@@ -89,6 +91,6 @@ def test_being_compared_with_hardware_takes_nothing_from_who_defines_it():
 
 
 def test_the_verbs_are_those_of_the_command():
-    table = regions.verbs_table()
+    table = generated_tables.verbs_table()
 
     assert [line.split("`")[1] for line in table.splitlines()[2:]] == [f"warpfrag {verb}" for verb in VERBS]

@@ -248,8 +248,11 @@ MULTIPROCESSOR_REGISTERS, MAX_THREADS = 1 << 16, 1024
 PTX_KEY = "warpfrag: the PTX is not assembled"  # becomes part of Triton's cache key
 
 
-def capability(arch: object) -> int:
-    """Return Triton's number for an architecture: 90 for sm_90 and sm_90a, which Triton compiles as sm_90a."""
+def compute_capability(arch: object) -> int:
+    """Return the compute capability that Triton compiles for: 90 for sm_90 and sm_90a, which it compiles as sm_90a.
+
+    The architecture is that of `triton.emulate(arch=)` or of pytest's `--triton-arch`.
+    """
     match = re.fullmatch(r"sm_(\d+)[af]?", arch) if isinstance(arch, str) else None
     if match is None or arch not in targets() or int(match[1]) not in SHARED_BYTES:
         known = ", ".join(f"sm_{number}" for number in SHARED_BYTES)
@@ -286,7 +289,7 @@ class MachineDriver(DriverBase):
         """Create a driver for a session, which determines the architecture and records launches."""
         super().__init__()
         self.session = session
-        self.capability = capability(session.arch)
+        self.capability = compute_capability(session.arch)
         self.launcher_cls = EntryLauncher
         self.loading: Mapping[str, Any] = {}  # the code of the kernel that Triton is loading, in each language
         self.utils = SimpleNamespace(
