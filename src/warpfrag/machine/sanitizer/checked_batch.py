@@ -26,10 +26,10 @@ from warpfrag.machine.interpreter.wgmma_registers import is_wgmma
 from warpfrag.machine.ir.actions import SurfaceLoad, SurfaceReduction, SurfaceStore
 from warpfrag.machine.ir.program import DecodedInstruction, SourceLine
 from warpfrag.machine.sanitizer.barrier_checks import BarrierCheck, MbarrierLifetimes
-from warpfrag.machine.sanitizer.conflicts import ShadowMemory
 from warpfrag.machine.sanitizer.instruction_observer import InstructionObserver, ObserverGroup
 from warpfrag.machine.sanitizer.ordering import LaunchOrder
 from warpfrag.machine.sanitizer.races import RaceCheck
+from warpfrag.machine.sanitizer.shadow_memory import ShadowMemory
 from warpfrag.machine.sanitizer.tensor_checks import TensorMemoryCheck, WgmmaCheck, uses_tensor_memory
 from warpfrag.machine.sanitizer.unwritten import UnwrittenCheck
 

@@ -1,7 +1,7 @@
 """Find unordered accesses: races between threads, and early accesses to the data of copies or wgmma in flight.
 
 Two accesses conflict if they overlap and one of them writes. A conflict is a finding unless one happens before the
-other (`ordering`), or both are strong enough (`sync_tracking.strength_of`), or both write the same bytes. Its kind is
+other (`ordering`), both are strong enough (`sync_tracking.strength_of`), or both write the same bytes. Categories:
 
     race      two threads of different warps, or lanes that write different bytes with one instruction
     lockstep  two lanes of one warp, with no bar.warp.sync between: correct only while lanes run together
@@ -10,7 +10,8 @@ other (`ordering`), or both are strong enough (`sync_tracking.strength_of`), or 
               or two such stores of different values by different warps
     fence     an async-proxy copy or a wgmma of bytes that a thread wrote, with no fence.proxy.async between
 
-`sync_tracking` has the strength of accesses and follows barriers; `conflicts` has the shadow memory and the reports.
+`sync_tracking` has the strength of accesses and follows barriers, `shadow_memory` the earlier accesses, `race_reports`
+the text and fix of a finding, and the choice among the first three categories.
 """
 
 from collections.abc import Sequence
@@ -26,7 +27,9 @@ from warpfrag.machine.interpreter.warp_batch import WarpBatch
 from warpfrag.machine.interpreter.wgmma_registers import is_wgmma
 from warpfrag.machine.ir import actions
 from warpfrag.machine.ir.program import MEASURED_ON, DecodedInstruction, InexactCause, Program, indices_of
-from warpfrag.machine.sanitizer.conflicts import (
+from warpfrag.machine.sanitizer.ordering import BLOCK, CLUSTER, GPU, LANE_BITS, Agent, LaunchOrder, Ordering
+from warpfrag.machine.sanitizer.race_reports import RaceReporter
+from warpfrag.machine.sanitizer.shadow_memory import (
     ASYNC_PROXY,
     ATOMIC,
     INST_SHIFT,
@@ -38,11 +41,9 @@ from warpfrag.machine.sanitizer.conflicts import (
     Accesses,
     AccessGroup,
     AccessVectors,
-    ConflictReporter,
     ShadowMemory,
     nature_of,
 )
-from warpfrag.machine.sanitizer.ordering import BLOCK, CLUSTER, GPU, LANE_BITS, Agent, LaunchOrder, Ordering
 from warpfrag.machine.sanitizer.sync_tracking import LockFollower, Strength, SyncFollower, strength_of
 
 Bytes = NDArray[np.uint8]
@@ -76,7 +77,7 @@ class RaceCheck(SyncFollower):
             collector.leave_out("lanes of one warp: too many threads run at once to tell them apart")
         memory = state.memory
         self.shadows, self.written = shadows, {id(alloc.data): alloc for alloc in memory.allocations if alloc.writable}
-        super().__init__(state, ordering, ConflictReporter(state, ordering, collector, self.written), collector)
+        super().__init__(state, ordering, RaceReporter(state, ordering, collector, self.written), collector)
         self.shared_shadow = ShadowMemory(len(memory.shared), is_shared=True)
         self.strengths: dict[int, Strength] = {}
         code = state.program.instructions

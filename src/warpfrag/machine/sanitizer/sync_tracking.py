@@ -22,9 +22,9 @@ from warpfrag.machine.ir import actions
 from warpfrag.machine.ir.actions import Atomic, Barrier, ClusterBarrier, MemoryBarrier, NoOp, WarpWait
 from warpfrag.machine.ir.program import DecodedInstruction
 from warpfrag.machine.ir.scalar_types import B32
-from warpfrag.machine.sanitizer.conflicts import FIXES, ConflictReporter
 from warpfrag.machine.sanitizer.instruction_observer import InstructionObserver
 from warpfrag.machine.sanitizer.ordering import BLOCK, CLUSTER, GPU, SCOPES, Agent, Ordering, Snapshot, SyncObject
+from warpfrag.machine.sanitizer.race_reports import FIXES, RaceReporter
 
 Numbers = NDArray[np.int64]
 
@@ -181,7 +181,7 @@ class SyncFollower(InstructionObserver):
     """Tracks the synchronisation that orders the threads of a batch."""
 
     def __init__(
-        self, state: WarpBatch, ordering: Ordering, reporter: ConflictReporter, collector: FindingCollector
+        self, state: WarpBatch, ordering: Ordering, reporter: RaceReporter, collector: FindingCollector
     ) -> None:
         """Create the tracker for a batch."""
         super().__init__(state, collector)
