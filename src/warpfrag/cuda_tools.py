@@ -4,8 +4,6 @@ The search order is: an explicit path, CUDA_HOME, CUDA_PATH, the PyPI packages o
 programs, and PATH.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import shutil

@@ -4,8 +4,6 @@ A file begins with a digest of its name and contents, so a damaged, truncated or
 folder exceeds its size limit, the least recently used files are removed.
 """
 
-from __future__ import annotations
-
 import hashlib
 import os
 import warnings

@@ -11,8 +11,6 @@ The rules were found from results and probes of an H200 (tools/lt_epilogues). x 
     BGRADA, BGRADB        the sums of A or B along k, by 16, 64 or 128 lanes that take turns and are added in halves
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The attributes of real GPUs, as their drivers report them: the profiles of the virtual GPU."""
 
-from __future__ import annotations
-
 import ctypes
 import json
 import struct

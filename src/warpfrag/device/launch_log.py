@@ -1,7 +1,5 @@
 """The log of a program's launches, as JSON lines, and a report of it."""
 
-from __future__ import annotations
-
 import json
 import os
 import sys

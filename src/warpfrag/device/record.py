@@ -1,7 +1,5 @@
 """Run a program on a GPU and store its launches: `record.c` observes them with CUPTI, and this module packs them."""
 
-from __future__ import annotations
-
 import ctypes
 import json
 import os

@@ -15,8 +15,6 @@ stored in chunks of 64 KiB, so that equal chunks are stored once.
 size]; null compares everything.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import zipfile

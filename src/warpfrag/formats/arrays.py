@@ -1,7 +1,5 @@
 """Arrays in the public API: their types, and the conversion of arguments to arrays."""
 
-from __future__ import annotations
-
 import sys
 from typing import Any, TypeAlias
 

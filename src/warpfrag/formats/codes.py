@@ -5,8 +5,6 @@ for f16, ml_dtypes' float8_e4m3fn for e4m3, int4 for s4, bool for b1) is read as
 taken by value; a value that is not exact is rejected unless `rounding` is given.
 """
 
-from __future__ import annotations
-
 from functools import cache
 from typing import Any
 

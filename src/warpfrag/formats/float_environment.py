@@ -8,8 +8,6 @@ kernels set their own environment (`tensorcore/kernels/environment.h`).
     def function(...): ...          # runs in the default environment, whatever the caller's
 """
 
-from __future__ import annotations
-
 import ctypes
 import sys
 from collections.abc import Callable

@@ -13,8 +13,6 @@ With uniformly random bits most f16 products are infinite or NaN, so each class 
               for s32 at most 1000
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 import numpy as np

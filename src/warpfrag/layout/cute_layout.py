@@ -22,8 +22,6 @@ layout in which two digits move the same bit, or one that does not start at elem
     True
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Sequence
 from itertools import chain

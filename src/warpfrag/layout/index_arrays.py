@@ -11,8 +11,6 @@ kernel that writes its coordinates, a table in a paper) can be read if they form
     True
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from math import prod
 

@@ -1,7 +1,5 @@
 """A tokenizer for pasted text; its errors point at the offending token."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Collection
 from typing import NamedTuple, NoReturn, TypeVar

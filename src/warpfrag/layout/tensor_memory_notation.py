@@ -15,8 +15,6 @@ copy; in `cols` it is the padding of an unpacked type.
 Both describe the tensor memory of one block; for a pair of blocks, select one with `sublayout`.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple

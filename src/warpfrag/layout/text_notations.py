@@ -25,8 +25,6 @@ digits of each input, low first: a radix, which is 2 for a bit, and the distance
     '{"ins": {"lane": [[2, [1, 0]]], "reg": [[3, [0, 1]]], "slot": []}, "outs": {"row": 2, "col": 3}, "start": [0, 0]}'
 """
 
-from __future__ import annotations
-
 import json
 from itertools import pairwise
 from math import prod

@@ -4,8 +4,6 @@ Both notations have threads and values, while a `Layout` has warp, lane, registe
 register boundaries, which their texts do not contain; `slots` gives them.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from math import prod
 from typing import TypeAlias

@@ -22,8 +22,6 @@ Every size must be a power of two, every element must have a place, and element 
     True
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 

@@ -10,8 +10,6 @@ libraries are rejected, because their licence forbids disassembly.
 text, `opcodes` has a row for every opcode, and `lowering` translates a function to a program that the machine runs.
 """
 
-from __future__ import annotations
-
 from warpfrag.errors import SassError
 from warpfrag.sass.sass_instruction import SassInstruction
 from warpfrag.sass.sass_module import SassModule, load

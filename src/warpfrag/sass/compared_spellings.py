@@ -1,7 +1,5 @@
 """The machine-code spellings that were compared with a GPU; `python -m tools.sass evidence` writes the table."""
 
-from __future__ import annotations
-
 import lzma
 import re
 from functools import cache

@@ -4,8 +4,6 @@ Addresses are not assigned yet. Words that depend on addresses are listed as rel
 fills them in once the caller has assigned an address to each symbol.
 """
 
-from __future__ import annotations
-
 import hashlib
 import re
 import struct

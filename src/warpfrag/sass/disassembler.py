@@ -4,8 +4,6 @@ One nvdisasm process decodes all functions as one raw binary, because most of it
 function does not depend on the functions before it, because code addresses are relative to its own start.
 """
 
-from __future__ import annotations
-
 import hashlib
 import re
 import subprocess

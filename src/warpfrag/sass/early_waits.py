@@ -5,8 +5,6 @@ blocks start one after the other. So a load that only waits first gets each over
 and is ordered after the other threads only if the loop needs the last value.
 """
 
-from __future__ import annotations
-
 from collections import defaultdict
 from itertools import pairwise
 from typing import NamedTuple

@@ -3,8 +3,6 @@
 Every offset and index is checked; a truncated or corrupt file raises a FileError that names the section.
 """
 
-from __future__ import annotations
-
 import struct
 from collections.abc import Iterator
 from functools import cached_property

@@ -7,8 +7,6 @@ A uniform register has a copy in every lane. Lanes that execute an instruction t
 they compute it from uniform operands or copy it from the first lane.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple

@@ -3,8 +3,6 @@
 An image is a cubin or PTX text. NVIDIA's closed libraries are rejected, because their licence forbids disassembly.
 """
 
-from __future__ import annotations
-
 import io
 import os
 import re

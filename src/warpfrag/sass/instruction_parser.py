@@ -4,8 +4,6 @@ Floating-point immediates are read from the encoding, because the text does not 
 does not follow the grammar raises a SassError with the address.
 """
 
-from __future__ import annotations
-
 import math
 import re
 import struct

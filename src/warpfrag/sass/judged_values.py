@@ -1,7 +1,5 @@
 """Track never-written values through machine code, which may read registers without using them."""
 
-from __future__ import annotations
-
 import numpy as np
 from numpy.typing import NDArray
 

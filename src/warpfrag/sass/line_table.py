@@ -1,7 +1,5 @@
 """Read DWARF line programs (.debug_line and .nv_debug_line_sass): the source line of each instruction."""
 
-from __future__ import annotations
-
 from bisect import bisect_right
 from collections.abc import Callable
 

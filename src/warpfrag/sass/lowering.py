@@ -3,8 +3,6 @@
 The constant banks form one buffer, starting with bank 0; the parameter window shows this buffer too.
 """
 
-from __future__ import annotations
-
 import struct
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """Run ptxas, and cache its cubins on disk."""
 
-from __future__ import annotations
-
 import hashlib
 import subprocess
 from pathlib import Path

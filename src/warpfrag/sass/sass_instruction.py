@@ -1,7 +1,5 @@
 """The types of a decoded machine instruction: guard, opcode, modifiers, typed operands and encoding."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from warpfrag.machine.ir.program import SourceLine

@@ -5,8 +5,6 @@ to drop their bits (PRMT that fills one half); such reads do not count. A forwar
 instruction, the registers that may be unassigned, or that are computed from unassigned ones.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from itertools import product
 from typing import Any

@@ -1,7 +1,5 @@
 """The formats, scale factors and order of addition of a rule as numbers, for the kernels of every backend."""
 
-from __future__ import annotations
-
 from functools import lru_cache
 from typing import Any, Final, NamedTuple
 

@@ -8,8 +8,6 @@ An mma follows the rule of its table row, like every other instruction: this mod
 Transpose, negate, saturate, selector and scale ids come from the instruction descriptor.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache

@@ -4,8 +4,6 @@ If the slots of every register are adjacent along an axis of the matrix, that ax
 joined first, so that whole registers are moved.
 """
 
-from __future__ import annotations
-
 import math
 from functools import lru_cache
 from typing import Any, NamedTuple

@@ -6,8 +6,6 @@ K may be any multiple of the instruction's K: the D of one instruction is the C 
 function runs a batch of instructions (K equal to the instruction's) and a whole gemm (T = 1).
 """
 
-from __future__ import annotations
-
 from typing import Any, cast
 
 import numpy as np

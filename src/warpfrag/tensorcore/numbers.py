@@ -1,7 +1,5 @@
 """Exact numbers and their rounding to codes, for `reference`."""
 
-from __future__ import annotations
-
 from fractions import Fraction
 from typing import NamedTuple
 

@@ -1,7 +1,5 @@
 """Random operands for an instruction, as registers or matrices, in the classes of `formats.random_codes`."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

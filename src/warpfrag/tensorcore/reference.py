@@ -4,8 +4,6 @@ The backends compute the same codes faster, and pass the same tests. If they dif
 here depends on the floating-point environment: there is no float arithmetic.
 """
 
-from __future__ import annotations
-
 import itertools
 import math
 from collections.abc import Sequence

@@ -6,8 +6,6 @@ An `OperandCodec` converts between the registers of one operand and its matrix; 
 operand, and the kernels that multiply.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from functools import cached_property, lru_cache
 from math import prod

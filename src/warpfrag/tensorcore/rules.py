@@ -13,8 +13,6 @@ longer K is a chain, in which each D is the next C. `reference` reads a rule and
 a backend compiles a rule into a kernel for many. Neither depends on PTX names or architectures.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Literal
 

@@ -4,8 +4,6 @@ A row of A is divided into chunks. Half of each chunk is stored, and a 4-bit cod
 the codes, `expand` applies them; both work on arrays of any dtype, because they only move elements.
 """
 
-from __future__ import annotations
-
 import math
 from functools import cache
 from typing import Any

@@ -4,8 +4,6 @@ Many small tiles are distributed as whole tiles; a large tile is split along its
 run without the GIL, so plain threads are enough.
 """
 
-from __future__ import annotations
-
 import math
 import os
 from collections import deque

@@ -17,8 +17,6 @@ Triton binds the arguments and compiles, and `emulate` only replaces its driver.
 For pytest, `-p warpfrag.pytest_plugin` does the same. The extra `triton` is required.
 """
 
-from __future__ import annotations
-
 from warpfrag.errors import import_extra
 
 import_extra("triton", "triton")

@@ -4,8 +4,6 @@ The operations, and the types that their arguments are converted to, are those t
 same names are registered here for a dispatch key that no tensor has, and which is included in calls under autocast.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext

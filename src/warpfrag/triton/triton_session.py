@@ -1,7 +1,5 @@
 """Sessions: contexts in which every launch of a Triton kernel runs on the PTX machine and is recorded."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack

@@ -5,8 +5,6 @@ a view, once PyTorch counts a change in place, and once its address is known. La
 track each byte; any other launch counts as a write of all its arguments.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 

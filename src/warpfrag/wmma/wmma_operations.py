@@ -1,7 +1,5 @@
 """The functions of nvcuda::wmma. One call represents the whole warp."""
 
-from __future__ import annotations
-
 import numpy as np
 from numpy.typing import NDArray
 

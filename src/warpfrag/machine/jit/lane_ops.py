@@ -5,8 +5,6 @@ instructions to a builder and returns the results, or None if the interpreter mu
 float operations round to nearest even and keep subnormals; no fast-math flags are used.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 
 from warpfrag.formats.number_formats import FORMATS

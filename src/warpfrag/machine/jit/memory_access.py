@@ -22,8 +22,6 @@ the result is the number of bank conflicts: the wavefronts that would not be nee
 the banks.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import NamedTuple

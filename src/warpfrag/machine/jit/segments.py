@@ -6,8 +6,6 @@ Warps must see each other's stores in the interpreter's order, so a store starts
 there.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import NamedTuple
 

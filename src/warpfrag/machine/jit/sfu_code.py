@@ -4,8 +4,6 @@ The unit evaluates a parabola for each segment of a function. float64 computes t
 integers below 2**53. Each function is emitted once into the module of every kernel that calls it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from itertools import accumulate
 

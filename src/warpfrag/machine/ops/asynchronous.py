@@ -3,8 +3,6 @@
 Each operation completes when it is issued: its mbarrier is signalled at once, and committed bulk groups are empty.
 """
 
-from __future__ import annotations
-
 from typing import Literal
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Opcode rows for float instructions: rounded, bitwise and approximate."""
 
-from __future__ import annotations
-
 from functools import partial
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Opcode rows for memory instructions: loads, stores, atomics, asynchronous copies, mbarriers, prefetches."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

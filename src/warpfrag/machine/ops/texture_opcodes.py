@@ -4,8 +4,6 @@ PTX does not specify every bit of the texture unit's results: `semantics.texture
 of an instruction has no effect, because the texture unit does not convert to it.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from warpfrag.machine.ir import actions

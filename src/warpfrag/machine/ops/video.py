@@ -7,8 +7,6 @@ instructions, which do not always match the manual. The results here are those o
 follow no known rule is rejected.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import partial
 

@@ -1,7 +1,5 @@
 """The base class of all checks, and a group of checks that passes every event to its members."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

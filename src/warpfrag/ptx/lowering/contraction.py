@@ -6,8 +6,6 @@ multiplication of an approximate division counts as a product. ptxas also fuses 
 surrounding code.
 """
 
-from __future__ import annotations
-
 import sys
 from bisect import bisect
 from collections import defaultdict

@@ -5,8 +5,6 @@ the action may depend on them. A check of the decoded program is a separate pass
 Checks of a running kernel are requested with the option `checks` of `Kernel.launch`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import cast
 

@@ -1,7 +1,5 @@
 """Opcodes that convert between integers and floats, pack, or unpack."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """Opcodes for floats, halves, and the multi-function unit."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from functools import partial
 

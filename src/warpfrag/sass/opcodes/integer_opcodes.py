@@ -1,7 +1,5 @@
 """Integer, logic and predicate opcodes; uniform forms (UIADD3, ULOP3) use the same operations."""
 
-from __future__ import annotations
-
 from functools import partial
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Opcodes for tensor cores, matrix moves, mbarriers and TMA copies."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """The table of all machine opcodes, and the function that emits one instruction."""
 
-from __future__ import annotations
-
 from warpfrag.sass.emitter import Emitter, Unsupported
 from warpfrag.sass.opcodes import (
     control_opcodes,

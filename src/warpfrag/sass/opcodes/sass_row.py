@@ -1,7 +1,5 @@
 """The row of a machine opcode: its modifiers, its emitter and its evidence."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import NamedTuple
 

@@ -3,8 +3,6 @@
 Both return the same codes. Integers always use the portable backend, whose BLAS is just as fast.
 """
 
-from __future__ import annotations
-
 from functools import lru_cache
 
 from warpfrag.tensorcore.backend_protocol import ProductKernel, ProductOperands

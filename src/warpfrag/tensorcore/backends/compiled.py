@@ -4,8 +4,6 @@ A kernel converts codes to the arguments of its loops, runs blocks of outputs, a
 the blocks and threads.
 """
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from functools import cache, cached_property, lru_cache, partial

@@ -4,8 +4,6 @@ Each rule has a kernel class, which provides the macros for its source, prepares
 codes equal the reference's; a canary checks this before a rule is used.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import cache, cached_property
 from typing import Any, NamedTuple

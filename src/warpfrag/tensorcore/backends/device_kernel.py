@@ -5,8 +5,6 @@ disk by source, options and GPU. CuPy also provides the arrays. Operands are pre
 in scratch memory of fixed size.
 """
 
-from __future__ import annotations
-
 import os
 import sys
 from abc import ABC, abstractmethod

@@ -18,8 +18,6 @@ hex, and scale-d. Its arrays are
 The arrays of tcgen05 are images (`tensor_images`), with the cases as first axis.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Container, Iterator, Mapping
 from dataclasses import dataclass

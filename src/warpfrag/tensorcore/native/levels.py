@@ -3,8 +3,6 @@
 `hatch_build.py` reads this file before the package is installed.
 """
 
-from __future__ import annotations
-
 import hashlib
 import platform
 import sys

@@ -10,8 +10,6 @@ the one in the manifest, and the manifest was written for these C files and this
 the reason, and callers use their portable code.
 """
 
-from __future__ import annotations
-
 import ctypes
 import hashlib
 import json
