@@ -1,0 +1,50 @@
+# The public names. `__init__.py` imports each on first use, so that a look-up does not import numpy.
+
+from warpfrag import errors as errors
+from warpfrag import ptx as ptx
+from warpfrag import sass as sass
+from warpfrag import sweep as sweep
+from warpfrag import torch as torch
+from warpfrag import triton as triton
+from warpfrag import wmma as wmma
+from warpfrag.blas.cublas.batch_invariance import batch_invariance as batch_invariance
+from warpfrag.blas.cublas.library_epilogue import LibraryEpilogue as LibraryEpilogue
+from warpfrag.blas.cublas.predict import predict as predict
+from warpfrag.blas.cublas.predict_order import predict_order as predict_order
+from warpfrag.blas.explain import explain as explain
+from warpfrag.blas.find_order import find_order as find_order
+from warpfrag.blas.gemm import gemm as gemm
+from warpfrag.blas.measure_errors import error_report as error_report
+from warpfrag.blas.order import Order as Order
+from warpfrag.blas.pruning import compress as compress
+from warpfrag.blas.pruning import prune as prune
+from warpfrag.codegen.emit import emit as emit
+from warpfrag.codegen.vectors import test_vectors as test_vectors
+from warpfrag.device.virtual_gpu import gpu as gpu
+from warpfrag.diagnosis.diagnose import diagnose as diagnose
+from warpfrag.errors import WarpfragError as WarpfragError
+from warpfrag.formats.epilogue import Epilogue as Epilogue
+from warpfrag.formats.number_formats import FORMATS as FORMATS
+from warpfrag.formats.quantize import quantize as quantize
+from warpfrag.hardware.verification import verify as verify
+from warpfrag.isa.immediates import Immediates as Immediates
+from warpfrag.layout.linear_layout import Layout as Layout
+from warpfrag.machine.launch.launch_arguments import GlobalMemory as GlobalMemory
+from warpfrag.plans.loads import loads as loads
+from warpfrag.plans.loads import stores as stores
+from warpfrag.plans.tensor_relayout import relayout as relayout
+from warpfrag.smem.descriptor import Descriptor as Descriptor
+from warpfrag.smem.instruction_descriptor import InstructionDescriptor as InstructionDescriptor
+from warpfrag.smem.shared_memory import Memory as Memory
+from warpfrag.tensorcore.arithmetic_table import arithmetic_table as arithmetic_table
+from warpfrag.tensorcore.array_types import Scaled as Scaled
+from warpfrag.tensorcore.execute import execute as execute
+from warpfrag.tensorcore.identify import identify as identify
+from warpfrag.tensorcore.instruction import Instruction as Instruction
+from warpfrag.tensorcore.registry import aliases as aliases
+from warpfrag.tensorcore.registry import find as find
+from warpfrag.tensorcore.registry import get as get
+from warpfrag.tensorcore.shared_operand import Shared as Shared
+from warpfrag.viz.draw import draw as draw
+
+__version__: str
