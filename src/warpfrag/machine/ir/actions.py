@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import ClassVar, Literal, NamedTuple, TypeAlias
+from typing import ClassVar, Literal, NamedTuple, TypeAlias, dataclass_transform
 
 from warpfrag.isa.qualifiers import Form
 from warpfrag.isa.tcgen05_spelling import TensorSpelling
@@ -24,12 +24,18 @@ LaneFunction: TypeAlias = "Callable[..., Codes | tuple[Codes, ...]]"
 """A function like CodeFunction that may return several results."""
 
 
-@dataclass(frozen=True)
+@dataclass_transform(frozen_default=True, field_specifiers=(field,))
 class Action:
-    """The base class of all actions."""
+    """The base class of all actions; each subclass is a frozen dataclass."""
 
     ends_block: ClassVar[bool] = False
     is_collective: ClassVar[bool] = False  # True if all lanes of a member mask take part together
+
+    def __init_subclass__(cls, **flags: bool) -> None:
+        """Make a subclass a dataclass, and set its flags."""
+        for name, flag in flags.items():
+            setattr(cls, name, flag)
+        dataclass(frozen=True)(cls)
 
 
 class FusedProduct(NamedTuple):
@@ -40,7 +46,6 @@ class FusedProduct(NamedTuple):
     negates_addend: bool
 
 
-@dataclass(frozen=True)
 class LaneOp(Action):
     """A per-lane operation on registers. A source of None is an immediate, passed as an int.
 
@@ -56,21 +61,18 @@ class LaneOp(Action):
     is_nan_order_certain: bool = False  # if False, results that depend on the order are recorded as uncertain
 
 
-@dataclass(frozen=True)
 class Move(Action):
     """mov: copy a register, pack a vector into one register, or unpack a register into a vector."""
 
     type: Type
 
 
-@dataclass(frozen=True)
 class NoOp(Action):
     """An instruction without a visible effect, such as a hint, a fence or a pause."""
 
     pauses: bool = False  # True for nanosleep, at which the warp yields to other warps
 
 
-@dataclass(frozen=True)
 class MemoryLoad(Action):
     """ld, ldu and ld.global.nc: load registers from memory."""
 
@@ -80,7 +82,6 @@ class MemoryLoad(Action):
     polls: bool = False  # True for volatile, relaxed and acquire loads, which a warp may use to poll
 
 
-@dataclass(frozen=True)
 class MemoryStore(Action):
     """st: store registers to memory."""
 
@@ -89,12 +90,10 @@ class MemoryStore(Action):
     count: int
 
 
-@dataclass(frozen=True)
 class Allocate(Action):
     """alloca: allocate stack space; sources are the size, the alignment, the bytes in use and the stack start."""
 
 
-@dataclass(frozen=True)
 class Atomic(Action):
     """atom and red: replace a value with `function(old, b, c)`; `returns` is True if the old value is used.
 
@@ -111,7 +110,6 @@ class Atomic(Action):
     in_window: LaneFunction | None = None
 
 
-@dataclass(frozen=True)
 class TextureFetch(Action):
     """tex and tld4: read four elements; tld4 gathers one channel of the four texels around a coordinate."""
 
@@ -121,7 +119,6 @@ class TextureFetch(Action):
     channel: Literal["r", "g", "b", "a"] | None = None
 
 
-@dataclass(frozen=True)
 class SurfaceLoad(Action):
     """suld.b: load elements from a surface; the x coordinate is in bytes."""
 
@@ -131,7 +128,6 @@ class SurfaceLoad(Action):
     boundary: Boundary
 
 
-@dataclass(frozen=True)
 class SurfaceStore(Action):
     """sust.b: store registers to a surface; the x coordinate is in bytes."""
 
@@ -141,7 +137,6 @@ class SurfaceStore(Action):
     boundary: Boundary
 
 
-@dataclass(frozen=True)
 class SurfaceReduction(Action):
     """sured.b: replace an element of a surface with `function(old, b)`; the x coordinate is in bytes."""
 
@@ -151,7 +146,6 @@ class SurfaceReduction(Action):
     function: CodeFunction
 
 
-@dataclass(frozen=True)
 class AsyncCopy(Action):
     """cp.async: copy from global to shared memory, padding with zeros."""
 
@@ -159,7 +153,6 @@ class AsyncCopy(Action):
     operands: int
 
 
-@dataclass(frozen=True)
 class BulkCopy(Action):
     """cp.async.bulk and cp.reduce.async.bulk: copy or reduce consecutive bytes, lane by lane.
 
@@ -174,7 +167,6 @@ class BulkCopy(Action):
     function: CodeFunction | None = None
 
 
-@dataclass(frozen=True)
 class TensorCopy(Action):
     """cp.async.bulk.tensor and cp.reduce.async.bulk.tensor: copy or reduce a tensor-map box, lane by lane.
 
@@ -193,7 +185,6 @@ class TensorCopy(Action):
         return self.direction == "load"
 
 
-@dataclass(frozen=True)
 class AsyncStore(Action):
     """st.async and red.async: store registers to the shared memory of a cluster block, and signal an mbarrier."""
 
@@ -203,7 +194,6 @@ class AsyncStore(Action):
     is_ordered: bool = False  # True if the result depends on the order of the stores
 
 
-@dataclass(frozen=True)
 class TensorMapReplace(Action):
     """tensormap.replace: change one field of a tensor map in memory."""
 
@@ -212,44 +202,32 @@ class TensorMapReplace(Action):
     has_axis: bool
 
 
-@dataclass(frozen=True)
-class TensorMapCopy(Action):
+class TensorMapCopy(Action, is_collective=True):
     """tensormap.cp_fenceproxy: copy a tensor map from shared to global memory; executed by a whole warp."""
 
-    is_collective: ClassVar[bool] = True
 
-
-@dataclass(frozen=True)
-class ClusterBarrier(Action):
+class ClusterBarrier(Action, ends_block=True):
     """barrier.cluster: the threads of a cluster arrive at a barrier, or wait for it."""
 
-    ends_block: ClassVar[bool] = True
     waits: bool
 
 
-@dataclass(frozen=True)
-class Branch(Action):
+class Branch(Action, ends_block=True):
     """bra and brx.idx: jump to a label, or to one label of a list."""
 
-    ends_block: ClassVar[bool] = True
     indexed: bool = False
 
 
-@dataclass(frozen=True)
-class DirectCall(Action):
+class DirectCall(Action, ends_block=True):
     """A call to a function by name."""
 
-    ends_block: ClassVar[bool] = True
 
-
-@dataclass(frozen=True)
-class IndirectCall(Action):
+class IndirectCall(Action, ends_block=True):
     """A call by address.
 
     `addresses` lists the possible functions, and `targets` the instruction that calls each of them.
     """
 
-    ends_block: ClassVar[bool] = True
     addresses: tuple[int, ...]
 
 
@@ -268,72 +246,55 @@ SYSTEM_FUNCTIONS = {
 }
 
 
-@dataclass(frozen=True)
 class SystemCall(Action):
     """A call to a function that the driver provides."""
 
     name: str
 
 
-@dataclass(frozen=True)
-class Return(Action):
+class Return(Action, ends_block=True):
     """ret and exit: return from a function, or end the thread."""
 
-    ends_block: ClassVar[bool] = True
     whole_thread: bool = False
 
 
-@dataclass(frozen=True)
 class Trap(Action):
     """trap and brkpt: end the launch with an error."""
 
 
-@dataclass(frozen=True)
-class Barrier(Action):
+class Barrier(Action, ends_block=True):
     """bar and barrier: wait for all or some threads of the block."""
 
-    ends_block: ClassVar[bool] = True
     waits: bool = True
     reduction: str = ""
     aligned: bool = True
 
 
-@dataclass(frozen=True)
-class WarpWait(Action):
+class WarpWait(Action, is_collective=True):
     """bar.warp.sync: wait for other lanes of the warp."""
 
-    is_collective: ClassVar[bool] = True
 
-
-@dataclass(frozen=True)
-class Reconverge(Action):
+class Reconverge(Action, ends_block=True):
     """BSYNC: wait for the live lanes that belong to a convergence barrier."""
 
-    ends_block: ClassVar[bool] = True
 
-
-@dataclass(frozen=True)
 class LeaveBarrier(Action):
     """BREAK: remove lanes from a convergence barrier of their warp."""
 
 
-@dataclass(frozen=True)
-class Jump(Action):
+class Jump(Action, ends_block=True):
     """BRX and RET: jump to the instruction at an address; `starts` maps valid addresses to instruction indices."""
 
-    ends_block: ClassVar[bool] = True
     starts: Mapping[int, int]
 
 
-@dataclass(frozen=True)
-class WarpCollective(Action):
+class WarpCollective(Action, is_collective=True):
     """A shuffle, vote, match or reduction: `function(mask, *codes)` takes the codes of all 32 lanes of every warp.
 
     `mask` is bool[warps, 32] and selects the participating lanes. With `synced`, the last source is the mask of lanes
     to wait for; with `by_members`, lanes that pass the same mask take part together.
     """
 
-    is_collective: ClassVar[bool] = True
     results: tuple[Type, ...]
     sources: tuple[Type, ...]
     function: LaneFunction
@@ -341,7 +302,6 @@ class WarpCollective(Action):
     by_members: bool = True
 
 
-@dataclass(frozen=True)
 class MemoryBarrier(Action):
     """mbarrier: an operation on a 64-bit barrier object in shared memory."""
 
@@ -355,39 +315,30 @@ class MemoryBarrier(Action):
     completes: bool = True
 
 
-@dataclass(frozen=True)
-class MatrixOp(Action):
+class MatrixOp(Action, is_collective=True):
     """A matrix instruction (mma, wmma, ldmatrix, stmatrix or movmatrix), with its name in `isa`."""
 
-    is_collective: ClassVar[bool] = True
     name: str
     operation: str
     form: Form = field(compare=False)  # the parsed qualifiers of the name
     space: StateSpace = "generic"
 
 
-@dataclass(frozen=True)
 class TensorThreadOp(Action):
     """A tcgen05 instruction that a single thread issues: mma, cp, shift, commit, fences."""
 
     spelling: TensorSpelling
 
 
-@dataclass(frozen=True)
-class TensorWarpOp(TensorThreadOp):
+class TensorWarpOp(TensorThreadOp, is_collective=True):
     """A tcgen05 instruction that a whole warp issues: ld, st, wait, alloc, dealloc."""
 
-    is_collective: ClassVar[bool] = True
 
-
-@dataclass(frozen=True)
 class Unbound(Action):
     """The placeholder action of an instruction whose opcode is not bound yet."""
 
 
-@dataclass(frozen=True)
-class Refused(Action):
+class Refused(Action, ends_block=True):
     """An unsupported instruction and the reason; executing it raises an error."""
 
-    ends_block: ClassVar[bool] = True
     reason: str
