@@ -9,6 +9,7 @@ from collections.abc import Iterable, Sequence
 from warpfrag.codegen import memory_indexing, statement
 from warpfrag.codegen.cuda_builder import CudaBuilder
 from warpfrag.codegen.cuda_functions import register_array, shared_name
+from warpfrag.codegen.languages import fill_template
 from warpfrag.isa.immediates import DEFAULT_IMMEDIATES, Immediates
 from warpfrag.isa.operands import REGISTER_BITS
 from warpfrag.tensorcore.instruction import Instruction
@@ -16,19 +17,7 @@ from warpfrag.tensorcore.operand import OperandBase
 from warpfrag.tensorcore.wgmma_call import Variant
 
 # Included once, for the kernels of every instruction.
-COMMON = """\
-namespace warpfrag {
-
-// Copy a tile of whole words between global and shared memory, with all threads of a block.
-__device__ __forceinline__ void copy_words(void* to, const void* from, int words) {
-    for (int i = threadIdx.x; i < words; i += blockDim.x) {
-        static_cast<uint32_t*>(to)[i] = static_cast<const uint32_t*>(from)[i];
-    }
-    __syncthreads();
-}
-
-}  // namespace warpfrag
-"""
+COMMON = fill_template("copy_words.cuh") + "\n"
 
 
 class CudaKernel:

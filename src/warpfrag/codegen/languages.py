@@ -4,6 +4,8 @@ A plan that only shifts, masks, permutes and exchanges registers is lowered once
 builders can then write it.
 """
 
+from importlib.resources import files
+from string import Template
 from typing import Literal, NamedTuple, get_args
 
 from warpfrag.errors import InvalidOperand, quote
@@ -25,6 +27,12 @@ def check_function_name(name: object, default: str) -> str:
     if isinstance(name, str) and (not name or (name.isascii() and name.isidentifier())):
         return name or default
     raise InvalidOperand(f"name: expected a function name, such as {default}; got {quote(name)}")
+
+
+def fill_template(name: str, /, **values: object) -> str:
+    """Return the text of a file in `templates`, in which each ${name} is replaced, without the last line break."""
+    text = files(__package__).joinpath("templates", name).read_text(encoding="utf-8")
+    return Template(text).substitute(values).removesuffix("\n")
 
 
 class Spelling(NamedTuple):

@@ -7,7 +7,7 @@ in one readable expression, PTX in register operations.
 import math
 
 from warpfrag.codegen.cuda_builder import CudaBuilder
-from warpfrag.codegen.languages import SPELLINGS, THREAD_INDICES, check_function_name, check_language
+from warpfrag.codegen.languages import SPELLINGS, THREAD_INDICES, check_function_name, check_language, fill_template
 from warpfrag.codegen.ptx_builder import PtxBuilder
 from warpfrag.errors import InvalidOperand, quote
 from warpfrag.layout.coordinates import LANES
@@ -393,23 +393,9 @@ def _tensor_relayout(plan: TensorRelayout, lang: str, name: str) -> str:
     stored = ", ".join(f"%{1 + i}" for i in range(outputs))
     results = ", ".join(f'"=r"(in[{i}])' for i in range(inputs))
     operands = ", ".join(f'"r"(out[{i}])' for i in range(outputs))
-    return "\n".join(
-        [
-            _relayout(plan.registers, lang, f"{name}_registers"),
-            f"// {plan}",
-            "// d and a: addresses in tensor memory, with the first lane of the warp in their upper half.",
-            f"static __device__ __forceinline__ void {name}(uint32_t d, uint32_t a) {{",
-            f"    for (int part = 0; part < {plan.count}; ++part) {{",
-            f"        uint32_t in[{inputs}], out[{outputs}];",
-            f'        asm volatile("{plan.load.ptx} {{{loaded}}}, [%{inputs}];"',
-            '                     " tcgen05.wait::ld.sync.aligned;"',
-            f'                     : {results} : "r"(d + part * {plan.columns}) : "memory");',
-            f"        {name}_registers(in, out);",
-            f'        asm volatile("{plan.store.ptx} [%0], {{{stored}}};"',
-            f'                     :: "r"(a + part * {plan.stored}), {operands} : "memory");',
-            "    }",
-            '    asm volatile("tcgen05.wait::st.sync.aligned;" ::: "memory");',
-            "}",
-            "",
-        ]
-    )
+    function = fill_template(
+        "tensor_relayout.cuh", name=name, plan=plan, inputs=inputs, outputs=outputs, loaded=loaded, stored=stored,
+        results=results, operands=operands, count=plan.count, columns=plan.columns, width=plan.stored,
+        load=plan.load.ptx, store=plan.store.ptx,
+    )  # fmt: skip
+    return "\n".join([_relayout(plan.registers, lang, f"{name}_registers"), function, ""])

@@ -7,6 +7,7 @@ GPU's result can be compared bit for bit with `execute`. A probe is the same ker
 
 from collections.abc import Sequence
 
+from warpfrag.codegen.languages import fill_template
 from warpfrag.codegen.ptx_builder import module_header
 from warpfrag.codegen.statement import identifier
 from warpfrag.errors import InvalidOperand
@@ -93,89 +94,11 @@ def _aligned(size: int) -> int:
     return -(-size // TILE_ALIGNMENT) * TILE_ALIGNMENT
 
 
-COPY_TILE = """    mov.u32 %r2, %r1;
-COPY_{name}:
-    setp.ge.u32 %p1, %r2, {units};
-    @%p1 bra COPIED_{name};
-    mul.wide.u32 %rd4, %r2, 16;
-    add.u64 %rd4, %rd1, %rd4;
-    ld.global.v4.b32 {{%v0, %v1, %v2, %v3}}, [%rd4];
-    shl.b32 %r3, %r2, 4;
-    mov.u32 %r4, tile;
-    add.u32 %r3, %r3, %r4;
-    st.shared.v4.b32 [%r3+{offset}], {{%v0, %v1, %v2, %v3}};
-    add.u32 %r2, %r2, 128;
-    bra COPY_{name};
-COPIED_{name}:"""
-EACH_COLUMN = """    mul.wide.u32 %rd4, %r1, {row};
-    add.u64 %rd4, %rd1, %rd4;
-    mov.u32 %r5, %r6;
-    mov.u32 %r3, 0;
-COLUMN_{name}:
-{body}
-    add.u64 %rd4, %rd4, 4;
-    add.u32 %r5, %r5, 1;
-    add.u32 %r3, %r3, 1;
-    setp.lt.u32 %p1, %r3, {columns};
-    @%p1 bra COLUMN_{name};"""
 STORE_COLUMN = """    ld.global.b32 %v0, [%rd4];
     tcgen05.st.sync.aligned.32x32b.x1.b32 [%r5], {%v0};"""
 LOAD_COLUMN = """    tcgen05.ld.sync.aligned.32x32b.x1.b32 {%v0}, [%r5];
     tcgen05.wait::ld.sync.aligned;
     st.global.b32 [%rd4], %v0;"""
-KERNEL = """.visible .entry {name}({parameters})
-{cluster}.reqntid 128
-{{
-    .reg .b32 %r<32>;
-    .reg .b32 %v<136>;
-    .reg .b64 %rd<12>;
-    .reg .pred %p<6>;
-    .reg .b16 %h;
-    .shared .align {alignment} .b8 tile[{size}];
-    .shared .align 8 .b64 done;
-    .shared .align 4 .b32 allocated;
-    mov.u32 %r1, %tid.x;
-    mov.u32 %r7, %ctaid.x;
-{copies}
-    setp.ge.u32 %p2, %r1, 32;
-    setp.ne.u32 %p3, %r1, 0;
-    @%p2 bra ALLOCATED;
-    tcgen05.alloc.{group}.sync.aligned.shared::cta.b32 [allocated], {allocated};
-ALLOCATED:
-    @!%p3 mbarrier.init.shared::cta.b64 [done], 1;
-    fence.proxy.async.shared::cta;
-{ordered}
-    ld.shared.b32 %r8, [allocated];
-    and.b32 %r6, %r1, 0xFFFFFFE0;
-    shl.b32 %r6, %r6, 16;
-    add.u32 %r6, %r6, %r8;
-{stores}
-    tcgen05.wait::st.sync.aligned;
-{ordered}
-    mov.u32 %r5, tile;
-    shr.u32 %r5, %r5, 4;
-    cvt.u64.u32 %rd5, %r5;
-{by_warps}
-    @%p3 bra ISSUED;
-{is_first}
-    setp.eq.u32 %p4, %r1, 0;
-{by_thread}
-    mov.u32 %r5, done;
-    mov.u16 %h, {both};
-    tcgen05.commit.{group}.mbarrier::arrive::one.shared::cluster{multicast}.b64 [%r5]{mask};
-ISSUED:
-    mbarrier.try_wait.parity.shared::cta.b64 %p1, [done], 0;
-    @!%p1 bra ISSUED;
-    tcgen05.fence::after_thread_sync;
-{loads}
-    tcgen05.fence::before_thread_sync;
-{sync}
-    @%p2 bra FREED;
-    tcgen05.dealloc.{group}.sync.aligned.b32 %r8, {allocated};
-FREED:
-    ret;
-}}
-"""
 
 
 def tensor_kernel(
@@ -192,18 +115,19 @@ def tensor_kernel(
     copies, offset = [], 0
     for parameter, size in tiles.items():
         copies += _image(parameter, size, is_pair=is_pair)
-        copies.append(COPY_TILE.format(name=parameter, units=size // 16, offset=offset))
+        copies.append(fill_template("copy_tile.ptx", name=parameter, units=size // 16, offset=offset))
         offset += _aligned(size)
     stores, loads = (
         "\n".join(
             [
                 *_image(parameter, 4 * THREADS * count, is_pair=is_pair),
-                EACH_COLUMN.format(name=parameter, row=4 * count, columns=count, body=body),
+                fill_template("each_column.ptx", name=parameter, row=4 * count, columns=count, body=body),
             ]
         )
         for parameter, count, body in ((before, columns, STORE_COLUMN), (after, out_columns, LOAD_COLUMN))
     )
-    return KERNEL.format(
+    kernel = fill_template(
+        "tensor_kernel.ptx",
         name=name,
         parameters=", ".join(f".param .u64 {parameter}" for parameter in (*tiles, *images)),
         cluster=".explicitcluster\n.reqnctapercluster 2\n" if is_pair else "",
@@ -223,6 +147,7 @@ def tensor_kernel(
         loads=loads,
         sync=sync,
     )
+    return f"{kernel}\n"
 
 
 def _image(parameter: str, size: int, *, is_pair: bool) -> list[str]:
