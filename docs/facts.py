@@ -12,7 +12,7 @@ from functools import cache
 
 import warpfrag as wf
 from warpfrag.formats.number_formats import FORMATS
-from warpfrag.isa.rows import able_architectures
+from warpfrag.isa.instruction_table import able_architectures
 from warpfrag.isa.targets import architectures, targets
 from warpfrag.tables import read_table
 from warpfrag.tensorcore.captures.capture import captures

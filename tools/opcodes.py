@@ -5,7 +5,7 @@
 
 A kernel reads its operands from memory, runs one instruction in every thread and stores the result. The GPU and the
 machine run the same text on the same random and special operands; every code is compared. --keep makes the list of what
-was equal in such a report the one that evidence is taken from (`warpfrag.machine.ops.table`).
+was equal in such a report the one that evidence is taken from (`warpfrag.machine.ops.opcode_lookup`).
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ from warpfrag.files import write_atomically
 from warpfrag.hardware.gpu_device import Gpu, open_gpu
 from warpfrag.machine.ir.actions import LaneOp, WarpCollective
 from warpfrag.machine.ir.scalar_types import TYPES, Type
+from warpfrag.machine.ops.opcode_lookup import ROWS, TABLE, Compared, packed
 from warpfrag.machine.ops.opcode_rows import match
-from warpfrag.machine.ops.table import ROWS, TABLE, Compared, packed
 from warpfrag.ptx.lowering.statements import SCALAR_VIDEO
 from warpfrag.ptx.ptx_module import load
 

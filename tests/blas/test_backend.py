@@ -19,7 +19,7 @@ from warpfrag.tensorcore import array_types
 from warpfrag.tensorcore.array_types import HOST, ArrayKind, Matrix, kind_of, read_matrices
 from warpfrag.tensorcore.backends import cuda_backend as cuda
 from warpfrag.tensorcore.backends import device_kernel
-from warpfrag.tensorcore.resolved import resolve_instruction
+from warpfrag.tensorcore.resolved_instruction import resolve_instruction
 
 F16 = "mma.m16n8k16.f32.f16.f16.f32"
 A, B = np.ones((3, 5), np.float16), np.ones((5, 4), np.float16)

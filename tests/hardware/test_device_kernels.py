@@ -22,7 +22,7 @@ from warpfrag.tensorcore.arithmetic_plan import plan
 from warpfrag.tensorcore.backend_protocol import ProductOperands
 from warpfrag.tensorcore.backends import cuda_backend as cuda
 from warpfrag.tensorcore.backends import device_kernel
-from warpfrag.tensorcore.resolved import resolve_instruction
+from warpfrag.tensorcore.resolved_instruction import resolve_instruction
 
 RULES = {
     "exponents watched": ("mma.m16n8k8.f32.bf16.bf16.f32", "sm_90"),

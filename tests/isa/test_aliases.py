@@ -17,7 +17,7 @@ from warpfrag.formats.number_formats import FORMATS, format_aliases, format_name
 from warpfrag.isa.alias_names import is_plain, named, statements
 from warpfrag.isa.aliases import aliases_of, forms_with_opcode, users
 from warpfrag.isa.instruction_names import spell
-from warpfrag.isa.rows import forms
+from warpfrag.isa.instruction_table import forms
 from warpfrag.isa.targets import gpu_called, gpus, targets
 
 DATA = Path(__file__).parents[1] / "data"

@@ -11,11 +11,11 @@ from warpfrag import tables
 from warpfrag.formats.number_formats import Format
 from warpfrag.isa import legality
 from warpfrag.isa.instruction_names import spell
+from warpfrag.isa.instruction_table import Family, families, forms, forms_on
 from warpfrag.isa.operands import OperandSpec, operands
-from warpfrag.isa.ops import OPS
-from warpfrag.isa.patterns import pattern
+from warpfrag.isa.operations import OPS
 from warpfrag.isa.qualifiers import FIXED, QUALIFIERS, Form, Shape
-from warpfrag.isa.rows import Family, families, forms, forms_on
+from warpfrag.isa.sparsity_patterns import pattern
 from warpfrag.isa.targets import targets
 from warpfrag.layout.linear_layout import Layout
 from warpfrag.tables import read_table
@@ -149,14 +149,16 @@ def test_the_columns_of_a_code_rise_or_do_not(name: str):
 def test_a_pattern_that_does_not_keep_half_is_refused(monkeypatch):
     table = {"pattern": {"odd": {"chunk": 4, "unit": 1, "codes": "odd"}}}
     table["codes"] = {"odd": {"rising": {"0100": [0, 1], "1000": [0]}, "descending": {}}}
-    monkeypatch.setattr("warpfrag.isa.patterns.read_table", lambda _name: table)
+    monkeypatch.setattr("warpfrag.isa.sparsity_patterns.read_table", lambda _name: table)
     with pytest.raises(ValueError, match="sparsity pattern odd: a code does not keep half of the 4 columns"):
         pattern("odd")
 
 
 def test_a_row_with_a_word_that_nobody_knows_is_refused(monkeypatch):
     rows = [{"shape": "m8n8k4", "colour": ["red"], "since": 70}]
-    monkeypatch.setattr("warpfrag.isa.rows.read_table", lambda _name: {"mma": {"source": "here", "families": rows}})
+    monkeypatch.setattr(
+        "warpfrag.isa.instruction_table.read_table", lambda _name: {"mma": {"source": "here", "families": rows}}
+    )
     with pytest.raises(TypeError, match="colour"):
         families.__wrapped__()
 

@@ -21,7 +21,7 @@ from warpfrag.codegen.emit import ptx_header
 from warpfrag.codegen.ptx_kernels import raw_kernel, raw_kernels
 from warpfrag.isa.alias_names import fill
 from warpfrag.isa.instruction_names import spell
-from warpfrag.isa.ops import OPS
+from warpfrag.isa.operations import OPS
 from warpfrag.tensorcore.registry import find
 
 if TYPE_CHECKING:

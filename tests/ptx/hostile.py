@@ -11,7 +11,7 @@ from functools import cache
 from itertools import product
 from typing import NamedTuple
 
-from warpfrag.machine.ops.table import ROWS
+from warpfrag.machine.ops.opcode_lookup import ROWS
 
 HEAD = ".version 8.7\n.target sm_90a\n.address_size 64\n"
 DECLARED = """.reg .b64 %d<12>; .reg .b32 %r<12>; .reg .b16 %h<4>; .reg .pred %p<4>; .reg .f32 %f<4>; .reg .f64 %g<4>;

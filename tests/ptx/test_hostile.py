@@ -15,7 +15,7 @@ from warpfrag.machine.ir.actions import Branch, DirectCall, Return
 from warpfrag.machine.ir.program import registers_of
 from warpfrag.machine.jit.register_flow import is_written_whole, live_after, reads_of
 from warpfrag.machine.launch.grid import Waves
-from warpfrag.machine.ops.table import ROWS
+from warpfrag.machine.ops.opcode_lookup import ROWS
 from warpfrag.ptx.lowering.passes import lower
 from warpfrag.ptx.reader.parser import parse
 

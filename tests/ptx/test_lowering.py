@@ -8,8 +8,8 @@ import warpfrag as wf
 from small_kernel import kernel
 from warpfrag.machine.ir.actions import Atomic, LaneOp, MemoryLoad, NoOp, Refused, Unbound
 from warpfrag.machine.ir.scalar_types import F32, S32, U32
+from warpfrag.machine.ops.opcode_lookup import ROWS, find
 from warpfrag.machine.ops.opcode_rows import match, optional, row
-from warpfrag.machine.ops.table import ROWS, find
 from warpfrag.ptx.lowering.passes import PASSES, lower
 from warpfrag.ptx.reader.parser import parse
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from warpfrag.machine.ops.table import find
+from warpfrag.machine.ops.opcode_lookup import find
 from warpfrag.machine.semantics.conversions import float_to_float
 from warpfrag.machine.semantics.floats import FloatModifiers, divide, fma, multiply
 from warpfrag.machine.semantics.ptx_rounding import decode

@@ -5,7 +5,7 @@ import sys
 import pytest
 
 import warpfrag as wf
-from warpfrag.machine.launch.names import bare_name, matching, qualified_name, readable
+from warpfrag.machine.launch.symbol_names import bare_name, matching, qualified_name, readable
 
 pytestmark = pytest.mark.one_engine
 

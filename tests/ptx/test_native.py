@@ -10,7 +10,7 @@ from warpfrag.errors import SlowArithmetic
 from warpfrag.machine.jit import llvm_compiler
 from warpfrag.machine.jit.lane_ops import LOWERINGS
 from warpfrag.machine.jit.pending_mma import group_by_operands
-from warpfrag.machine.ops.table import find
+from warpfrag.machine.ops.opcode_lookup import find
 
 pytestmark = pytest.mark.one_engine  # each launch names its own
 

@@ -14,7 +14,7 @@ from oracle.rounded import rounded
 from tools import opcodes
 from tools.opcodes import THREADS, cases, emulate, kernel, operands, pairs, shape
 from warpfrag.machine.ir.actions import Refused
-from warpfrag.machine.ops.table import ROWS, compared, find
+from warpfrag.machine.ops.opcode_lookup import ROWS, compared, find
 
 DATA = Path(__file__).parent.parent / "data" / "ptx"
 SPECIAL = [

@@ -7,7 +7,7 @@ import pytest
 
 import warpfrag as wf
 from warpfrag.machine.jit import c_functions
-from warpfrag.sass import judged_launch
+from warpfrag.sass import exactness
 
 pytestmark = [pytest.mark.one_engine, pytest.mark.usefixtures("every_spelling_compared")]
 HEAD = ".version 8.0\n.target sm_90a\n.address_size 64\n"
@@ -81,10 +81,10 @@ def test_attacks_are_not_exact(name):
 def test_compiled_code_finds_changed_constant_data(name, monkeypatch):
     if not c_functions.is_available():
         pytest.skip("no compiled library")
-    monkeypatch.setattr(judged_launch, "FEW_STEPS", 0)
-    monkeypatch.setattr(judged_launch, "MAX_STEPS", 0)
+    monkeypatch.setattr(exactness, "FEW_STEPS", 0)
+    monkeypatch.setattr(exactness, "MAX_STEPS", 0)
 
     run, _ = launch(EXACT[name] if name in EXACT else INEXACT[name][1])
 
     assert run.exact == (name in EXACT)
-    assert name in EXACT or run.inexact == (judged_launch.NOT_JUDGED,)
+    assert name in EXACT or run.inexact == (exactness.NOT_JUDGED,)

@@ -14,7 +14,7 @@ from tools.fuzz.record import arch_of
 from warpfrag.machine.interpreter.device_memory import DeviceMemory
 from warpfrag.machine.interpreter.warp_state import WarpState
 from warpfrag.machine.jit import c_functions
-from warpfrag.sass import judged_launch
+from warpfrag.sass import exactness
 from warpfrag.sass.sass_instruction import AddressOperand, RegisterOperand, SassInstruction
 from warpfrag.sass.sass_module import SassModule
 
@@ -253,17 +253,17 @@ def test_a_skipped_store_is_a_reason():
 
 
 def test_a_launch_that_is_too_long_is_not_judged(monkeypatch):
-    monkeypatch.setattr(judged_launch, "FEW_STEPS", 0)
-    monkeypatch.setattr(judged_launch, "MAX_STEPS", 20)
-    monkeypatch.setattr(judged_launch, "screened", lambda *_: None)
+    monkeypatch.setattr(exactness, "FEW_STEPS", 0)
+    monkeypatch.setattr(exactness, "MAX_STEPS", 20)
+    monkeypatch.setattr(exactness, "screened", lambda *_: None)
     run, out = launch(EXACT["a divergent loop"])
     assert out[5] == 6
-    assert run.inexact == (judged_launch.NOT_JUDGED,)
+    assert run.inexact == (exactness.NOT_JUDGED,)
 
 
 @pytest.mark.parametrize("name", [*EXACT, *INEXACT])
 def test_compiled_code_calls_no_open_order_exact(name, monkeypatch):
-    monkeypatch.setattr(judged_launch, "FEW_STEPS", 0)
+    monkeypatch.setattr(exactness, "FEW_STEPS", 0)
     body = EXACT[name] if name in EXACT else INEXACT[name][1]
     run, out = launch(body, grid=3)
     monkeypatch.undo()
@@ -275,14 +275,14 @@ def test_compiled_code_calls_no_open_order_exact(name, monkeypatch):
 def test_a_long_launch_is_judged_by_compiled_code(monkeypatch):
     if not c_functions.is_available():
         pytest.skip("no compiled library")
-    monkeypatch.setattr(judged_launch, "MAX_STEPS", 0)
-    monkeypatch.setattr(judged_launch, "FEW_STEPS", 0)
+    monkeypatch.setattr(exactness, "MAX_STEPS", 0)
+    monkeypatch.setattr(exactness, "FEW_STEPS", 0)
     run, out = launch(EXACT["a divergent loop"])
     assert run.exact
     assert run.engine == "compiled"
     assert out[5] == 6
     raced, _ = launch(INEXACT["a race between warps"][1])
-    assert raced.inexact == (judged_launch.NOT_JUDGED,)
+    assert raced.inexact == (exactness.NOT_JUDGED,)
 
 
 # Random sequences of accesses: a run that is called exact leaves the same memory whatever the hardware leaves open.
@@ -383,7 +383,7 @@ def test_a_uniform_address_that_is_overwritten_too_early_is_a_reason(awaits, bas
     load = instruction("LDG R30, [R10.64+UR4+0x10]", 0x10, "LDG", (RegisterOperand("R", 30), memory), releases=2)
     new = instruction("ULDC.64 UR4, c[0x0][0xd0]", 0x20, "ULDC", (uniform,), awaits=awaits, modifiers=("64",))
 
-    found = judged_launch.late_addresses([load, new])
+    found = exactness.late_addresses([load, new])
 
     assert list(found) == ([0x10] if is_late else [])
     assert not is_late or "ULDC.64 UR4, c[0x0][0xd0] at 0x20 overwrites its address" in found[0x10]

@@ -11,7 +11,7 @@ import pytest
 
 import warpfrag as wf
 from warpfrag.machine.jit import c_functions
-from warpfrag.sass import judged_launch
+from warpfrag.sass import exactness
 
 pytestmark = pytest.mark.one_engine
 PTX = Path(__file__).parents[1] / "data" / "ptx"
@@ -156,8 +156,8 @@ OPEN = {
 def _only_compiled_code_judges(every_spelling_compared, monkeypatch):
     if not c_functions.is_available():
         pytest.skip("no compiled library")
-    monkeypatch.setattr(judged_launch, "FEW_STEPS", 0)
-    monkeypatch.setattr(judged_launch, "MAX_STEPS", 0)
+    monkeypatch.setattr(exactness, "FEW_STEPS", 0)
+    monkeypatch.setattr(exactness, "MAX_STEPS", 0)
 
 
 def launch(body, grid=1, block=64, values=None):
@@ -180,7 +180,7 @@ def test_the_order_is_proved(name):
 @pytest.mark.parametrize("name", OPEN)
 def test_an_open_order_is_never_proved(name):
     grid = 2 if "two blocks" in name else 1
-    assert judged_launch.NOT_JUDGED in launch(OPEN[name], grid)[0].inexact
+    assert exactness.NOT_JUDGED in launch(OPEN[name], grid)[0].inexact
 
 
 GEMM_MISTAKES = {
@@ -222,7 +222,7 @@ def test_the_order_of_a_wrong_gemm_is_not_proved(name, gemm_text):
     pattern, instead = GEMM_MISTAKES[name]
     text, count = re.subn(pattern, instead, gemm_text)
     assert count
-    assert judged_launch.NOT_JUDGED in gemm(text)[0].inexact
+    assert exactness.NOT_JUDGED in gemm(text)[0].inexact
 
 
 # --- proofs that are kept
@@ -230,8 +230,8 @@ def test_the_order_of_a_wrong_gemm_is_not_proved(name, gemm_text):
 
 def test_a_proof_is_kept_only_if_no_loaded_value_affects_accesses(monkeypatch):
     calls = []
-    screened = judged_launch.screened
-    monkeypatch.setattr(judged_launch, "screened", lambda *args: calls.append(1) or screened(*args))
+    screened = exactness.screened
+    monkeypatch.setattr(exactness, "screened", lambda *args: calls.append(1) or screened(*args))
     fixed = "ld.global.u32 %r8, [%d2+2048]; add.u32 %r8, %r8, 1; st.global.u32 [%d2], %r8;"
     moved = """ld.global.u32 %r8, [%d2+2048]; and.b32 %r8, %r8, 63; mul.wide.u32 %d4, %r8, 4; add.u64 %d4, %d4, %d0;
         st.global.u32 [%d4], %r3;"""

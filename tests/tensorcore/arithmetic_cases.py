@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from warpfrag.formats.number_formats import FORMATS
+from warpfrag.isa.instruction_table import forms
 from warpfrag.isa.qualifiers import Form, Shape
-from warpfrag.isa.rows import forms
 from warpfrag.tensorcore import reference
 from warpfrag.tensorcore.arithmetic_plan import plan
 from warpfrag.tensorcore.backend_protocol import ProductOperands

@@ -18,8 +18,8 @@ from arithmetic_cases import instruction, rule_of
 
 import warpfrag as wf
 from warpfrag.errors import NotModelled, SlowArithmetic
+from warpfrag.isa.instruction_table import able_architectures, forms
 from warpfrag.isa.legality import form_of, left_out
-from warpfrag.isa.rows import able_architectures, forms
 from warpfrag.tensorcore import reference
 from warpfrag.tensorcore.arithmetic_plan import plan
 from warpfrag.tensorcore.backend_protocol import ProductOperands
@@ -29,7 +29,7 @@ from warpfrag.tensorcore.backends.cuda_backend import canary_operands
 from warpfrag.tensorcore.backends.portable import PortableKernel
 from warpfrag.tensorcore.native import library as native
 from warpfrag.tensorcore.native.levels import library_name
-from warpfrag.tensorcore.resolved import _resolved, resolve_form
+from warpfrag.tensorcore.resolved_instruction import _resolved, resolve_form
 from warpfrag.tensorcore.thread_split import run_split
 
 S8 = rule_of(instruction("mma", "m16n8k32", "s32.s8.s8.s32"), "sm_90")

@@ -11,9 +11,9 @@ from arithmetic_cases import instruction, rule_of
 
 from warpfrag.errors import IllegalInstruction, NotModelled
 from warpfrag.formats.number_formats import CANONICAL_NANS, FORMATS
+from warpfrag.isa.instruction_table import forms
 from warpfrag.isa.legality import resolve
 from warpfrag.isa.qualifiers import Shape
-from warpfrag.isa.rows import forms
 from warpfrag.isa.targets import architectures
 from warpfrag.tables import read_table
 from warpfrag.tensorcore.arithmetic_plan import plan, read_units

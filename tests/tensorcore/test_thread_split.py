@@ -13,7 +13,7 @@ from arithmetic_cases import code_type, compiled_by, instruction, operand_shapes
 
 from warpfrag.errors import NotModelled
 from warpfrag.formats.number_formats import FORMATS
-from warpfrag.isa.rows import able_architectures, forms
+from warpfrag.isa.instruction_table import able_architectures, forms
 from warpfrag.tensorcore.arithmetic_plan import plan
 from warpfrag.tensorcore.backend_protocol import Grain, ProductOperands
 from warpfrag.tensorcore.backends import compiled

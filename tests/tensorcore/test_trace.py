@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from warpfrag.formats.number_formats import FORMATS
-from warpfrag.tensorcore.numbers import round_code, unpack
 from warpfrag.tensorcore.reference import trace
+from warpfrag.tensorcore.soft_floats import round_code, unpack
 
 F16 = rule_of(instruction("mma", "m16n8k16", "f32.f16.f16.f32"), "sm_90")
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from tools.fuzz.spellings import candidates, table
 from warpfrag.machine.ops import asynchronous
-from warpfrag.machine.ops.table import ROWS, find
+from warpfrag.machine.ops.opcode_lookup import ROWS, find
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

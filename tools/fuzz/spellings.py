@@ -19,8 +19,8 @@ from tools.fuzz.assembler import assemble
 from tools.opcodes import CARRIES, Case, cases, pairs, register, spellings
 from warpfrag.files import write_atomically
 from warpfrag.machine.ir.actions import LaneOp, WarpCollective
+from warpfrag.machine.ops.opcode_lookup import ROWS
 from warpfrag.machine.ops.opcode_rows import match
-from warpfrag.machine.ops.table import ROWS
 from warpfrag.ptx.lowering.statements import SCALAR_VIDEO
 
 if TYPE_CHECKING:

@@ -27,7 +27,7 @@ from warpfrag.errors import InvalidOperand, InvalidSparsity
 from warpfrag.formats.arrays import as_array
 from warpfrag.formats.epilogue import Epilogue, float32_of
 from warpfrag.tensorcore.array_types import Scaled
-from warpfrag.tensorcore.resolved import resolve_instruction
+from warpfrag.tensorcore.resolved_instruction import resolve_instruction
 
 if TYPE_CHECKING:
     import dask.array as da

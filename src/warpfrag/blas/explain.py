@@ -29,7 +29,7 @@ from warpfrag.isa.qualifiers import Form, HasForm
 from warpfrag.isa.targets import gpu_names
 from warpfrag.tensorcore.arithmetic_plan import arithmetic_arch, plan
 from warpfrag.tensorcore.array_types import Matrix, read_matrices
-from warpfrag.tensorcore.resolved import resolve_chain
+from warpfrag.tensorcore.resolved_instruction import resolve_chain
 
 ARCHS = ("sm_90", "sm_80", "sm_100", "sm_120")
 """The architectures that are tried by default for an array."""

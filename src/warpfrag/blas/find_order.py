@@ -26,7 +26,7 @@ from warpfrag.formats.number_formats import FORMATS
 from warpfrag.isa.qualifiers import HasForm
 from warpfrag.tensorcore.array_types import read_matrices
 from warpfrag.tensorcore.backend_protocol import Codes
-from warpfrag.tensorcore.resolved import resolve_chain
+from warpfrag.tensorcore.resolved_instruction import resolve_chain
 from warpfrag.tensorcore.rules import IntegerSum, Popcount, Rule
 
 RESULTS = {"f32": ("f32", "f16", "bf16"), "f16": ("f16",), "f64": ("f64",), "s32": ("s32",)}

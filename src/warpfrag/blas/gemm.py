@@ -35,7 +35,7 @@ from warpfrag.tensorcore.array_types import (
     read_matrices,
     to_caller_kind,
 )
-from warpfrag.tensorcore.resolved import ResolvedInstruction, resolve_chain
+from warpfrag.tensorcore.resolved_instruction import ResolvedInstruction, resolve_chain
 
 ASCENDING = Order()
 

@@ -23,7 +23,7 @@ from warpfrag.tensorcore.array_types import HOST, ArrayKind
 from warpfrag.tensorcore.backend_protocol import ProductOperands
 from warpfrag.tensorcore.backends import kernel_selector
 from warpfrag.tensorcore.matmul import multiply
-from warpfrag.tensorcore.resolved import ResolvedInstruction
+from warpfrag.tensorcore.resolved_instruction import ResolvedInstruction
 from warpfrag.tensorcore.rules import Rule
 from warpfrag.tensorcore.thread_split import check_threads
 

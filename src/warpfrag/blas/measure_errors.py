@@ -28,7 +28,7 @@ from warpfrag.formats.number_formats import FORMATS, Rounding
 from warpfrag.isa.qualifiers import HasForm
 from warpfrag.tensorcore.array_types import Scaled, read_matrices
 from warpfrag.tensorcore.reference import TraceStep, trace
-from warpfrag.tensorcore.resolved import resolve_chain
+from warpfrag.tensorcore.resolved_instruction import resolve_chain
 from warpfrag.tensorcore.rules import Popcount
 from warpfrag.tensorcore.sparsity import compress, logical_columns
 

@@ -31,7 +31,7 @@ from warpfrag.tensorcore.backends.device_kernel import (
 )
 from warpfrag.tensorcore.fragment import elements
 from warpfrag.tensorcore.operand import OperandBase
-from warpfrag.tensorcore.resolved import ResolvedInstruction
+from warpfrag.tensorcore.resolved_instruction import ResolvedInstruction
 from warpfrag.tensorcore.rules import Rule
 
 Device = Any

@@ -20,7 +20,7 @@ from warpfrag.isa.qualifiers import HasForm
 from warpfrag.tensorcore.array_types import Matrix, MatrixLike, read_matrices
 from warpfrag.tensorcore.backend_protocol import Codes
 from warpfrag.tensorcore.operand import Scale
-from warpfrag.tensorcore.resolved import ResolvedInstruction, resolve_chain
+from warpfrag.tensorcore.resolved_instruction import ResolvedInstruction, resolve_chain
 from warpfrag.tensorcore.rules import Rule
 
 Shape = tuple[int, ...]

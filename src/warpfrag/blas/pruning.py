@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from warpfrag.errors import InvalidOperand, check_name
 from warpfrag.formats.arrays import Array, Bytes, as_array, as_doubles
-from warpfrag.isa.patterns import Pattern, pattern
+from warpfrag.isa.sparsity_patterns import Pattern, pattern
 from warpfrag.tables import read_table
 from warpfrag.tensorcore.sparsity import compress as compress_codes
 

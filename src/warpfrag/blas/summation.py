@@ -16,7 +16,7 @@ from warpfrag.errors import InvalidOperand
 from warpfrag.formats.codes import code_dtype
 from warpfrag.formats.float_environment import exact_floats
 from warpfrag.formats.number_formats import FORMATS
-from warpfrag.isa.patterns import Pattern
+from warpfrag.isa.sparsity_patterns import Pattern
 from warpfrag.tensorcore.backend_protocol import Codes, ProductOperands
 from warpfrag.tensorcore.reference import NAN_F16, NAN_F32
 from warpfrag.tensorcore.rules import Fused, IntegerSum, Rule

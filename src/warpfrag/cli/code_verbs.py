@@ -123,7 +123,7 @@ def test_vectors(
     """
     from warpfrag.codegen.vectors import check_output
     from warpfrag.codegen.vectors import test_vectors as make_vectors
-    from warpfrag.isa.rows import running_target
+    from warpfrag.isa.instruction_table import running_target
 
     if output:
         check_output(output)

@@ -14,7 +14,7 @@ from warpfrag.cli.support.matrix_files import code_text, matrix_lines, read_oper
 from warpfrag.cli.support.output import echo, print_heading, print_table, wrapped
 from warpfrag.cli.support.verbs import Answer, facts_of, verb
 from warpfrag.formats.number_formats import Format, Rounding
-from warpfrag.isa.rows import running_target
+from warpfrag.isa.instruction_table import running_target
 from warpfrag.tensorcore.arithmetic_plan import arithmetic_arch, plan
 from warpfrag.tensorcore.evidence import Evidence
 from warpfrag.tensorcore.instruction import Instruction

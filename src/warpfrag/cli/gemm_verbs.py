@@ -409,7 +409,7 @@ def find_order(
     from warpfrag.blas.find_order import MAX_PARTS, find_float32_sum, rival_orders
     from warpfrag.blas.find_order import find_order as search
     from warpfrag.blas.instruction_choice import chosen_forms
-    from warpfrag.isa.rows import able_architectures
+    from warpfrag.isa.instruction_table import able_architectures
     from warpfrag.isa.targets import gpu_names, read_target
     from warpfrag.tensorcore.arithmetic_plan import arithmetic_groups
 

@@ -19,8 +19,8 @@ from warpfrag.disk_cache import DIGITS, cache_folders
 from warpfrag.errors import NoGpu, WarpfragError, quote
 from warpfrag.files import check_writable, write_atomically
 from warpfrag.hardware.verification import KernelResult, Report
+from warpfrag.isa.instruction_table import Family
 from warpfrag.isa.qualifiers import Form
-from warpfrag.isa.rows import Family
 from warpfrag.isa.tcgen05_forms import TensorForm
 from warpfrag.samples import SAMPLES, sample_path
 from warpfrag.tensorcore.captures.capture import CapturedCase, WgmmaCase
@@ -113,7 +113,7 @@ def check(*, only: str = "") -> Answer[CheckFacts]:
         warpfrag check                    # everything, one line per family
         warpfrag check --only mma.sp
     """
-    from warpfrag.isa.rows import families_of
+    from warpfrag.isa.instruction_table import families_of
     from warpfrag.isa.similar_names import similar_names
     from warpfrag.tensorcore.captures.capture import captures
 

@@ -12,8 +12,8 @@ from warpfrag.cli.support.operand_view import ADDRESSES, OperandView, numbering_
 from warpfrag.cli.support.verbs import Answer, verb
 from warpfrag.errors import InvalidOperand
 from warpfrag.html import table_lines
+from warpfrag.isa.instruction_table import able_architectures, running_target
 from warpfrag.isa.legality import advice, companions, first_versions
-from warpfrag.isa.rows import able_architectures, running_target
 from warpfrag.tensorcore.evidence import Evidence
 from warpfrag.tensorcore.instruction import Instruction
 from warpfrag.tensorcore.operand import OperandBase

@@ -115,7 +115,7 @@ def find(
 def _with_type(name: str, found: list[Instruction]) -> list[Instruction]:
     """Return the instructions with an operand of this type; raise an error if there are none."""
     from warpfrag.formats.number_formats import format_alias
-    from warpfrag.isa.rows import ROLES, has_elements
+    from warpfrag.isa.instruction_table import ROLES, has_elements
 
     alias = format_alias(name)
     types = {id(each): {getattr(each.form, role) for role in (*ROLES, "memory")} for each in found}

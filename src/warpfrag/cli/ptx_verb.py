@@ -345,7 +345,7 @@ def read_module(files: list[str], arch: str | None, entry: str | None) -> Module
 
 def chosen_kernel(module: Module | SassModule, entry: str | None) -> Kernel:
     """Return the kernel that --entry names, or the only one."""
-    from warpfrag.machine.launch.names import readable
+    from warpfrag.machine.launch.symbol_names import readable
 
     names = list(module)
     if entry is None and len(names) != 1:
@@ -355,9 +355,9 @@ def chosen_kernel(module: Module | SassModule, entry: str | None) -> Kernel:
 
 
 def _info(module: Module | SassModule, launch: LaunchSettings) -> Answer[ModuleFacts]:
-    from warpfrag.machine.launch.names import readable, short_name
     from warpfrag.machine.launch.options import default_arch
     from warpfrag.machine.launch.run_evidence import opcode_evidence
+    from warpfrag.machine.launch.symbol_names import readable, short_name
 
     arch, version = launch.arch or default_arch(module.target), getattr(module, "version", None)
     kernels = [module[name] for name in ([launch.entry] if launch.entry else module)]

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple
 from warpfrag.cli.support.arguments import File
 from warpfrag.cli.support.output import DONE, INCOMPLETE, NO, ProgressLine, echo, echo_error, print_notes, print_table
 from warpfrag.cli.support.verbs import Answer, Param, integer, verb
-from warpfrag.machine.launch.names import readable
 from warpfrag.machine.launch.options import checks_of
+from warpfrag.machine.launch.symbol_names import readable
 
 if TYPE_CHECKING:
     from warpfrag.device.replay import Replay, Replayed

@@ -23,8 +23,8 @@ from warpfrag.errors import CudaError, PtxError, WarpfragError
 from warpfrag.machine.interpreter.warp_state import INTERRUPT
 from warpfrag.machine.ir.program import excerpt
 from warpfrag.machine.launch.launch_arguments import GlobalMemory
-from warpfrag.machine.launch.names import readable
 from warpfrag.machine.launch.options import LaunchOptions, checks_of
+from warpfrag.machine.launch.symbol_names import readable
 from warpfrag.machine.sanitizer.unwritten import MARK
 
 if TYPE_CHECKING:

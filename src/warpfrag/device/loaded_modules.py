@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from warpfrag.cuda_tools import execution_level, find_tool
 from warpfrag.errors import CudaError, FileError, MissingExtra, WarpfragError
 from warpfrag.machine.launch.kernel import Kernel, KernelModule
-from warpfrag.machine.launch.names import readable
+from warpfrag.machine.launch.symbol_names import readable
 from warpfrag.machine.launch.symbols import initial_bytes
 from warpfrag.sass.cubin import Cubin, CubinSection
 from warpfrag.sass.elf_file import ElfFile

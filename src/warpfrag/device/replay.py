@@ -19,9 +19,9 @@ from warpfrag.machine.interpreter.kernel_findings import Check, KernelFinding
 from warpfrag.machine.ir.state_spaces import ALIGNMENT, VARIABLES
 from warpfrag.machine.launch.kernel import Kernel
 from warpfrag.machine.launch.launch_arguments import GlobalMemory
-from warpfrag.machine.launch.names import readable
 from warpfrag.machine.launch.options import Engine, LaunchOptions
 from warpfrag.machine.launch.run import Run
+from warpfrag.machine.launch.symbol_names import readable
 from warpfrag.sass.cubin import Cubin, CubinSymbol
 from warpfrag.sass.lowering import CONSTANT_BANK, SassProgram
 

@@ -20,8 +20,8 @@ from warpfrag.formats.arrays import as_doubles
 from warpfrag.formats.codes import from_codes, to_codes
 from warpfrag.formats.float_environment import exact_floats
 from warpfrag.formats.number_formats import FORMATS, Format
+from warpfrag.isa.instruction_table import able_architectures, forms
 from warpfrag.isa.qualifiers import Form
-from warpfrag.isa.rows import able_architectures, forms
 from warpfrag.tensorcore.arithmetic_plan import arithmetic_groups, plan
 from warpfrag.tensorcore.operand import Operand
 

@@ -16,9 +16,9 @@ from warpfrag.formats.arrays import as_doubles
 from warpfrag.formats.codes import from_codes, to_codes
 from warpfrag.formats.number_formats import FORMATS
 from warpfrag.isa.immediates import SELECTED_BY, Immediates, part_of
-from warpfrag.isa.patterns import Pattern
+from warpfrag.isa.instruction_table import forms
 from warpfrag.isa.qualifiers import Form
-from warpfrag.isa.rows import forms
+from warpfrag.isa.sparsity_patterns import Pattern
 from warpfrag.tensorcore.arithmetic_plan import arithmetic_arch, plan
 from warpfrag.tensorcore.backend_protocol import ProductOperands
 from warpfrag.tensorcore.instruction import Instruction

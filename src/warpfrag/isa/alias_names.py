@@ -14,9 +14,9 @@ from collections.abc import Callable, Iterator
 from functools import cache
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-from warpfrag.isa.ops import OPS
+from warpfrag.isa.instruction_table import fits, forms
+from warpfrag.isa.operations import OPS
 from warpfrag.isa.qualifiers import Form
-from warpfrag.isa.rows import fits, forms
 from warpfrag.tables import read_table
 
 if TYPE_CHECKING:

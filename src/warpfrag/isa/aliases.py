@@ -16,8 +16,8 @@ from functools import cache, lru_cache
 from typing import Any, NamedTuple, TypedDict
 
 from warpfrag.isa.alias_names import ATOM, MLIR_OPERATION, Notation, all_names_of, atoms, fill, mlir_forms, named
+from warpfrag.isa.instruction_table import fits, forms
 from warpfrag.isa.qualifiers import Form
-from warpfrag.isa.rows import fits, forms
 from warpfrag.isa.tcgen05_forms import TensorForm
 from warpfrag.isa.tcgen05_names import cute_names, mlir_name, nvvm_names, sass_name
 from warpfrag.tables import read_table

@@ -11,9 +11,9 @@ from typing import Any, NamedTuple
 
 from warpfrag.errors import ParseError
 from warpfrag.formats.number_formats import format_alias
-from warpfrag.isa.ops import OPS, Op
+from warpfrag.isa.instruction_table import families, families_of
+from warpfrag.isa.operations import OPS, Op
 from warpfrag.isa.qualifiers import FIXED, QUALIFIERS, SHAPE, Form
-from warpfrag.isa.rows import families, families_of
 from warpfrag.isa.tcgen05_forms import TensorForm
 
 LONGEST = 256  # the longest text that is parsed; the longest legal name has about half as many characters

@@ -18,9 +18,9 @@ from warpfrag.errors import IllegalInstruction, ParseError, quote
 from warpfrag.isa.alias_names import is_plain, names_in
 from warpfrag.isa.immediates import Immediates, check_ids
 from warpfrag.isa.instruction_names import LONGEST, ParsedName, head, read, spell, tokens
-from warpfrag.isa.ops import OPS
+from warpfrag.isa.instruction_table import families_of, fits, forms_of, in_space, legal_targets
+from warpfrag.isa.operations import OPS
 from warpfrag.isa.qualifiers import QUALIFIERS, Form, HasForm
-from warpfrag.isa.rows import families_of, fits, forms_of, in_space, legal_targets
 from warpfrag.isa.similar_names import MOST, shape_distance, similar_names
 from warpfrag.isa.targets import read_target
 from warpfrag.isa.tcgen05_forms import TensorForm, read_form

@@ -11,9 +11,9 @@ from typing import Any, Literal
 
 from warpfrag.formats.number_formats import FORMATS, Format
 from warpfrag.isa import tmem_layouts as tensor_layouts
-from warpfrag.isa.patterns import pattern_of
+from warpfrag.isa.instruction_table import families_of
 from warpfrag.isa.qualifiers import Form
-from warpfrag.isa.rows import families_of
+from warpfrag.isa.sparsity_patterns import pattern_of
 from warpfrag.isa.tcgen05_forms import TensorForm
 from warpfrag.layout.linear_layout import MAY_BE_LEFT_OUT, Layout
 from warpfrag.tables import read_table

@@ -19,7 +19,7 @@ from functools import cache, cached_property
 from operator import attrgetter
 from typing import Any, NamedTuple, Protocol
 
-from warpfrag.isa.ops import OPS, Op
+from warpfrag.isa.operations import OPS, Op
 
 SHAPE = re.compile(r"m([1-9][0-9]{0,3})n([1-9][0-9]{0,3})(?:k([1-9][0-9]{0,3}))?")
 

@@ -10,9 +10,9 @@ from collections import Counter
 from functools import cache, lru_cache
 
 from warpfrag.isa.instruction_names import spell, tokens
-from warpfrag.isa.ops import OPS
+from warpfrag.isa.instruction_table import forms, in_space, is_legal
+from warpfrag.isa.operations import OPS
 from warpfrag.isa.qualifiers import FIXED, QUALIFIERS, SHAPE, Form
-from warpfrag.isa.rows import forms, in_space, is_legal
 
 MOST = 3
 MAX_QUALIFIERS = 4096  # number of cached qualifiers

@@ -17,7 +17,7 @@ from itertools import product
 from typing import Any, NamedTuple
 
 from warpfrag.errors import IllegalInstruction, ParseError, quote
-from warpfrag.isa.ops import Op
+from warpfrag.isa.operations import Op
 from warpfrag.isa.qualifiers import SHAPE, Form, Shape
 from warpfrag.isa.tcgen05_spelling import PREFIX, TensorSpelling, in_full, read_qualifiers, read_spelling
 from warpfrag.tables import read_table

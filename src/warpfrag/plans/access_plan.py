@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from warpfrag.errors import InvalidOperand, quote
 from warpfrag.html import card, escape, table
+from warpfrag.isa.instruction_table import legal_targets
 from warpfrag.isa.legality import resolve
-from warpfrag.isa.rows import legal_targets
 from warpfrag.isa.targets import targets
 from warpfrag.layout import providers
 from warpfrag.layout.coordinates import LANES

@@ -16,9 +16,9 @@ from warpfrag.files import read_bytes
 from warpfrag.machine.ir.actions import SYSTEM_FUNCTIONS
 from warpfrag.machine.ir.program import ModuleVariable, Program, SourceLine
 from warpfrag.machine.launch.kernel import Kernel, KernelModule
-from warpfrag.machine.launch.names import readable
 from warpfrag.machine.launch.options import launch_arch
 from warpfrag.machine.launch.run import PTX
+from warpfrag.machine.launch.symbol_names import readable
 from warpfrag.ptx.lowering.call_graph import CallGraph
 from warpfrag.ptx.lowering.passes import lower
 from warpfrag.ptx.lowering.storage import module_variables

@@ -26,7 +26,7 @@ from warpfrag.machine.ir.program import (
 )
 from warpfrag.machine.ir.scalar_types import Type
 from warpfrag.machine.ir.state_spaces import SHARED_START, StateSpace
-from warpfrag.machine.ops import table
+from warpfrag.machine.ops import opcode_lookup
 from warpfrag.sass import sass_instruction as asm
 
 ZERO, ONE = Immediate(0), Immediate(1)
@@ -159,7 +159,7 @@ class Emitter:
 
     def emit(self, name: str, results: Sequence[PtxOperand], sources: Sequence[PtxOperand]) -> DecodedInstruction:
         """Append an operation, given by its PTX spelling."""
-        opcode = table.find(name, len(results) + len(sources))
+        opcode = opcode_lookup.find(name, len(results) + len(sources))
         try:
             action = opcode.action
         except NotModelled as error:

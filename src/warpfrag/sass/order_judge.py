@@ -38,9 +38,9 @@ from warpfrag.machine.sanitizer.races import RaceCheck
 from warpfrag.machine.sanitizer.sync_tracking import NO_INIT_FENCE, LockFollower, Strength
 from warpfrag.sass.cas_loops import CasLoop
 from warpfrag.sass.early_waits import OPEN_ORDER, WaitedWords
-from warpfrag.sass.judged_values import JudgedValues
 from warpfrag.sass.sass_instruction import address_text
 from warpfrag.sass.uncertain_values import ProgramValues, is_constant_load, is_polling
+from warpfrag.sass.unwritten_values import MachineUnwrittenCheck
 
 Bytes = NDArray[np.uint8]
 Numbers = NDArray[np.int64]
@@ -499,7 +499,7 @@ class JudgedWarpBatch(CheckedWarpBatch):
     def __init__(self, part: LaunchPart, judge: LaunchJudge) -> None:
         """Create a batch for the launch's judge."""
         self.judge = judge
-        self.values: JudgedValues | None = None
+        self.values: MachineUnwrittenCheck | None = None
         super().__init__(part, judge)
 
     def order_check(self, numbers: list[int]) -> RaceCheck:
@@ -508,7 +508,7 @@ class JudgedWarpBatch(CheckedWarpBatch):
 
     def unwritten_checks(self) -> list[InstructionObserver]:
         """Return the observer that tracks unwritten values."""
-        self.values = JudgedValues(self, self.checks.collector, self.checks.marks(self.memory))
+        self.values = MachineUnwrittenCheck(self, self.checks.collector, self.checks.marks(self.memory))
         return [self.values]
 
     def run_inst(self, at: int, group: LaneGroup) -> bool:

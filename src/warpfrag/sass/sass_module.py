@@ -17,12 +17,12 @@ from warpfrag.machine.ir.program import ModuleVariable, SourceLine
 from warpfrag.machine.ir.state_spaces import ALIGNMENT, CODE, VARIABLES
 from warpfrag.machine.launch.grid import Judgement, Progress, Waves, Work
 from warpfrag.machine.launch.kernel import Kernel, KernelModule
-from warpfrag.machine.launch.names import readable
+from warpfrag.machine.launch.symbol_names import readable
 from warpfrag.sass.compared_spellings import read_compared
 from warpfrag.sass.cubin import Cubin, CubinSection, CubinSymbol
 from warpfrag.sass.disassembler import disassemble
+from warpfrag.sass.exactness import judge, uncompared
 from warpfrag.sass.fatbin import read_cubins
-from warpfrag.sass.judged_launch import judge, uncompared
 from warpfrag.sass.lowering import SassProgram, lower
 from warpfrag.sass.sass_instruction import CodeTarget, SassInstruction
 

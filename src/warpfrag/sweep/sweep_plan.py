@@ -51,8 +51,8 @@ from warpfrag.formats.number_formats import FORMATS, Format
 from warpfrag.formats.random_codes import FLOAT_CLASSES, INTEGER_CLASSES, random_codes
 from warpfrag.isa.legality import form_of
 from warpfrag.isa.operands import operands
-from warpfrag.isa.patterns import Pattern, pattern_of
 from warpfrag.isa.qualifiers import Form
+from warpfrag.isa.sparsity_patterns import Pattern, pattern_of
 from warpfrag.isa.targets import read_target
 from warpfrag.tensorcore.array_types import Scaled
 from warpfrag.tensorcore.registry import get

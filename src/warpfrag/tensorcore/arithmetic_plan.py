@@ -19,9 +19,9 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 from warpfrag.errors import IllegalInstruction, NotModelled
 from warpfrag.formats.number_formats import FORMATS
 from warpfrag.isa.instruction_names import spell
+from warpfrag.isa.instruction_table import able_architectures, forms_of, running_target
 from warpfrag.isa.legality import illegal
 from warpfrag.isa.qualifiers import Form
-from warpfrag.isa.rows import able_architectures, forms_of, running_target
 from warpfrag.isa.targets import read_target
 from warpfrag.isa.tcgen05_forms import PUBLISHED_ARCH, TensorForm, published_form, unpublished
 from warpfrag.tables import read_table

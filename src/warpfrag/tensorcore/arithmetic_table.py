@@ -19,9 +19,9 @@ from warpfrag import html
 from warpfrag.errors import InvalidOperand, NotModelled, quote
 from warpfrag.formats.number_formats import FORMATS
 from warpfrag.isa.instruction_names import spell
+from warpfrag.isa.instruction_table import able_architectures, forms
 from warpfrag.isa.legality import form_of
 from warpfrag.isa.qualifiers import Form
-from warpfrag.isa.rows import able_architectures, forms
 from warpfrag.isa.targets import architectures, read_target
 from warpfrag.tables import read_table
 from warpfrag.tensorcore.arithmetic_plan import Plan, plan

@@ -8,8 +8,8 @@ from numpy.typing import NDArray
 
 from warpfrag.formats.number_formats import FORMATS, Format
 from warpfrag.tensorcore import reference
-from warpfrag.tensorcore.numbers import unpack
 from warpfrag.tensorcore.rules import BlockScaled, Fused, Rule
+from warpfrag.tensorcore.soft_floats import unpack
 
 # the rounding at the end of a step
 TO_F32_RZ: Final = 0

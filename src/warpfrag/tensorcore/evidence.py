@@ -12,10 +12,10 @@ from typing import Literal
 
 from warpfrag.errors import NotModelled
 from warpfrag.isa.instruction_names import spell
+from warpfrag.isa.instruction_table import able_architectures, families_of
 from warpfrag.isa.operands import operands
-from warpfrag.isa.ops import Does
+from warpfrag.isa.operations import Does
 from warpfrag.isa.qualifiers import Form
-from warpfrag.isa.rows import able_architectures, families_of
 from warpfrag.isa.targets import read_target
 
 Level = Literal["specified", "hardware", "published", "approximate", "not modelled"]

@@ -23,7 +23,7 @@ from warpfrag.smem.descriptor import Descriptor
 from warpfrag.tensorcore import execute_wgmma, matrix_moves
 from warpfrag.tensorcore.backend_protocol import ProductOperands
 from warpfrag.tensorcore.matmul import multiply
-from warpfrag.tensorcore.resolved import WORD, ResolvedInstruction, batch_of, resolve_form
+from warpfrag.tensorcore.resolved_instruction import WORD, ResolvedInstruction, batch_of, resolve_form
 from warpfrag.tensorcore.shared_operand import Location, Shared
 from warpfrag.tensorcore.thread_split import check_threads
 

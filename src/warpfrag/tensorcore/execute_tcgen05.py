@@ -19,7 +19,7 @@ from numpy.typing import ArrayLike, NDArray
 from warpfrag.errors import InvalidOperand, NotModelled, check_flag, quote
 from warpfrag.formats.arrays import Array, Bytes, Words, as_array
 from warpfrag.formats.codes import code_dtype
-from warpfrag.isa.patterns import pattern_of
+from warpfrag.isa.sparsity_patterns import pattern_of
 from warpfrag.isa.tcgen05_forms import TensorForm
 from warpfrag.isa.tcgen05_spelling import TensorSpelling
 from warpfrag.isa.tmem_layouts import TENSOR_COLUMNS, TENSOR_LANES, access, copied, placement, split_of
@@ -31,7 +31,7 @@ from warpfrag.tensorcore.arithmetic_plan import arithmetic_arch, plan
 from warpfrag.tensorcore.fragment import elements
 from warpfrag.tensorcore.matmul import matmul
 from warpfrag.tensorcore.operand import operands_of
-from warpfrag.tensorcore.resolved import batch_of, tiles_of
+from warpfrag.tensorcore.resolved_instruction import batch_of, tiles_of
 from warpfrag.tensorcore.rules import Rule
 from warpfrag.tensorcore.shared_operand import Shared, as_descriptor
 from warpfrag.tensorcore.sparsity import logical_columns

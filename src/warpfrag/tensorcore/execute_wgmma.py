@@ -25,7 +25,13 @@ from warpfrag.smem.shared_memory import as_bytes
 from warpfrag.tensorcore.backend_protocol import ProductOperands
 from warpfrag.tensorcore.matmul import multiply as multiply_codes
 from warpfrag.tensorcore.operand import Operand
-from warpfrag.tensorcore.resolved import ResolvedInstruction, batch_of, resolve_form, resolve_instruction, tiles_of
+from warpfrag.tensorcore.resolved_instruction import (
+    ResolvedInstruction,
+    batch_of,
+    resolve_form,
+    resolve_instruction,
+    tiles_of,
+)
 from warpfrag.tensorcore.shared_operand import Location, Shared, as_descriptor
 from warpfrag.tensorcore.wgmma_call import WgmmaCases
 

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, TypedDict, Unpack, cast
 from warpfrag.errors import InvalidSparsity
 from warpfrag.formats.number_formats import Rounding
 from warpfrag.isa.instruction_names import spell
-from warpfrag.isa.patterns import Pattern, pattern_of
+from warpfrag.isa.instruction_table import families_of, legal_targets
 from warpfrag.isa.qualifiers import Form, Shape
-from warpfrag.isa.rows import families_of, legal_targets
+from warpfrag.isa.sparsity_patterns import Pattern, pattern_of
 from warpfrag.layout.providers import card
 
 if TYPE_CHECKING:

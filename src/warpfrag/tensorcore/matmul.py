@@ -19,7 +19,7 @@ from warpfrag.isa.qualifiers import Form
 from warpfrag.tensorcore.array_types import MatrixLike, Scaled
 from warpfrag.tensorcore.backend_protocol import Codes, ProductOperands
 from warpfrag.tensorcore.backends import KernelSelector, kernel_selector
-from warpfrag.tensorcore.resolved import batch_of, resolve_form, tiles_of
+from warpfrag.tensorcore.resolved_instruction import batch_of, resolve_form, tiles_of
 from warpfrag.tensorcore.rules import Rule
 from warpfrag.tensorcore.sparsity import compress_to_columns
 from warpfrag.tensorcore.thread_split import check_threads, run

@@ -18,8 +18,8 @@ from warpfrag.formats.number_formats import Format, Rounding
 from warpfrag.isa.immediates import SELECTED_BY, immediate_coordinates, legal
 from warpfrag.isa.instruction_names import spell
 from warpfrag.isa.operands import REGISTER_BITS, OperandSpec, OperandStorage, operands
-from warpfrag.isa.patterns import Pattern, pattern_of
 from warpfrag.isa.qualifiers import Form
+from warpfrag.isa.sparsity_patterns import Pattern, pattern_of
 from warpfrag.isa.tcgen05_forms import TensorForm
 from warpfrag.layout.coordinates import Coordinate, Place, coordinate_type
 from warpfrag.layout.linear_layout import Layout

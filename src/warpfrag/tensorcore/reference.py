@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from warpfrag.formats.number_formats import CANONICAL_NANS, FORMATS
 from warpfrag.tensorcore import rules
 from warpfrag.tensorcore.backend_protocol import ProductOperands
-from warpfrag.tensorcore.numbers import MINUS_ZERO, PLUS_ZERO, UNITY, Number, round_code, unpack
+from warpfrag.tensorcore.soft_floats import MINUS_ZERO, PLUS_ZERO, UNITY, Number, round_code, unpack
 
 NAN_F32, NAN_F16, NAN_F64 = (CANONICAL_NANS[name] for name in ("f32", "f16", "f64"))
 QUIET_F64 = 1 << 51

@@ -10,9 +10,9 @@ from warpfrag.errors import IllegalInstruction, quote
 from warpfrag.formats.number_formats import dtype_text, format_alias
 from warpfrag.isa.alias_names import MAX_SOURCE, is_plain
 from warpfrag.isa.instruction_names import head
+from warpfrag.isa.instruction_table import ROLES, forms, forms_on, has_elements, is_legal
 from warpfrag.isa.legality import check_selector, is_tensor_text, resolve
 from warpfrag.isa.qualifiers import Form, Shape
-from warpfrag.isa.rows import ROLES, forms, forms_on, has_elements, is_legal
 from warpfrag.isa.targets import read_target, targets
 from warpfrag.isa.tcgen05_forms import TensorForm, listed_forms
 from warpfrag.tables import read_table

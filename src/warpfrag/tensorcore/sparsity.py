@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from warpfrag.errors import InvalidSparsity
-from warpfrag.isa.patterns import Pattern
+from warpfrag.isa.sparsity_patterns import Pattern
 
 CODES = 16  # a metadata code has four bits
 

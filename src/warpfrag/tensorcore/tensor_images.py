@@ -17,7 +17,7 @@ from typing import Any, TypedDict, cast
 import numpy as np
 
 from warpfrag.formats.arrays import Words
-from warpfrag.isa.rows import able_architectures
+from warpfrag.isa.instruction_table import able_architectures
 from warpfrag.isa.tcgen05_forms import TensorForm
 from warpfrag.smem.descriptor import Descriptor
 from warpfrag.smem.instruction_descriptor import InstructionDescriptor

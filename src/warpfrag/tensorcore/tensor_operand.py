@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from warpfrag.errors import IllegalInstruction, InvalidOperand, ParseError, check_flag, quote
 from warpfrag.formats.number_formats import Rounding
 from warpfrag.isa.operands import REGISTER_BITS, OperandSpec
-from warpfrag.isa.patterns import Pattern
 from warpfrag.isa.qualifiers import HasForm
+from warpfrag.isa.sparsity_patterns import Pattern
 from warpfrag.isa.tcgen05_forms import TensorForm, read_form
 from warpfrag.isa.tmem_layouts import access, partial_layout, scaled_lines
 from warpfrag.layout.coordinates import Coordinate

@@ -16,7 +16,7 @@ from itertools import groupby
 from typing import NamedTuple, TypeVar
 
 from warpfrag.isa.immediates import Immediates, immediate_coordinates, part_of
-from warpfrag.isa.patterns import Pattern
+from warpfrag.isa.sparsity_patterns import Pattern
 from warpfrag.layout.coordinates import LANES, Place
 from warpfrag.layout.linear_layout import Layout
 from warpfrag.tensorcore.operand import Metadata, Operand, OperandBase, Scale, SparseOperand

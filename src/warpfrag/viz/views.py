@@ -6,8 +6,8 @@ from typing import Literal, NamedTuple, get_args
 
 from warpfrag.errors import InvalidOperand
 from warpfrag.isa.immediates import DEFAULT_IMMEDIATES, Immediates
-from warpfrag.isa.patterns import Pattern
 from warpfrag.isa.qualifiers import HasForm
+from warpfrag.isa.sparsity_patterns import Pattern
 from warpfrag.layout.coordinates import LANES
 from warpfrag.smem.descriptor import Descriptor
 from warpfrag.tensorcore.instruction import Instruction

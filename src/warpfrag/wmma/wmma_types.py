@@ -19,8 +19,8 @@ from warpfrag.formats.arrays import as_array
 from warpfrag.formats.codes import natural_dtype
 from warpfrag.formats.number_formats import FORMATS, Format
 from warpfrag.isa.instruction_names import spell
+from warpfrag.isa.instruction_table import forms, legal_targets
 from warpfrag.isa.qualifiers import Form, Shape
-from warpfrag.isa.rows import forms, legal_targets
 from warpfrag.isa.targets import read_target
 from warpfrag.tensorcore.instruction import Instruction
 from warpfrag.tensorcore.operand import Operand

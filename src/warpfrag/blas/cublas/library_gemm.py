@@ -20,7 +20,7 @@ from warpfrag.formats.epilogue import Epilogue, Floats, convert, finish, fma
 from warpfrag.formats.float_environment import exact_floats
 from warpfrag.formats.number_formats import FORMATS
 from warpfrag.tensorcore.array_types import Foreign, Matrix
-from warpfrag.tensorcore.resolved import resolve_chain
+from warpfrag.tensorcore.resolved_instruction import resolve_chain
 
 
 def library_epilogue(known: PredictedOrder, epilogue: KernelEpilogue) -> tuple[PredictedOrder, KernelEpilogue]:

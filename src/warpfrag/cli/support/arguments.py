@@ -54,8 +54,8 @@ def read_order(text: str) -> Order:
 def complete_instruction(_context: click.Context, _parameter: click.Parameter, start: str) -> list[str]:
     """Complete full and short names of instructions."""
     from warpfrag.isa.instruction_names import spell
-    from warpfrag.isa.ops import OPS
-    from warpfrag.isa.rows import forms
+    from warpfrag.isa.instruction_table import forms
+    from warpfrag.isa.operations import OPS
 
     operations = dict.fromkeys(op.partition(".")[0] for op in OPS)
     names = [spell(form) for first in _beginning(operations, start.partition(".")[0]) for form in forms(first)]

@@ -14,10 +14,10 @@ from numpy.typing import NDArray
 from warpfrag.errors import IllegalInstruction, MemoryFault, PtxError
 from warpfrag.isa.immediates import DEFAULT_IMMEDIATES, Immediates
 from warpfrag.isa.instruction_names import spell
+from warpfrag.isa.instruction_table import able_architectures
 from warpfrag.isa.operands import OperandSpec, operands
 from warpfrag.isa.operands import addresses as addresses_of
 from warpfrag.isa.qualifiers import Form
-from warpfrag.isa.rows import able_architectures
 from warpfrag.isa.targets import read_target
 from warpfrag.layout.coordinates import LANES
 from warpfrag.machine.interpreter.device_memory import Owners

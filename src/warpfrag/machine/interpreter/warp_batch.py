@@ -29,7 +29,7 @@ from warpfrag.machine.interpreter.warp_state import LaunchPart, WarpState
 from warpfrag.machine.ir import actions
 from warpfrag.machine.ir.program import DecodedInstruction
 from warpfrag.machine.ir.scalar_types import B32, B64, U32, container
-from warpfrag.machine.ops.cooperating import ballot
+from warpfrag.machine.ops.collectives import ballot
 
 NOT_RUNNABLE = np.int64(1) << np.int64(62)  # sorts after every runnable lane
 PRIORITY_UNIT = np.int64(1) << np.int64(32)  # larger than any program counter

@@ -17,7 +17,7 @@ from warpfrag.isa.qualifiers import Form
 from warpfrag.machine.ir.actions import Branch, DirectCall, IndirectCall, Jump, MatrixOp, Move, Return
 from warpfrag.machine.ir.program import DecodedInstruction, Immediate, Program, VectorOperand, indices_of, registers_of
 from warpfrag.smem.descriptor import Descriptor, contradictions
-from warpfrag.tensorcore.resolved import resolve_form
+from warpfrag.tensorcore.resolved_instruction import resolve_form
 
 NOT_WAITED = ", which has not been waited for"
 

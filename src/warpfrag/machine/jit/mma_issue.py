@@ -45,7 +45,7 @@ from warpfrag.machine.jit.pending_mma import (
 )
 from warpfrag.machine.jit.register_flow import RegisterLayout, live_after
 from warpfrag.tensorcore.execute_wgmma import element_places
-from warpfrag.tensorcore.resolved import OperandCodec, ResolvedInstruction, resolve_form
+from warpfrag.tensorcore.resolved_instruction import OperandCodec, ResolvedInstruction, resolve_form
 
 Index = NDArray[np.int64]
 

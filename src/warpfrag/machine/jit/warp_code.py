@@ -42,7 +42,7 @@ from warpfrag.machine.jit.lane_ops import LOWERINGS, choose_nan, is_nan, lower_c
 from warpfrag.machine.jit.memory_access import Helper, helper_name
 from warpfrag.machine.jit.register_flow import REGISTER_ALIGN, LiveSet, RegisterLayout
 from warpfrag.machine.jit.register_marks import RegisterMarks
-from warpfrag.machine.ops.cooperating import shuffle
+from warpfrag.machine.ops.collectives import shuffle
 
 COMPILED = (
     actions.NoOp, actions.LaneOp, actions.Move, actions.MemoryLoad, actions.MemoryStore, actions.AsyncCopy,

@@ -41,7 +41,6 @@ from warpfrag.machine.launch.grid import (
     warps_at_once,
 )
 from warpfrag.machine.launch.launch_arguments import Arguments, KernelArguments, LaunchKeywords, RawArguments
-from warpfrag.machine.launch.names import matching, readable, resolve, short_name
 from warpfrag.machine.launch.options import (
     DEFAULT_OPTIONS,
     LIMIT,
@@ -58,6 +57,7 @@ from warpfrag.machine.launch.options import (
 from warpfrag.machine.launch.run import Run
 from warpfrag.machine.launch.run_builder import build_run
 from warpfrag.machine.launch.run_evidence import opcode_evidence
+from warpfrag.machine.launch.symbol_names import matching, readable, resolve, short_name
 from warpfrag.machine.launch.symbols import Symbols
 from warpfrag.smem.tensor_map import MAP_ALIGN, MAP_BYTES
 from warpfrag.tensorcore.evidence import Evidence

@@ -13,7 +13,7 @@ from warpfrag.machine.ir import state_spaces
 from warpfrag.machine.ir.program import Parameter
 from warpfrag.machine.launch.device_array import ADDRESSES, DeviceArray
 from warpfrag.machine.launch.host_arrays import as_bytes, as_host_array
-from warpfrag.machine.launch.names import readable, short_name
+from warpfrag.machine.launch.symbol_names import readable, short_name
 from warpfrag.machine.launch.tensor_map_argument import TensorMap
 from warpfrag.machine.semantics.textures import Surface, Texture
 from warpfrag.smem.tensor_map import MAP_ALIGN

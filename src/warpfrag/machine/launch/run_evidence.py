@@ -13,7 +13,7 @@ from warpfrag.machine.ir.actions import AsyncCopy, MatrixOp, Refused, TensorThre
 from warpfrag.machine.ir.opcode import OpcodeRow
 from warpfrag.machine.ir.program import MEASURED_ON, DecodedInstruction, InexactCause, Program
 from warpfrag.machine.launch.options import MEASURED, runs_on
-from warpfrag.machine.ops.table import compared
+from warpfrag.machine.ops.opcode_lookup import compared
 from warpfrag.tensorcore.arithmetic_plan import nearest_plan
 from warpfrag.tensorcore.evidence import AUTHORITIES, Evidence, evidence
 

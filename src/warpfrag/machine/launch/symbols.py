@@ -18,7 +18,7 @@ from warpfrag.formats.arrays import Array
 from warpfrag.machine.ir.program import ModuleVariable
 from warpfrag.machine.ir.scalar_types import TYPES, Type
 from warpfrag.machine.launch.device_array import DeviceArray
-from warpfrag.machine.launch.names import matching, readable, resolve
+from warpfrag.machine.launch.symbol_names import matching, readable, resolve
 
 
 class Symbols(Mapping[str, "Array"]):

@@ -13,7 +13,7 @@ from warpfrag.machine.ir import actions
 from warpfrag.machine.ir.opcode import Attributes, Modifier, OpcodeRow
 from warpfrag.machine.ir.scalar_types import U32, Codes, Type
 from warpfrag.machine.ir.state_spaces import RANK_BITS, RANK_SHIFT, StateSpace
-from warpfrag.machine.ops.moving import CACHE_HINT, update_of
+from warpfrag.machine.ops.memory_ops import CACHE_HINT, update_of
 from warpfrag.machine.ops.opcode_rows import optional, required, row
 from warpfrag.smem.tensor_map import REPLACED
 

@@ -19,7 +19,7 @@ from warpfrag.machine.ir.program import (
 )
 from warpfrag.machine.ir.scalar_types import Type
 from warpfrag.machine.ir.state_spaces import RANK_SHIFT
-from warpfrag.machine.ops.table import find
+from warpfrag.machine.ops.opcode_lookup import find
 
 MAX_RANKS = 16  # the most blocks in a cluster
 KEEP_ADDRESS = {"mov", "add", "sub", "mad", "or", "xor", "and", "selp", "mapa"}

@@ -12,7 +12,7 @@ from warpfrag.errors import PtxError, quote
 from warpfrag.machine.ir import program
 from warpfrag.machine.ir.actions import Branch, DirectCall, IndirectCall, Refused, Unbound
 from warpfrag.machine.ir.state_spaces import SHARED_START, WINDOWS, StateSpace
-from warpfrag.machine.ops.table import find, rebind
+from warpfrag.machine.ops.opcode_lookup import find, rebind
 from warpfrag.ptx.lowering.contraction import contract
 from warpfrag.ptx.lowering.operand_checks import check
 from warpfrag.ptx.lowering.statements import KernelLowering

@@ -22,7 +22,7 @@ from warpfrag.machine.ir.program import (
     VectorOperand,
 )
 from warpfrag.machine.ir.state_spaces import is_special
-from warpfrag.machine.ops.table import find
+from warpfrag.machine.ops.opcode_lookup import find
 from warpfrag.ptx.lowering.call_graph import CallGraph
 from warpfrag.ptx.lowering.operand_checks import SharedAddresses, address_count, take_reduction
 from warpfrag.ptx.lowering.storage import StorageAllocator, SymbolTable, parameters_of, size_of

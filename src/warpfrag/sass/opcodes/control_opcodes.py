@@ -32,8 +32,8 @@ from warpfrag.machine.ir.program import (
 )
 from warpfrag.machine.ir.scalar_types import B32, PRED, Codes
 from warpfrag.machine.ir.state_spaces import WINDOWS
-from warpfrag.machine.ops import table
-from warpfrag.machine.ops.cooperating import Mask
+from warpfrag.machine.ops import opcode_lookup
+from warpfrag.machine.ops.collectives import Mask
 from warpfrag.sass import sass_instruction as asm
 from warpfrag.sass.emitter import ONE, SASS_ROW, WORD, ZERO, Emitter, Unsupported
 from warpfrag.sass.opcodes.sass_row import Modifiers, SassRow, is_predicate, is_true, row
@@ -373,7 +373,7 @@ def vote(e: Emitter, modifiers: Modifiers, a: list[asm.Operand]) -> None:
 
 def collective(e: Emitter, name: str, results: list[PtxOperand], sources: list[PtxOperand]) -> None:
     """Emit an operation across the active lanes, given by its PTX spellings with and without a lane mask."""
-    opcode = table.find(name, len(results) + len(sources))
+    opcode = opcode_lookup.find(name, len(results) + len(sources))
     action = opcode.action
     if not isinstance(action, WarpCollective):
         raise Unsupported(name)

@@ -18,10 +18,10 @@ from warpfrag import __version__
 from warpfrag.errors import InvalidOperand
 from warpfrag.formats.number_formats import format_aliases
 from warpfrag.isa.aliases import aliases_of
+from warpfrag.isa.instruction_table import families_of
 from warpfrag.isa.operands import OperandSpec
-from warpfrag.isa.patterns import pattern
 from warpfrag.isa.qualifiers import Form
-from warpfrag.isa.rows import families_of
+from warpfrag.isa.sparsity_patterns import pattern
 from warpfrag.isa.targets import architectures, gpus, targets
 from warpfrag.isa.tcgen05_forms import TensorForm, listed_forms
 from warpfrag.isa.tcgen05_spelling import TensorSpelling

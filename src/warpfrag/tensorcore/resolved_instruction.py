@@ -20,8 +20,8 @@ from warpfrag.formats.codes import code_dtype
 from warpfrag.isa.immediates import Immediates, as_immediates, immediate_coordinates, part_of
 from warpfrag.isa.instruction_names import spell
 from warpfrag.isa.legality import check_immediates, form_of
-from warpfrag.isa.patterns import Pattern
 from warpfrag.isa.qualifiers import Form, HasForm
+from warpfrag.isa.sparsity_patterns import Pattern
 from warpfrag.layout.linear_layout import Layout
 from warpfrag.tensorcore import fragment
 from warpfrag.tensorcore.arithmetic_plan import arithmetic_arch, plan

@@ -23,7 +23,7 @@ BITWISE = {"lop3", "plop3", "p2r"}
 MAX_VARIANTS = 1 << 6
 
 
-class JudgedValues(UnwrittenCheck):
+class MachineUnwrittenCheck(UnwrittenCheck):
     """The check of unwritten values for machine code, which may read registers without using them."""
 
     def __init__(self, state: WarpBatch, collector: FindingCollector, marked: dict[int, Bytes]) -> None:

@@ -10,12 +10,12 @@ from warpfrag.machine.ir.opcode import Attributes, DecodedOpcode, OpcodeRow
 from warpfrag.machine.ir.state_spaces import StateSpace
 from warpfrag.machine.ops import (
     asynchronous,
+    collectives,
     comparing,
     converting,
-    cooperating,
     floating,
     integer,
-    moving,
+    memory_ops,
     texture_opcodes,
     video,
 )
@@ -24,7 +24,7 @@ from warpfrag.machine.ops.opcode_rows import match
 MAX_KEPT = 200  # the longest opcode whose decoding is cached, in characters
 ROWS: dict[str, list[OpcodeRow]] = defaultdict(list)
 _MODULES = (
-    integer, floating, comparing, converting, moving, cooperating, video, texture_opcodes, asynchronous,
+    integer, floating, comparing, converting, memory_ops, collectives, video, texture_opcodes, asynchronous,
 )  # fmt: skip
 for _module in _MODULES:
     for _row in _module.ROWS:

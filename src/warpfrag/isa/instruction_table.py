@@ -15,7 +15,7 @@ from itertools import product
 from typing import Any
 
 from warpfrag.formats.number_formats import FormatAlias
-from warpfrag.isa.ops import OPS
+from warpfrag.isa.operations import OPS
 from warpfrag.isa.qualifiers import QUALIFIERS, Form
 from warpfrag.isa.targets import architectures, targets
 from warpfrag.isa.tcgen05_forms import TensorForm

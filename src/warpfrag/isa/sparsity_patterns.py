@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from functools import cache
 
+from warpfrag.isa.instruction_table import families_of
 from warpfrag.isa.qualifiers import Form
-from warpfrag.isa.rows import families_of
 from warpfrag.tables import read_table
 
 
