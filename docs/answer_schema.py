@@ -16,8 +16,8 @@ from types import ModuleType, NoneType, UnionType
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints, is_typeddict
 
 from warpfrag.cli import VERBS, verb_command
-from warpfrag.cli.support.output import SCHEMA
-from warpfrag.cli.support.verbs import Answer
+from warpfrag.cli.io.output import SCHEMA
+from warpfrag.cli.io.verbs import Answer
 from warpfrag.tensorcore.instruction import Instruction
 
 MEANING = re.compile(r"^(\w+): (.*(?:\n +.*)*)", re.MULTILINE)

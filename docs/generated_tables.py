@@ -16,7 +16,7 @@ import numpy as np
 from facts import captured_gpus, evidence_by_architecture, facts
 
 from warpfrag.cli import VERBS
-from warpfrag.cli.support.output import STATUSES
+from warpfrag.cli.io.output import STATUSES
 from warpfrag.diagnosis.diagnose import diagnose
 from warpfrag.errors import WarpfragError
 from warpfrag.formats.number_formats import FORMATS, Format, format_aliases

@@ -24,7 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import warpfrag as wf
-from warpfrag.cli.support.result_files import read_result
+from warpfrag.cli.io.result_files import read_result
 from warpfrag.diagnosis.diagnose import Diagnosis
 from warpfrag.diagnosis.mistakes import suspects
 from warpfrag.tensorcore.execute import execute_registers

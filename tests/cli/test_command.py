@@ -15,7 +15,7 @@ import pytest
 
 import warpfrag
 from warpfrag.cli import VERB_GROUPS, VERBS, main, verb_command
-from warpfrag.cli.support.output import WIDTH
+from warpfrag.cli.io.output import WIDTH
 from warpfrag.html import table_lines
 
 NAME = "mma.m16n8k16.f32.f16.f16.f32"

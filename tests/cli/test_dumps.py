@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from warpfrag import get
-from warpfrag.cli.support.register_dumps import DumpFormat, dump_lines, dump_of, parse_dump, read_registers
+from warpfrag.cli.io.register_dumps import DumpFormat, dump_lines, dump_of, parse_dump, read_registers
 from warpfrag.errors import InvalidOperand
 
 ROWS = [[lane, 0x3F800000, 0, 0xDEADBEEF - lane] for lane in range(32)]

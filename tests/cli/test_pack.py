@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import warpfrag as wf
-from warpfrag.cli.support.matrix_files import exact_value, short_text
+from warpfrag.cli.io.matrix_files import exact_value, short_text
 from warpfrag.formats.codes import from_codes, natural_dtype
 
 NAME = "mma.m16n8k16.f32.f16.f16.f32"

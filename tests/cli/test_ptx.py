@@ -9,7 +9,7 @@ import pytest
 
 import warpfrag as wf
 from oracle import toolkit
-from warpfrag.cli.support.output import ProgressLine
+from warpfrag.cli.io.output import ProgressLine
 from warpfrag.machine.interpreter.warp_batch import WarpBatch
 from warpfrag.machine.launch.run import Run
 

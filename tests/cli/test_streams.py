@@ -13,8 +13,8 @@ import pytest
 
 import warpfrag
 from warpfrag.cli import main
-from warpfrag.cli.support.arguments import complete_file, complete_instruction
-from warpfrag.cli.support.output import STATUSES, ProgressLine, printable
+from warpfrag.cli.io.arguments import complete_file, complete_instruction
+from warpfrag.cli.io.output import STATUSES, ProgressLine, printable
 
 NAME = "mma.m16n8k16.f32.f16.f16.f32"
 WARPFRAG = f"{shlex.quote(sys.executable)} -m warpfrag"
@@ -115,7 +115,7 @@ def test_what_nobody_foresaw_is_one_line(run, monkeypatch, error, status, senten
     def fail(*_):
         raise error
 
-    monkeypatch.setattr("warpfrag.cli.support.operand_view.operand_view", fail)
+    monkeypatch.setattr("warpfrag.cli.io.operand_view.operand_view", fail)
     monkeypatch.delenv("WARPFRAG_TRACEBACK", raising=False)
     answer = run("table", NAME, "a")
 

@@ -11,7 +11,7 @@ from jsonschema import Draft202012Validator
 
 import warpfrag as wf
 from warpfrag.cli import VERBS, main
-from warpfrag.cli.support.output import INCOMPLETE, print_json
+from warpfrag.cli.io.output import INCOMPLETE, print_json
 from warpfrag.device import record
 from warpfrag.device.recording import RecordedLaunch, RecordedSequence, RecordingWriter
 from warpfrag.hardware import cublas_survey

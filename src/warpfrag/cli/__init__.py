@@ -1,7 +1,7 @@
 """The command `warpfrag`: each verb is a function in a module that is imported when the verb is called.
 
 To add a verb, add a line to `VERB_GROUPS` that names its module, and in that module a function with the verb's name,
-decorated with `cli.support.verbs.verb`.
+decorated with `cli.io.verbs.verb`.
 
 Exit statuses are `STATUSES`. An error is one sentence on stderr and, with `--json`, an object
 `{"schema": 2, "error": {...}}` on stdout.
@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING
 import click
 
 from warpfrag import __version__
-from warpfrag.cli.support import output
-from warpfrag.cli.support.verbs import PipeSafeCommand, VerbCommand, print_and_exit
+from warpfrag.cli.io import output
+from warpfrag.cli.io.verbs import PipeSafeCommand, VerbCommand, print_and_exit
 from warpfrag.errors import IllegalInstruction, WarpfragError, quote
 
 if TYPE_CHECKING:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any, Literal, NamedTuple
 
-from warpfrag.cli.support.arguments import Arch, File, InstructionName, Seed
-from warpfrag.cli.support.output import echo, print_heading, print_table, wrapped
-from warpfrag.cli.support.verbs import Answer, verb
+from warpfrag.cli.io.arguments import Arch, File, InstructionName, Seed
+from warpfrag.cli.io.output import echo, print_heading, print_table, wrapped
+from warpfrag.cli.io.verbs import Answer, verb
 from warpfrag.files import write_atomically
 from warpfrag.tensorcore.arithmetic_table import ArithmeticRow, ArithmeticTable
 from warpfrag.tensorcore.registry import get

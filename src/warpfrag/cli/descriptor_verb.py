@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from typing import Any, NamedTuple
 
-from warpfrag.cli.support.output import DONE, NO, echo, print_heading, print_table, wrapped
-from warpfrag.cli.support.verbs import Answer, verb
+from warpfrag.cli.io.output import DONE, NO, echo, print_heading, print_table, wrapped
+from warpfrag.cli.io.verbs import Answer, verb
 from warpfrag.errors import InvalidOperand, quote
 from warpfrag.smem.descriptor import Descriptor, Problem
 from warpfrag.smem.instruction_descriptor import MASK_BITS, WORD_BITS, InstructionDescriptor, ZeroColumnMask

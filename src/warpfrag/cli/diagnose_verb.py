@@ -9,14 +9,14 @@ import click
 import numpy as np
 
 from warpfrag.cli.descriptor_verb import read_word
+from warpfrag.cli.io.arguments import File, InstructionName, NamedArch, RoundingName
+from warpfrag.cli.io.kernel_arguments import Arrays, read_argument
+from warpfrag.cli.io.matrix_files import MAX_ARRAY_BYTES, read_codes, read_source, read_text_matrix
+from warpfrag.cli.io.output import DONE, INCOMPLETE, NO, echo, wrapped
+from warpfrag.cli.io.register_dumps import read_registers
+from warpfrag.cli.io.result_files import Arrangement, read_input, read_result
+from warpfrag.cli.io.verbs import Answer, Param, facts_of, integer, verb
 from warpfrag.cli.ptx_verb import Extent, chosen_kernel, read_module
-from warpfrag.cli.support.arguments import File, InstructionName, NamedArch, RoundingName
-from warpfrag.cli.support.kernel_arguments import Arrays, read_argument
-from warpfrag.cli.support.matrix_files import MAX_ARRAY_BYTES, read_codes, read_source, read_text_matrix
-from warpfrag.cli.support.output import DONE, INCOMPLETE, NO, echo, wrapped
-from warpfrag.cli.support.register_dumps import read_registers
-from warpfrag.cli.support.result_files import Arrangement, read_input, read_result
-from warpfrag.cli.support.verbs import Answer, Param, facts_of, integer, verb
 from warpfrag.diagnosis.diagnose import Agreement, DiagnoseOptions, Diagnosis, Finding, left_words
 from warpfrag.diagnosis.diagnose import diagnose as find_mistakes
 from warpfrag.diagnosis.kernel_operands import ExecutedMma, MmaOperand, OperandComparison, is_mma

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import click
 
-from warpfrag.cli.support.arguments import Arch, File, InstructionName, RoundingName, Seed
-from warpfrag.cli.support.matrix_files import code_text, matrix_lines, read_operand, short_text, value_text
-from warpfrag.cli.support.output import echo, print_heading, print_table, wrapped
-from warpfrag.cli.support.verbs import Answer, facts_of, verb
+from warpfrag.cli.io.arguments import Arch, File, InstructionName, RoundingName, Seed
+from warpfrag.cli.io.matrix_files import code_text, matrix_lines, read_operand, short_text, value_text
+from warpfrag.cli.io.output import echo, print_heading, print_table, wrapped
+from warpfrag.cli.io.verbs import Answer, facts_of, verb
 from warpfrag.formats.number_formats import Format, Rounding
 from warpfrag.isa.instruction_table import running_target
 from warpfrag.tensorcore.arithmetic_plan import arithmetic_arch, plan

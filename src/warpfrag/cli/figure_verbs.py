@@ -9,9 +9,9 @@ from typing import Annotated, Any, NamedTuple
 import click
 
 from warpfrag.cli.descriptor_verb import read_word
-from warpfrag.cli.support.arguments import IN_TENSOR_MEMORY, Arch, File, InstructionName, Load, OperandName, WarpIndex
-from warpfrag.cli.support.output import ProgressLine, echo, terminal_width
-from warpfrag.cli.support.verbs import Param, verb
+from warpfrag.cli.io.arguments import IN_TENSOR_MEMORY, Arch, File, InstructionName, Load, OperandName, WarpIndex
+from warpfrag.cli.io.output import ProgressLine, echo, terminal_width
+from warpfrag.cli.io.verbs import Param, verb
 from warpfrag.errors import quote
 from warpfrag.files import write_atomically
 from warpfrag.tensorcore.instruction import Instruction

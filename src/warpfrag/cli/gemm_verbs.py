@@ -13,7 +13,7 @@ import click
 
 import warpfrag as wf
 from warpfrag.blas.order import Order
-from warpfrag.cli.support.arguments import (
+from warpfrag.cli.io.arguments import (
     Backend,
     Count,
     File,
@@ -23,8 +23,8 @@ from warpfrag.cli.support.arguments import (
     OrderFields,
     RoundingName,
 )
-from warpfrag.cli.support.matrix_files import read_array, read_optional
-from warpfrag.cli.support.output import (
+from warpfrag.cli.io.matrix_files import read_array, read_optional
+from warpfrag.cli.io.output import (
     DONE,
     NO,
     ProgressLine,
@@ -35,7 +35,7 @@ from warpfrag.cli.support.output import (
     shape_text,
     wrapped,
 )
-from warpfrag.cli.support.verbs import Answer, Param, verb
+from warpfrag.cli.io.verbs import Answer, Param, verb
 from warpfrag.errors import LossyProduct, WarpfragError
 from warpfrag.files import write_atomically
 from warpfrag.formats.number_formats import FORMATS, format_name

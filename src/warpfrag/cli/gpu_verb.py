@@ -9,9 +9,9 @@ from typing import Annotated, Literal, NamedTuple
 
 import click
 
-from warpfrag.cli.support.arguments import File, Seconds
-from warpfrag.cli.support.output import INCOMPLETE, NO, echo, echo_error, print_table
-from warpfrag.cli.support.verbs import Answer, Param, verb
+from warpfrag.cli.io.arguments import File, Seconds
+from warpfrag.cli.io.output import INCOMPLETE, NO, echo, echo_error, print_table
+from warpfrag.cli.io.verbs import Answer, Param, verb
 from warpfrag.device.gpu_attributes import profile_names, read_profile
 from warpfrag.device.launch_log import findings_of, report_of, summary_of, unjudged_of
 from warpfrag.device.virtual_gpu import GpuOptions, run_program

@@ -8,11 +8,11 @@ from contextlib import suppress
 from itertools import product
 from typing import Annotated, NamedTuple
 
-from warpfrag.cli.support.arguments import FragmentName, complete_file
-from warpfrag.cli.support.fragment_argument import read_fragment
-from warpfrag.cli.support.matrix_files import read_source
-from warpfrag.cli.support.output import NO, echo, print_heading
-from warpfrag.cli.support.verbs import Answer, Param, integer, verb
+from warpfrag.cli.io.arguments import FragmentName, complete_file
+from warpfrag.cli.io.fragment_argument import read_fragment
+from warpfrag.cli.io.matrix_files import read_source
+from warpfrag.cli.io.output import NO, echo, print_heading
+from warpfrag.cli.io.verbs import Answer, Param, integer, verb
 from warpfrag.errors import InvalidOperand, WarpfragError, quote
 from warpfrag.layout.linear_layout import Layout
 from warpfrag.tensorcore.identify import LoadedOperand, Match, Near, Tiled

@@ -11,9 +11,9 @@ from typing import Annotated, Literal, NamedTuple
 
 import click
 
-from warpfrag.cli.support.arguments import Count, File, InstructionName, Seed
-from warpfrag.cli.support.output import DONE, NO, ProgressLine, echo, print_notes, print_table
-from warpfrag.cli.support.verbs import Answer, Param, integer, verb
+from warpfrag.cli.io.arguments import Count, File, InstructionName, Seed
+from warpfrag.cli.io.output import DONE, NO, ProgressLine, echo, print_notes, print_table
+from warpfrag.cli.io.verbs import Answer, Param, integer, verb
 from warpfrag.device.gpu_attributes import measure_profile
 from warpfrag.disk_cache import DIGITS, cache_folders
 from warpfrag.errors import NoGpu, WarpfragError, quote

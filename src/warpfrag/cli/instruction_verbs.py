@@ -6,10 +6,10 @@ import re
 from itertools import zip_longest
 from typing import NamedTuple
 
-from warpfrag.cli.support import output
-from warpfrag.cli.support.arguments import Arch, InstructionName, NotationName
-from warpfrag.cli.support.operand_view import ADDRESSES, OperandView, numbering_notes, operand_view
-from warpfrag.cli.support.verbs import Answer, verb
+from warpfrag.cli.io import output
+from warpfrag.cli.io.arguments import Arch, InstructionName, NotationName
+from warpfrag.cli.io.operand_view import ADDRESSES, OperandView, numbering_notes, operand_view
+from warpfrag.cli.io.verbs import Answer, verb
 from warpfrag.errors import InvalidOperand
 from warpfrag.html import table_lines
 from warpfrag.isa.instruction_table import able_architectures, running_target

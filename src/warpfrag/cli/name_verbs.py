@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from warpfrag.cli.support import output
-from warpfrag.cli.support.arguments import Arch, ElementType, InstructionName
-from warpfrag.cli.support.verbs import Answer, facts_of, verb
+from warpfrag.cli.io import output
+from warpfrag.cli.io.arguments import Arch, ElementType, InstructionName
+from warpfrag.cli.io.verbs import Answer, facts_of, verb
 from warpfrag.errors import IllegalInstruction, WarpfragError, quote
 
 if TYPE_CHECKING:

@@ -6,12 +6,12 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
-from warpfrag.cli.support.arguments import Arch, ElementChoice, File, InstructionName, OperandName, RoundingName
-from warpfrag.cli.support.matrix_files import code_text, matrix_lines, read_codes, read_source, short_text
-from warpfrag.cli.support.operand_view import OperandView, operand_view
-from warpfrag.cli.support.output import echo
-from warpfrag.cli.support.register_dumps import dump_lines, dump_of, read_registers
-from warpfrag.cli.support.verbs import Answer, Param, integer, verb
+from warpfrag.cli.io.arguments import Arch, ElementChoice, File, InstructionName, OperandName, RoundingName
+from warpfrag.cli.io.matrix_files import code_text, matrix_lines, read_codes, read_source, short_text
+from warpfrag.cli.io.operand_view import OperandView, operand_view
+from warpfrag.cli.io.output import echo
+from warpfrag.cli.io.register_dumps import dump_lines, dump_of, read_registers
+from warpfrag.cli.io.verbs import Answer, Param, integer, verb
 from warpfrag.errors import InvalidOperand
 from warpfrag.formats.number_formats import Rounding
 from warpfrag.tensorcore.operand import Metadata, Scale

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from warpfrag.cli.support.arguments import Arch, ElementChoice, InstructionName
-from warpfrag.cli.support.operand_view import OperandView, Record, bits_text, operand_view
-from warpfrag.cli.support.output import echo, print_heading, print_notes, print_table
-from warpfrag.cli.support.verbs import Answer, verb
+from warpfrag.cli.io.arguments import Arch, ElementChoice, InstructionName
+from warpfrag.cli.io.operand_view import OperandView, Record, bits_text, operand_view
+from warpfrag.cli.io.output import echo, print_heading, print_notes, print_table
+from warpfrag.cli.io.verbs import Answer, verb
 from warpfrag.errors import InvalidOperand, check_index
 from warpfrag.tensorcore.instruction import Instruction
 from warpfrag.tensorcore.registry import get

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 import click
 import numpy as np
 
-from warpfrag.cli.support.arguments import Arch, File, Seconds
-from warpfrag.cli.support.kernel_arguments import Arrays, read_argument, read_symbol
-from warpfrag.cli.support.output import (
+from warpfrag.cli.io.arguments import Arch, File, Seconds
+from warpfrag.cli.io.kernel_arguments import Arrays, read_argument, read_symbol
+from warpfrag.cli.io.output import (
     DONE,
     INCOMPLETE,
     NO,
@@ -25,7 +25,7 @@ from warpfrag.cli.support.output import (
     print_table,
     terminal_width,
 )
-from warpfrag.cli.support.verbs import Answer, Param, facts_of, integer, verb
+from warpfrag.cli.io.verbs import Answer, Param, facts_of, integer, verb
 from warpfrag.errors import InvalidOperand, location_text, quote
 from warpfrag.files import write_atomically
 from warpfrag.machine.interpreter.kernel_findings import KernelFinding

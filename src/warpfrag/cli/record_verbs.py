@@ -6,9 +6,9 @@ import code
 import sys
 from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple
 
-from warpfrag.cli.support.arguments import File
-from warpfrag.cli.support.output import DONE, INCOMPLETE, NO, ProgressLine, echo, echo_error, print_notes, print_table
-from warpfrag.cli.support.verbs import Answer, Param, integer, verb
+from warpfrag.cli.io.arguments import File
+from warpfrag.cli.io.output import DONE, INCOMPLETE, NO, ProgressLine, echo, echo_error, print_notes, print_table
+from warpfrag.cli.io.verbs import Answer, Param, integer, verb
 from warpfrag.machine.launch.options import checks_of
 from warpfrag.machine.launch.symbol_names import readable
 

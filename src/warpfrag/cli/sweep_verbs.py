@@ -10,9 +10,9 @@ from typing import Annotated, Any, NamedTuple
 
 import click
 
-from warpfrag.cli.support.arguments import File
-from warpfrag.cli.support.output import ProgressLine, echo, echo_error, print_notes, print_table
-from warpfrag.cli.support.verbs import Answer, Param, integer, verb
+from warpfrag.cli.io.arguments import File
+from warpfrag.cli.io.output import ProgressLine, echo, echo_error, print_notes, print_table
+from warpfrag.cli.io.verbs import Answer, Param, integer, verb
 from warpfrag.errors import FileError, NoGpu, NotModelled, SchedulerError, StoreWarning
 from warpfrag.sweep import Case, Outcome, SweepPlan
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 
 import click
 
-from warpfrag.cli.support.verbs import Param, integer
+from warpfrag.cli.io.verbs import Param, integer
 from warpfrag.errors import IllegalInstruction, InvalidOperand, WarpfragError, quote
 from warpfrag.isa.targets import gpu_called, gpus, read_target, targets
 

@@ -9,7 +9,7 @@ import re
 from math import prod
 from typing import TYPE_CHECKING, NamedTuple
 
-from warpfrag.cli.support.output import shape_text
+from warpfrag.cli.io.output import shape_text
 from warpfrag.errors import InvalidOperand, quote
 from warpfrag.tensorcore.instruction import Instruction
 from warpfrag.tensorcore.operand import Operand

@@ -20,7 +20,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
-from warpfrag.cli.support.matrix_files import COMMENT, exact_value
+from warpfrag.cli.io.matrix_files import COMMENT, exact_value
 from warpfrag.errors import InvalidOperand, quote
 from warpfrag.formats.number_formats import Format
 from warpfrag.layout.coordinates import LANES

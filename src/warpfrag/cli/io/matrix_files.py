@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from warpfrag.cli.support.output import shape_text
+from warpfrag.cli.io.output import shape_text
 from warpfrag.errors import FileError, InvalidOperand, quote
 from warpfrag.files import read_bytes
 from warpfrag.formats.number_formats import Format, Rounding

@@ -12,8 +12,8 @@ from itertools import product
 from math import prod
 from typing import TYPE_CHECKING
 
-from warpfrag.cli.support.arguments import IN_TENSOR_MEMORY, ElementChoice, Load
-from warpfrag.cli.support.output import shape_text
+from warpfrag.cli.io.arguments import IN_TENSOR_MEMORY, ElementChoice, Load
+from warpfrag.cli.io.output import shape_text
 from warpfrag.errors import InvalidOperand, check_index, quote
 from warpfrag.isa.tcgen05_forms import TensorForm
 from warpfrag.isa.tmem_layouts import copies_in_words, scaled_lines

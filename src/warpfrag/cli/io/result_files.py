@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from warpfrag.cli.support.matrix_files import InputSource, read_operand, read_source, words_of_text
-from warpfrag.cli.support.register_dumps import (
+from warpfrag.cli.io.matrix_files import InputSource, read_operand, read_source, words_of_text
+from warpfrag.cli.io.register_dumps import (
     DumpLine,
     are_values,
     dump_lines_of,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 import numpy as np
 
-from warpfrag.cli.support.matrix_files import read_source
+from warpfrag.cli.io.matrix_files import read_source
 from warpfrag.errors import InvalidOperand, quote
 
 if TYPE_CHECKING:

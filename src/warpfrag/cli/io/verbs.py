@@ -18,7 +18,7 @@ from typing import Annotated, Any, Generic, Literal, NamedTuple, TypeVar, Union,
 
 import click
 
-from warpfrag.cli.support.output import DONE, echo, print_json
+from warpfrag.cli.io.output import DONE, echo, print_json
 from warpfrag.errors import quote
 
 NEGATIVE = re.compile(r"-\d+")

@@ -1,1 +1,0 @@
-"""Code shared by the verbs: their declarations, common options, output and input files."""
