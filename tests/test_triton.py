@@ -125,8 +125,9 @@ def skip_other_gluon(name: str) -> None:
 def has_roles(launch: warpfrag.triton.Launch) -> bool:
     """Specialised warps: there are more of them, they release registers, and some share barriers."""
     counts = launch.run.counts.opcodes
-    roles = [name for name in counts if name.startswith(("setmaxnreg.inc", "setmaxnreg.dec"))]
-    return launch.block > 128 and len(roles) == 2 and any(name.startswith("mbarrier.arrive") for name in counts)
+    roles = [name for name in counts if name.startswith(("setmaxnreg.", "USETMAXREG"))]
+    arrivals = [name for name in counts if name.startswith(("mbarrier.arrive", "SYNCS.ARRIVE"))]
+    return launch.block > 128 and len(roles) == 2 and bool(arrivals)
 
 
 @pytest.mark.parametrize("name", [name for name in HOPPER_CASES if name.endswith("_specialized")])

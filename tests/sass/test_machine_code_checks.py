@@ -115,3 +115,13 @@ def test_the_debugger_stops_once_at_a_machine_instruction(opcode):
     assert set(stops) == named
     assert len(stops) <= 2 * len(named)  # a stop for each warp, or one for both
     assert len(point.stops) == len(named)
+
+
+def test_opcodes_are_counted_as_the_disassembler_writes_them():
+    run = module_of("exchange")["k"].launch(**arguments_of("exchange"))
+    code = {inst.line: inst.mnemonic for inst in module_of("exchange")["k"].program.instructions}
+    rows = {row.line: row.instructions for row in run.profile.lines}
+    assert set(run.counts.opcodes) == {code[line] for line in rows}
+    assert run.counts.instructions == sum(rows.values())
+    assert rows[min(rows)] == 2  # two warps
+    assert {"STS", "LDS", "BAR.SYNC.DEFER_BLOCKING", "EXIT"} <= set(run.counts.opcodes)

@@ -19,6 +19,7 @@ from warpfrag.isa.qualifiers import Form
 from warpfrag.isa.targets import read_target
 
 Level = Literal["specified", "hardware", "published", "approximate", "not modelled"]
+UNCERTAIN = {"approximate", "not modelled"}
 Authority = Literal["specified", "published", "measured", "not modelled"]
 CAPTURED_WIDTHS = {"warpgroup": 8}
 """By scope, the only n whose results were captured; all n of other scopes were."""

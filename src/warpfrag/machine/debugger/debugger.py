@@ -132,13 +132,11 @@ class Debugger:
         )
         named = [point.names(inst, self.sources.get(inst.line)) for inst in self.program.instructions]
         insts, is_line = self.program.instructions, number_of_source is not None and opcode is None
-
-        def continues(at: int) -> bool:
-            """Return True if the previous instruction stops for the same source line or machine instruction."""
-            is_same = self.program.is_machine_code and insts[at].line == insts[at - 1].line
-            return at > 0 and named[at - 1] and (is_line or is_same)
-
-        point.stops = frozenset(inst for at, inst in enumerate(insts) if named[at] and not continues(at))
+        point.stops = frozenset(
+            inst
+            for at, inst in enumerate(insts)
+            if named[at] and not (at and named[at - 1] and (is_line or not self.program.opcode_at(at)))
+        )
         if not any(named):
             lines = sorted({inst.line for inst in self.program.instructions})
             near = [str(number) for number in lines if line is not None and abs(number - line) <= 2]

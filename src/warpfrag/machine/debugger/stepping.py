@@ -44,8 +44,7 @@ class Breakpoint:
             return False
         if self.opcode is None:
             return True
-        mnemonic = inst.text.removeprefix("@").split()[inst.text.startswith("@")] if inst.text else ""  # LDG.E
-        return any(f"{name}.".startswith(f"{self.opcode.rstrip('.')}.") for name in (inst.name, mnemonic))
+        return any(f"{name}.".startswith(f"{self.opcode.rstrip('.')}.") for name in (inst.name, inst.mnemonic))
 
 
 @dataclass(eq=False)

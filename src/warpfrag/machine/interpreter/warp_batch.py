@@ -306,6 +306,8 @@ class WarpBatch(WarpState):
                 if (named & self.alive[row] & ~met).any():
                     continue
                 self.waiting[row][met] = self.waiting_in_warp[row][met] = False
+                for pc in np.unique(self.pc[row][met]).tolist():
+                    self.count(pc, pc + 1, 1)
                 self.pc[row][met] += 1
                 if self.memory.observer is not None:
                     self.memory.observer.warp_synced(row, met)

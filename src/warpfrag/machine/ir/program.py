@@ -230,6 +230,12 @@ class DecodedInstruction:
         return self.opcode.attributes.name
 
     @property
+    def mnemonic(self) -> str:
+        """The opcode as it is written in the instruction's text, such as `LDG.E`; empty if there is no text."""
+        words = self.text.split()
+        return words[words[0].startswith("@")] if words else ""
+
+    @property
     def attributes(self) -> Attributes:
         """The typed qualifiers of the opcode."""
         return self.opcode.attributes
@@ -309,6 +315,13 @@ class Program:
     has_absolute_ranks: bool = False
     # machine-code spellings by address, used to look up evidence
     spellings: dict[int, str] = field(default_factory=dict)
+
+    def opcode_at(self, at: int) -> str:
+        """Return the opcode of an operation: "" if it only continues the machine instruction before it."""
+        inst = self.instructions[at]
+        if not self.is_machine_code:
+            return inst.name
+        return inst.mnemonic if at == 0 or self.instructions[at - 1].line != inst.line else ""
 
     @property
     def is_machine_code(self) -> bool:

@@ -12,7 +12,7 @@ from warpfrag.machine.interpreter.kernel_findings import KernelFinding, Verdict
 from warpfrag.machine.ir.program import SourceLine
 from warpfrag.machine.launch.exploration import Exploration
 from warpfrag.machine.launch.profile import Profile
-from warpfrag.tensorcore.evidence import Evidence
+from warpfrag.tensorcore.evidence import UNCERTAIN, Evidence
 
 MAX_ROWS = 12  # the most rows of a table in a notebook
 MAX_NAMES = 3  # the most names in a sentence
@@ -122,7 +122,7 @@ class Run:
     @property
     def inexact_opcodes(self) -> list[str]:
         """The executed opcodes whose results are approximate or not modelled."""
-        return [name for name, known in self.evidence.items() if known.level in {"approximate", "not modelled"}]
+        return [name for name, known in self.evidence.items() if known.level in UNCERTAIN]
 
     @property
     def _has_race(self) -> bool:

@@ -16,7 +16,7 @@ from warpfrag.machine.jit.register_flow import dropped_special_registers
 from warpfrag.machine.launch.grid import Work
 from warpfrag.machine.launch.profile import LineProfile, Profile, tensor_operations
 from warpfrag.machine.launch.run import Counts, InexactLine, Run
-from warpfrag.machine.launch.run_evidence import causes_of, instruction_evidence, launch_evidence
+from warpfrag.machine.launch.run_evidence import add_evidence, causes_of, launch_evidence
 from warpfrag.machine.sanitizer.unwritten import MARK
 from warpfrag.tensorcore.evidence import Evidence
 
@@ -32,24 +32,30 @@ def build_run(
     known: dict[str, Evidence] = {}
     columns = (tally.instructions, memory.inst_read, memory.inst_written, memory.inst_wavefronts, memory.inst_conflicts)
     figures = zip(*(column.tolist() for column in columns), strict=True)
-    for inst, (count, read, written, waves, conflicts) in zip(program.instructions, figures, strict=True):
+    opcode, names = "", set[str]()
+    for at, (inst, (count, read, written, waves, conflicts)) in enumerate(
+        zip(program.instructions, figures, strict=True)
+    ):
         if not count:
             continue
-        opcode, line = inst.name, inst.line
-        opcodes[opcode] += count
+        line, start = inst.line, program.opcode_at(at)
+        opcode = start or opcode
+        issued = count if start else 0
+        opcodes[opcode] += issued
         flops = count * tensor_operations(inst)
-        row = LineProfile(line, inst.text, sources.get(line), count, read, written, waves, conflicts, flops)
+        row = LineProfile(line, inst.text, sources.get(line), issued, read, written, waves, conflicts, flops)
         before = lines.get(line)
-        lines[line] = row if before is None else before.plus(row)._replace(text=f"{before.text}; {inst.text}")
-        if opcode not in known:
-            known[opcode] = instruction_evidence(inst, config.arch)
+        text = inst.text if before is None else f"{before.text}; {inst.text}" if start else before.text
+        lines[line] = (row if before is None else before.plus(row))._replace(text=text)
+        names.add(inst.name)
+        add_evidence(known, opcode, inst, config.arch)
     known |= launch_evidence(program, config.arch, address_size)
     uncertain = inexact_lines(program, tally, config.arch)
     for register in sorted(tally.inexact - dropped_special_registers(program) if tally.inexact else ()):
         known[register] = Evidence("approximate", "the value on a GPU is different")
     counts = Counts(dict(opcodes), dict(memory.read_bytes), dict(memory.written_bytes), dict(memory.wavefronts))
     profile = Profile(name, config.arch, tuple(lines[line] for line in sorted(lines)))
-    engine, interpreted = "reference", set(opcodes)
+    engine, interpreted = "reference", names
     if compiled is not None and compiled.segments:
         engine, interpreted = "compiled", interpreted - compiled.opcodes
     return Run(

@@ -15,7 +15,7 @@ from warpfrag.machine.ir.program import MEASURED_ON, DecodedInstruction, Inexact
 from warpfrag.machine.launch.options import MEASURED, runs_on
 from warpfrag.machine.ops.opcode_lookup import compared
 from warpfrag.tensorcore.arithmetic_plan import nearest_plan
-from warpfrag.tensorcore.evidence import AUTHORITIES, Evidence, evidence
+from warpfrag.tensorcore.evidence import AUTHORITIES, UNCERTAIN, Evidence, evidence
 
 MEASURED_ADDRESSES = 64  # the address size of the measured kernels, in bits
 
@@ -44,7 +44,18 @@ def causes_of(inst: DecodedInstruction, bits: int, arch: str) -> list[InexactCau
 
 def opcode_evidence(program: Program, arch: str) -> dict[str, Evidence]:
     """Return the evidence for every opcode of a program, on an architecture or target."""
-    return {inst.name: instruction_evidence(inst, arch) for inst in program.instructions}
+    known, opcode = dict[str, Evidence](), ""
+    for at, inst in enumerate(program.instructions):
+        opcode = program.opcode_at(at) or opcode
+        add_evidence(known, opcode, inst, arch)
+    return known
+
+
+def add_evidence(known: dict[str, Evidence], opcode: str, inst: DecodedInstruction, arch: str) -> None:
+    """Add the evidence for an operation of an opcode; an uncertain operation makes the opcode uncertain."""
+    found = instruction_evidence(inst, arch)
+    if opcode not in known or found.level in UNCERTAIN:
+        known[opcode] = found
 
 
 @lru_cache(4096)
