@@ -6,6 +6,7 @@ Every statement is checked while the tour runs, and the tour stops if one does n
 from __future__ import annotations
 
 import sys
+import warnings
 from pathlib import Path
 
 import numpy as np
@@ -73,7 +74,10 @@ def predict_a_library() -> None:
     plain = wf.gemm(A, B, instruction=NAME, arch="sm_90").astype(np.float16)
     both = f"{plain[1, 0]:.6f}, the library's order {predicted.D[1, 0]:.6f}"
     check(not np.array_equal(plain, predicted.D), f"k in one run gives {both}")
-    check(wf.find_order(A, B, D) == predicted.order, "find_order recovers the same order from the outputs alone")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", wf.errors.AmbiguousOrder)  # in float16, a few other orders fit these outputs
+        found = wf.find_order(A, B, D)
+    check(found == predicted.order, "of the orders that reproduce the outputs, this is the simplest")
     print()
 
 

@@ -426,6 +426,7 @@ def alone(tmp_path, monkeypatch):
     monkeypatch.setattr(verification, "Worker", no_gpu)
 
 
+@pytest.mark.filterwarnings("ignore::warpfrag.errors.AmbiguousOrder")
 @pytest.mark.parametrize("name", surface())
 def test_only_our_errors_come_out(name: str):
     call, right = surface()[name]

@@ -8,6 +8,8 @@ import runpy
 import tomllib
 from pathlib import Path
 
+import pytest
+
 import warpfrag as wf
 
 HERE = Path(__file__).parent
@@ -27,6 +29,7 @@ def classes(module):
     return [one for one in (getattr(module, name) for name in sorted(names)) if inspect.isclass(one)]
 
 
+@pytest.mark.filterwarnings("ignore::warpfrag.errors.AmbiguousOrder")
 def test_the_program_touches_every_public_object_and_runs(capsys, monkeypatch):
     monkeypatch.delenv("WARPFRAG_LEVEL")  # it loads a cubin
     text = PROGRAM.read_text(encoding="utf-8")

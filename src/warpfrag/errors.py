@@ -220,6 +220,10 @@ class NotEmulated(UserWarning):
     """PyTorch computes an operation with its own arithmetic inside `warpfrag.torch.emulate`."""
 
 
+class AmbiguousOrder(UserWarning):
+    """`wf.find_order` returns the simplest of several orders of additions that reproduce a result."""
+
+
 class LossyProduct(UserWarning):
     """A library omits the last terms of K (`wf.predict`), or float32 is truncated to tf32 (`wf.gemm`)."""
 

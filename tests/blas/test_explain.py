@@ -56,6 +56,18 @@ def test_two_orders_are_told_apart_at_the_step_where_they_part(operands):
     assert str(same).endswith("all 18 codes are equal")
 
 
+def test_a_narrow_result_does_not_decide_between_orders(operands):
+    A, B = operands
+    results = [wf.gemm(A, B, order=order).astype(np.float16) for order in (wf.Order(), wf.Order(3, 64))]
+    results[1][0, 0] = np.nextafter(results[0][0, 0], np.float16(9))
+    found = wf.explain(results[0], wf.gemm(A, B).astype(np.float16), A, B)
+    assert found.text.startswith("D1: at least 8 orders fit (of ")
+    assert "so D2 does not decide between them" in found.text
+    assert "the simplest, on H100, A100, B200 or RTX PRO 6000 Blackwell: k ascending; " in found.text
+    assert len(found.to_dict()["first"]["other_orders"]) == 7
+    assert "no order of additions" in wf.explain(results[0], results[1], A, B, arch="sm_90").second.text
+
+
 def test_two_architectures_a_bias_and_lost_products(operands):
     A, B = operands
     bias = np.linspace(-1, 1, 6).astype(np.float16)

@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 
 import warpfrag as wf
-from warpfrag.blas.find_order import candidates
+from warpfrag.blas.find_order import candidates, find_orders
+from warpfrag.blas.order import additions_of
 from warpfrag.blas.summation import Multiplicands, may_be_filled_up
 from warpfrag.formats.codes import code_dtype
 from warpfrag.formats.epilogue import convert
@@ -281,6 +282,7 @@ def test_other_orders_and_odd_batches_are_refused():
         wf.gemm(np.ones((2, 4, 4)), np.ones((4, 4)), np.ones((3, 4, 4)), instruction=F16)
 
 
+@pytest.mark.filterwarnings("ignore::warpfrag.errors.AmbiguousOrder")
 @pytest.mark.parametrize("name", ORDERS)
 def test_products_of_cublas_are_explained(name: str):
     """Parts of torch.matmul, torch._scaled_mm and torch._int_mm products from an H200."""
@@ -289,6 +291,7 @@ def test_products_of_cublas_are_explained(name: str):
     assert wf.find_order(A.view(kind), B.view(kind), D.view(result)) == ORDERS[name]
 
 
+@pytest.mark.filterwarnings("ignore::warpfrag.errors.AmbiguousOrder")
 @pytest.mark.parametrize(
     "order",
     [
@@ -309,6 +312,25 @@ def test_an_order_is_found_again(order: wf.Order, result: type):
         assert found.chains(1000, 16, 16) == order.chains(1000, 16, 16)
 
 
+def test_a_rounded_result_does_not_decide_between_orders():
+    """Each order that is said to fit does, and their additions differ: their float32 sums do."""
+    A, B = random((8, 256), 13), random((256, 8), 14)
+    sums = wf.gemm(A, B)
+    with pytest.warns(wf.errors.AmbiguousOrder, match=r"at least 8 orders fit \(of \d+ that were compared\)"):
+        assert wf.find_order(A, B, sums.astype(np.float16)) == wf.Order()
+    found = find_orders(A, B, sums.astype(np.float16), instruction=None, arch="sm_90", progress=None, backend="cpu")
+    each = [np.asarray(wf.gemm(A, B, order=order)) for order in found.orders]
+    assert all(np.array_equal(one.astype(np.float16), sums.astype(np.float16)) for one in each)
+    assert len({one.tobytes() for one in each}) == len(each) == 8
+    assert wf.find_order(A, B, sums) == wf.Order()
+
+
+def test_the_same_additions_are_one_order():
+    key = additions_of(wf.Order(split_k=3, unit=64), 700, 16, 16)
+    assert additions_of(wf.Order(split_k=2, unit=256, promote=256), 700, 16, 16) == key
+    assert additions_of(wf.Order(split_k=2, unit=256, promote=128), 700, 16, 16) != key
+
+
 def test_no_order_explains_another_product():
     A, B = random((8, 200), 15), random((200, 8), 16)
     observed = wf.gemm(A, B, instruction=F16)
@@ -322,7 +344,8 @@ def test_no_order_explains_another_product():
 
 def test_integers_have_one_order():
     A, B = np.ones((2, 300), np.int8), np.ones((300, 2), np.int8)
-    assert wf.find_order(A, B, np.full((2, 2), 300, np.int32)) == wf.Order()
+    with pytest.warns(wf.errors.AmbiguousOrder, match="every order of additions gives observed"):
+        assert wf.find_order(A, B, np.full((2, 2), 300, np.int32)) == wf.Order()
     assert wf.find_order(A, B, np.full((2, 2), 301, np.int32)) is None
 
 

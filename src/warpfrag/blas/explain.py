@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike
 
 from warpfrag.blas.cublas.predict import Prediction
 from warpfrag.blas.cublas.predict_order import library_instruction, operand_type
-from warpfrag.blas.find_order import Finish, Observed, Progress, search
+from warpfrag.blas.find_order import Finish, FittingOrders, Observed, Progress, fitting_orders
 from warpfrag.blas.gemm_trace import ProductStep, trace_output
 from warpfrag.blas.order import Order
 from warpfrag.blas.prepared_gemm import PreparedGemm, prepare_gemm
@@ -35,14 +35,17 @@ ARCHS = ("sm_90", "sm_80", "sm_100", "sm_120")
 """The architectures that are tried by default for an array."""
 TAIL = 64
 """The unit of a second search, which omits the last K % TAIL terms, because one library omits them."""
+NONE = FittingOrders((), 0)
 CONTEXT = 3
 """The number of steps to list before the first difference."""
 LISTED = 12
+SHOWN = 3
+"""The number of fitting orders to list if a result does not decide between several."""
 
 
 @dataclass(frozen=True)
 class ResultOrigin:
-    """The order and architecture that reproduce a result bit for bit, or None if no modelled combination does."""
+    """The simplest order and the architecture that reproduce a result bit for bit, or None if no modelled ones do."""
 
     name: str
     arch: str | None
@@ -50,15 +53,30 @@ class ResultOrigin:
     omitted_k: int
     depth: int
     arithmetic: str = ""
+    fitting: FittingOrders = NONE
+    """All orders that reproduce the result on `arch`; a prediction's order is known, so it has none."""
+    other_archs: tuple[str, ...] = ()
+    """The other architectures, of those that were tried, that reproduce the result."""
+
+    @property
+    def is_certain(self) -> bool:
+        """True if the result shows its order."""
+        return self.fitting.decides or not self.fitting.orders
 
     @property
     def text(self) -> str:
-        """A description of the origin in one sentence."""
+        """A description of the origin: the order, or the number of orders that fit and the first of them."""
         if self.order is None:
             return f"{self.name}: no order of additions on the architectures that were tried reproduces this result"
-        words = self.order.describe(self.depth - self.omitted_k)
+        depth, orders = self.depth - self.omitted_k, self.fitting.orders[:SHOWN]
         omitted = f", without the last {self.omitted_k} terms along K" if self.omitted_k else ""
-        return f"{self.name}: {words}, on {gpu_names([str(self.arch)])}{omitted}"
+        *gpus, last = (gpu_names([arch]) for arch in (str(self.arch), *self.other_archs))
+        where = f"on {', '.join(gpus)}{' or ' * bool(gpus)}{last}{omitted}"
+        if self.is_certain:
+            return f"{self.name}: {self.order.describe(depth)}, {where}"
+        listed = "; ".join(order.describe(depth) for order in orders)
+        more = f"; and {len(self.fitting.orders) - len(orders)} more" * (len(self.fitting.orders) > len(orders))
+        return f"{self.name}: {self.fitting.note(self.name)}; the simplest, {where}: {listed}{more}"
 
 
 @dataclass(frozen=True)
@@ -91,7 +109,9 @@ class Explanation(TextCard):
         row, col = self.output
         lines.append(f"{self.differing} of {self.outputs} codes differ, the first at D[{row}, {col}]")
         if self.parted is not None:
-            lines.append(f"the sums of this output diverge at step {self.parted + 1}{self._reason}")
+            certain = self.first.is_certain and self.second.is_certain
+            assumed = "" if certain else "with the first order listed for each, "
+            lines.append(f"{assumed}the sums of this output diverge at step {self.parted + 1}{self._reason}")
         return "\n".join(lines)
 
     @property
@@ -140,7 +160,8 @@ class Explanation(TextCard):
         def origin(result: ResultOrigin) -> dict[str, object]:
             order = None if result.order is None else asdict(result.order)
             facts = {"name": result.name, "arch": result.arch, "order": order, "omitted_k": result.omitted_k}
-            return {**facts, "text": result.text}
+            others = [asdict(other) for other in result.fitting.orders[1:]]
+            return {**facts, "other_orders": others, "other_archs": list(result.other_archs), "text": result.text}
 
         return {
             "first": origin(self.first),
@@ -169,7 +190,8 @@ def explain(
 
     A result is an array, observed or computed, or a prediction of `wf.predict`. A, B and the results may be some rows
     and columns of a gemm with the whole K. The default instruction is the one that libraries use for these operands;
-    `arch` limits the architectures that are tried for an array. float32 operands are rounded to tf32 first.
+    `arch` limits the architectures that are tried for an array. float32 operands are rounded to tf32 first. If several
+    orders reproduce a result, the text says how many, and the simplest is traced.
     """
     a, b, _ = read_matrices(A, B)
     archs = (arch,) if isinstance(arch, str) else tuple(arch) if isinstance(arch, tuple | list) else ()
@@ -235,9 +257,14 @@ class _Work:
         tails = [0, *([depth % TAIL] if depth % TAIL and depth > TAIL else [])]
         for omitted_k in tails:
             for arch in self.archs:
-                order = self._search(seen, arch, omitted_k)
-                if order is not None:
-                    return ResultOrigin(name, arch, order, omitted_k, depth, self._arithmetic(arch))
+                found = self._search(seen, arch, omitted_k)
+                if found.orders:
+                    others = (other for other in self.archs if other != arch)
+                    alike = tuple(
+                        other for other in others if self._search(seen, other, omitted_k, found.orders).orders
+                    )
+                    facts = omitted_k, depth, self._arithmetic(arch), found, alike
+                    return ResultOrigin(name, arch, found.orders[0], *facts)
         return ResultOrigin(name, None, None, 0, depth)
 
     def _arithmetic(self, arch: str) -> str:
@@ -245,16 +272,20 @@ class _Work:
         unit = plan(self.form, arithmetic_arch(self.form, arch)).unit
         return "" if unit is None else f"{unit.products} products per step with {unit.fraction_bits} fraction bits"
 
-    def _search(self, seen: Observed, arch: str, omitted_k: int) -> Order | None:
+    def _search(self, seen: Observed, arch: str, omitted_k: int, known: Sequence[Order] = ()) -> FittingOrders:
+        """Return the orders that reproduce a result on an architecture, or the first of the `known` ones that does."""
         try:
             taken = self.prepare(arch, omitted_k)
         except NotModelled:
-            return None
+            return NONE
         except WarpfragError:
             if len(self.archs) == 1:
                 raise
-            return None
-        return search(taken.operands, seen, self.progress, finish=self._finish())
+            return NONE
+        finish = self._finish()
+        if known:
+            return fitting_orders(taken.operands, seen, finish=finish, allowed=known.__contains__, most=1)
+        return fitting_orders(taken.operands, seen, self.progress, finish=finish)
 
     def _finish(self) -> Finish | None:
         if self.bias is None:

@@ -6,7 +6,9 @@ that refuted earlier orders are tried first, because they contain outputs near a
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
 from itertools import chain, product
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
@@ -15,10 +17,10 @@ from numpy.typing import ArrayLike, NDArray
 
 from warpfrag.blas.gemm_backend import Machine, check_backend
 from warpfrag.blas.instruction_choice import choose_instruction
-from warpfrag.blas.order import LINE, Chain, Order, part_length
+from warpfrag.blas.order import LINE, Chain, Order, additions_of, part_length
 from warpfrag.blas.prepared_gemm import prepare_gemm
 from warpfrag.blas.summation import Multiplicands, instructions, may_be_filled_up
-from warpfrag.errors import InvalidOperand
+from warpfrag.errors import AmbiguousOrder, InvalidOperand
 from warpfrag.formats.arrays import as_array
 from warpfrag.formats.codes import code_dtype, natural_dtype
 from warpfrag.formats.epilogue import convert
@@ -27,7 +29,7 @@ from warpfrag.isa.qualifiers import HasForm
 from warpfrag.tensorcore.array_types import read_matrices
 from warpfrag.tensorcore.backend_protocol import Codes
 from warpfrag.tensorcore.resolved_instruction import resolve_chain
-from warpfrag.tensorcore.rules import IntegerSum, Popcount, Rule
+from warpfrag.tensorcore.rules import Fused, IntegerSum, Popcount, Rule
 
 RESULTS = {"f32": ("f32", "f16", "bf16"), "f16": ("f16",), "f64": ("f64",), "s32": ("s32",)}
 """The formats to which a kernel may round each accumulator."""
@@ -47,6 +49,8 @@ MIN_FILLED = 3 / 4
 """The smallest chain length, relative to the longest, at which padding saves time."""
 MAX_ROWS, MAX_COLUMNS, MAX_NEW_COLUMNS = 4, 16, 6
 """Limits on the outputs kept because they refuted an order; more would cost more time than they save."""
+MAX_FITTING = 8
+"""The number of fitting orders after which the search for more ends."""
 
 
 Indices: TypeAlias = "list[int] | slice"
@@ -66,6 +70,31 @@ Finish: TypeAlias = "Callable[[Codes, Indices, Indices], Codes]"
 """Transforms the accumulators of these rows and columns before they are rounded to the result format."""
 
 
+@dataclass(frozen=True)
+class FittingOrders:
+    """The orders that reproduce a result, simplest first, and the number of orders that were compared with it."""
+
+    orders: tuple[Order, ...]
+    tried: int
+    is_any: bool = False
+    """True if every order reproduces the result: sums of integers are exact, and an empty result has no codes."""
+
+    @property
+    def decides(self) -> bool:
+        """True if exactly one order fits, so that the result shows which one was used."""
+        return len(self.orders) == 1 and not self.is_any
+
+    def note(self, name: str) -> str:
+        """Return a text that says how many orders fit the result with this name; "" if one does, or none."""
+        if self.is_any:
+            return f"every order of additions gives {name}, so {name} does not show which one was used"
+        if len(self.orders) < 2:
+            return ""
+        at_least = "at least " * (len(self.orders) == MAX_FITTING)
+        fit = f"{at_least}{len(self.orders)} orders fit (of {self.tried} that were compared)"
+        return f"{fit}, so {name} does not decide between them; a float32 result, more outputs or a larger k may"
+
+
 def find_order(
     A: ArrayLike,
     B: ArrayLike,
@@ -78,13 +107,31 @@ def find_order(
 ) -> Order | None:
     """Return the simplest order of additions that reproduces every code of `observed`, or None.
 
+    An `AmbiguousOrder` warning lists other orders that fit too: rounding to 16 bits, or a small k, hides the order.
     Only the arithmetic of `arch` is tried: for a result of another GPU, pass arch="A100", for example (`warpfrag
-    find-order` tries every modelled GPU). A result that contains only zeros, infinities and NaNs fits every order, so
-    the answer then carries no information. A, B and `observed` may be some rows and columns of a gemm with the whole K.
+    find-order` tries every modelled GPU). A, B and `observed` may be some rows and columns of a gemm with the whole K.
     The default instruction is the one that libraries use for operands of these dtypes. float32 operands are first
     rounded to tf32, to nearest even, as cuBLAS does. `progress(done, total, text)` is called before each order is
     tried. `backend` is that of `wf.gemm`.
     """
+    found = find_orders(A, B, observed, instruction=instruction, arch=arch, progress=progress, backend=backend)
+    if found.orders and not found.decides:
+        listed = f": {', '.join(map(repr, found.orders))}" if len(found.orders) > 1 else ""
+        warnings.warn(f"{found.note('observed')}{listed}", AmbiguousOrder, stacklevel=2)
+    return found.orders[0] if found.orders else None
+
+
+def find_orders(
+    A: ArrayLike,
+    B: ArrayLike,
+    observed: ArrayLike,
+    *,
+    instruction: str | HasForm | None,
+    arch: str,
+    progress: Progress | None,
+    backend: str | Machine,
+) -> FittingOrders:
+    """Return the orders of additions that reproduce every code of `observed`, for the arguments of `find_order`."""
     check_backend(backend)
     a, b, _ = read_matrices(A, B)
     if instruction is None:
@@ -95,7 +142,12 @@ def find_order(
     if seen.shape != taken.shape:
         expected, got = (" x ".join(map(str, shape)) or "a single number" for shape in (taken.shape, seen.shape))
         raise InvalidOperand(f"observed: expected shape {expected}, the rows of A and the columns of B; got {got}")
-    return search(taken.operands, Observed.read(seen, resolved.rule.d, "observed"), progress)
+    return fitting_orders(taken.operands, Observed.read(seen, resolved.rule.d, "observed"), progress)
+
+
+def is_float64_product(A: NDArray[Any], B: NDArray[Any], D: NDArray[Any]) -> bool:
+    """Return True if a float64 product of A and B, rounded once, gives D too."""
+    return D.dtype.kind not in "iu" and bool(((A.astype("f8") @ B.astype("f8")).astype(D.dtype) == D).all())
 
 
 def find_float32_sum(A: ArrayLike, B: ArrayLike, observed: ArrayLike) -> str:
@@ -157,20 +209,40 @@ def search(
     finish: Finish | None = None,
     allowed: Callable[[Order], bool] | None = None,
 ) -> Order | None:
-    """Return the first candidate order that reproduces the observed codes, or None.
+    """Return the first candidate order that reproduces the observed codes, or None; `fitting_orders` has more."""
+    found = fitting_orders(operands, observed, progress, begin=begin, finish=finish, allowed=allowed, most=1)
+    return found.orders[0] if found.orders else None
+
+
+def fitting_orders(
+    operands: Multiplicands,
+    observed: Observed,
+    progress: Progress | None = None,
+    *,
+    begin: Begin | None = None,
+    finish: Finish | None = None,
+    allowed: Callable[[Order], bool] | None = None,
+    most: int = MAX_FITTING,
+) -> FittingOrders:
+    """Return up to `most` candidate orders with different additions that reproduce the observed codes.
 
     `finish(sums, rows, columns)` transforms the accumulators of these outputs before the kernel rounds them, and
     `begin(rows, columns)` returns the values that are added to the first part. `allowed` selects the orders to try.
     """
     rule = operands.rule
-    is_exact = isinstance(rule, Popcount) or (isinstance(rule, IntegerSum) and not rule.clamps)  # exact in every order
-    tried = [Order()] if is_exact or not observed.codes.size else list(candidates(operands.depth, rule))
+    is_any = isinstance(rule, Popcount) or (isinstance(rule, IntegerSum) and not rule.clamps) or not observed.codes.size
+    tried = [Order()] if is_any else list(candidates(operands.depth, rule))
     tried = tried if allowed is None else [order for order in tried if allowed(order)]
     whole = Sample(operands, observed, begin, finish)
     hard: Sample | None = None
     rows: list[int] = []
     columns: list[int] = []
+    fitting: dict[object, Order] = {}
+    compared = repeated = 0
     for done, order in enumerate(tried):
+        if len(fitting) == most or (fitting and compared > 2 * most):
+            tried = tried[:done]
+            break
         if progress is not None:
             progress(done, len(tried), order.describe(operands.depth))
         if hard is not None:
@@ -178,27 +250,37 @@ def search(
                 hard.learn(tried[done : done + min(done + 4, MAX_AHEAD)])
             if hard.wrong(order).any():
                 continue
+        additions = _additions(order, operands.depth, rule)
+        if additions in fitting:
+            repeated += 1
+            continue
         wrong = whole.wrong(order)
+        compared += bool(fitting)
         if not wrong.any():
-            return order
+            fitting[additions] = order
+            if hard is None:  # most other orders fail for a few outputs
+                rows, columns = _spread(wrong.shape[1], MAX_ROWS), _spread(wrong.shape[2], MAX_COLUMNS)
+                hard = whole.only(rows, columns)
+            continue
         row = int(wrong.sum(axis=(0, 2)).argmax())
         refuting = np.argsort(~wrong[:, row].any(axis=0), kind="stable")[:MAX_NEW_COLUMNS].tolist()
         rows = list(dict.fromkeys([row, *rows]))[:MAX_ROWS]
         columns = list(dict.fromkeys([*refuting, *columns]))[:MAX_COLUMNS]
         hard = whole.only(rows, columns)
-    return None
+    return FittingOrders(tuple(fitting.values()), len(tried) - repeated, is_any)
 
 
-def rival_orders(
-    A: NDArray[Any], B: NDArray[Any], D: NDArray[Any], order: Order, fits: Callable[[Order], bool]
-) -> tuple[str, ...]:
-    """Return the common orders, except the one that was found, that fit D too."""
-    depth = A.shape[-1]
-    common = (Order(), *(Order(parts, unit=64) for parts in range(2, 9)), Order(promote=128))
-    found = dict.fromkeys(each.describe(depth) for each in common if fits(each))
-    found.pop(order.describe(depth), None)
-    is_exact = bool(((A.astype("f8") @ B.astype("f8")).astype(D.dtype) == D).all())
-    return (*["a float64 product, rounded once"] * is_exact, *found)
+def _spread(extent: int, count: int) -> list[int]:
+    """Return up to `count` indices, evenly spaced."""
+    return sorted({place * extent // count for place in range(count)}) if extent else []
+
+
+def _additions(order: Order, depth: int, rule: Rule) -> object:
+    """Return a key that is equal for orders with the same additions; one instruction may add in several steps."""
+    step = order.step or rule.k
+    if isinstance(rule, Fused) and rule.steps[0] == tuple(range(len(rule.steps[0]))) and not rule.is_sparse:
+        step = min(step, len(rule.steps[0]))
+    return additions_of(replace(order, step=step), depth, rule.k, FORMATS[rule.a].bits)
 
 
 def candidates(depth: int, rule: Rule) -> Iterator[Order]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import warnings
 from collections.abc import Sequence
 from contextlib import suppress
-from functools import partial
 from io import BytesIO
 from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 
@@ -367,7 +366,8 @@ class FoundOrder(NamedTuple):
     text: the order as text
     seen_in: kernels that add in this order
     tried: the orders and architectures that were tried
-    rivals: common orders that give the same codes
+    rivals: other orders that give the same codes
+    note: the number of orders that fit; empty if one does
     """
 
     instruction: str | None
@@ -379,6 +379,7 @@ class FoundOrder(NamedTuple):
     seen_in: str
     tried: str
     rivals: tuple[str, ...]
+    note: str
 
 
 @verb
@@ -406,8 +407,7 @@ def find_order(
         warpfrag find-order A.npy B.npy D.npy --codes bf16 --result bf16       # codes, as uint16
         warpfrag find-order A.npy B.npy D.npy --instruction mma.m16n8k16.f32.f16.f16.f32 --arch sm_80
     """
-    from warpfrag.blas.find_order import MAX_PARTS, find_float32_sum, rival_orders
-    from warpfrag.blas.find_order import find_order as search
+    from warpfrag.blas.find_order import MAX_PARTS, find_float32_sum, find_orders, is_float64_product
     from warpfrag.blas.instruction_choice import chosen_forms
     from warpfrag.isa.instruction_table import able_architectures
     from warpfrag.isa.targets import gpu_names, read_target
@@ -419,17 +419,17 @@ def find_order(
     forms = chosen_forms(A.dtype, B.dtype) if form is None else dict.fromkeys(able_architectures(form), form)
     groups, target = arithmetic_groups(forms)[::-1], read_target(arch, "find-order").arch
     others = [archs[0] for archs in groups if target not in archs]
-    order, used = None, arch
+    used = arch
     with ProgressLine() as line:
         for used in (arch, *others):
-            order = search(A, B, D, instruction=name, arch=used, progress=line.show, backend=backend)
-            if order is not None:
+            found = find_orders(A, B, D, instruction=name, arch=used, progress=line.show, backend=backend)
+            if found.orders:
                 break
+    order = next(iter(found.orders), None)
 
-    def fits(other: str, rival: Order | None = None) -> bool:
-        kept = rival or order or Order()
+    def fits(other: str) -> bool:
         with suppress(WarpfragError):  # the lengths of an order may not fit the instruction
-            sums = wf.gemm(A, B, instruction=name, arch=other, order=kept, rounding="rne").astype(D.dtype)
+            sums = wf.gemm(A, B, instruction=name, arch=other, order=order or Order(), rounding="rne").astype(D.dtype)
             return bool(((sums == D) | (D != D)).all())  # noqa: PLR0124 (NaN)
         return False
 
@@ -437,7 +437,9 @@ def find_order(
     depth = int(A.shape[-1])
     plain = find_float32_sum(A, B, D) if order is None else ""
     text = "" if order is None else order.describe(depth)
-    rivals = () if order is None or D.dtype.kind in "iu" else rival_orders(A, B, D, order, partial(fits, used))
+    rivals = tuple(other.describe(depth) for other in found.orders[1:])
+    rivals += ("a float64 product, rounded once",) * (bool(text) and is_float64_product(A, B, D))
+    note = found.note("D")
     seen_in = order.seen_in if order and "sm_90" in alike else ""  # other GPUs have other kernels
     tried = f"k ascending, residue first, 2 to {MAX_PARTS} parts of k, promotion, segment-K, with the arithmetic of "
     tried += f"{gpu_names([target, *others])}, and float32 sums, ascending, descending, in parts or interleaved"
@@ -449,19 +451,19 @@ def find_order(
             lines = [f"a float32 sum without tensor cores: {plain}"] if plain else nothing
         else:
             same = " (the same codes on each)" if len(alike) > 1 else ""
-            lines = [f"{text}: as {seen_in}" if seen_in else text, f"fits: {gpu_names(alike, well_known=True)}{same}"]
+            plural = [f"{note}:", *(f"  {other}" for other in (text, *rivals))] if rivals else [note, text]
+            lines = plural if note else [f"{text}: as {seen_in}" if seen_in else text]
+            lines.append(f"fits: {gpu_names(alike, well_known=True)}{same}")
             lines += [f"not {arch}: in Python, pass arch={gpu_names([used])!r}"] if used != arch else []
             lines.append(f"all {D.size} codes are equal; in Python: wf.{order!r}")
-            if not ((abs(D) > 0) & (abs(D) < float("inf"))).any():
-                lines.append("note: D has only zeros, infinities and NaN, which fit every order")
-            elif rivals:
-                more = f" and {len(rivals) - 1} more" * (len(rivals) > 1)
-                same = f"note: the codes also fit another order: {rivals[0]}{more}"
-                lines.append(f"{same}; more outputs, or D in float32, can distinguish them")
+            if rivals and not note:
+                lines.append(
+                    f"note: the codes also fit {rivals[0]}; more outputs, or D in float32, can distinguish them"
+                )
         for line in lines:
             echo(wrapped(line))
 
-    facts = FoundOrder(name, used, tuple(D.shape), depth, order, text or plain, seen_in, tried, rivals)
+    facts = FoundOrder(name, used, tuple(D.shape), depth, order, text or plain, seen_in, tried, rivals, note)
     return Answer(facts, show, DONE if text or plain else NO)
 
 
