@@ -207,6 +207,21 @@ def test_codes_that_are_in_a_gpu_stay_there(name, codes, raw, monkeypatch):
             Matrix("A", codes.view(np.uint8) << 4, kind).codes(wf.FORMATS[name], raw=True)
 
 
+@pytest.mark.filterwarnings("ignore::warpfrag.errors.AmbiguousOrder")
+def test_results_and_biases_may_be_bfloat16_tensors():
+    """NumPy itself cannot read them, nor tensors with an autograd history."""
+    torch = pytest.importorskip("torch")
+    random = torch.Generator().manual_seed(3)
+    a, b = (torch.randn(shape, generator=random, requires_grad=True).bfloat16() for shape in ((6, 40), (40, 8)))
+    D = wf.gemm(a, b).bfloat16().requires_grad_()
+    assert wf.find_order(a, b, D) == wf.Order()
+    assert wf.explain(D, D, a, b, arch="sm_90").first.order == wf.Order()
+    epilogue = wf.Epilogue(bias=b[0], result="bf16")
+    assert torch.equal(wf.gemm(a, b, epilogue=epilogue), (wf.gemm(a, b) + b[0].detach().float()).bfloat16())
+    with pytest.raises(InvalidOperand, match="observed: expected a dense tensor, got one with layout torch.sparse_coo"):
+        wf.find_order(a, b, D.detach().to_sparse())
+
+
 @pytest.mark.parametrize(
     ("dtype", "instruction"),
     [

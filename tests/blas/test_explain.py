@@ -66,6 +66,11 @@ def test_a_narrow_result_does_not_decide_between_orders(operands):
     assert "the simplest, on H100, A100, B200 or RTX PRO 6000 Blackwell: k ascending; " in found.text
     assert len(found.to_dict()["first"]["other_orders"]) == 7
     assert "no order of additions" in wf.explain(results[0], results[1], A, B, arch="sm_90").second.text
+    wide = wf.explain(results[0].astype(np.float32), wf.gemm(A, B), A, B, arch="sm_90")
+    assert wide.first.text.endswith(
+        "all values of D1 are exact in f16: if the kernel rounded them, pass D1 with this dtype (--result f16)"
+    )
+    assert wide.second.hint == ""
 
 
 def test_two_architectures_a_bias_and_lost_products(operands):

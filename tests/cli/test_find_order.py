@@ -111,6 +111,12 @@ def test_types_that_npy_cannot_name_are_given_as_codes(run, operands):
     assert answer.out.startswith("at least 8 orders fit")
     assert answer.lines[2] == "  k ascending"
     assert answer.lines[-1] == "all 99 codes are equal; in Python: wf.Order()"
+    np.save("d", D.astype(np.float32))
+    hint = (
+        "all values of D are exact in f16 or bf16: if the kernel rounded them, pass D with this dtype (--result bf16)"
+    )
+    assert hint in " ".join(run("find-order", "a.npy", "b.npy", "d.npy", "--codes", "bf16").out.split())
+    assert run("find-order", "a.npy", "b.npy", "d.npy", "--codes", "bf16", "--result", "bf16").out == answer.out
 
 
 def test_what_cannot_be_read_is_refused(refused, operands):
@@ -120,7 +126,7 @@ def test_what_cannot_be_read_is_refused(refused, operands):
         file.write("1 2 3")
 
     assert refused("find-order", "a.npy", "b.npy", "d.npy").endswith(
-        "float16, bfloat16, since D is f32; got dtype uint16"
+        "got dtype uint16; if these are codes, name their format: --result bf16, or view(ml_dtypes.bfloat16) in Python"
     )
     assert (
         refused("find-order", "a.txt", "b.npy", "d.npy")
@@ -130,7 +136,7 @@ def test_what_cannot_be_read_is_refused(refused, operands):
         "'void.npy' has 2-byte elements without a type: name the type with --codes"
     )
     assert refused("find-order", "a.npy", "b.npy", "d.npy", "--codes", "bf16") == (
-        "'a.npy': codes of bf16 are uint16, got dtype float16"
+        "'a.npy': codes of bf16 are uint16, got dtype float16, whose values are not exact in bf16"
     )
 
 

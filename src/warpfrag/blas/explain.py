@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike
 
 from warpfrag.blas.cublas.predict import Prediction
 from warpfrag.blas.cublas.predict_order import library_instruction, operand_type
-from warpfrag.blas.find_order import Finish, FittingOrders, Observed, Progress, fitting_orders
+from warpfrag.blas.find_order import Finish, FittingOrders, Observed, Progress, fitting_orders, rounded_hint
 from warpfrag.blas.gemm_trace import ProductStep, trace_output
 from warpfrag.blas.order import Order
 from warpfrag.blas.prepared_gemm import PreparedGemm, prepare_gemm
@@ -57,6 +57,8 @@ class ResultOrigin:
     """All orders that reproduce the result on `arch`; a prediction's order is known, so it has none."""
     other_archs: tuple[str, ...] = ()
     """The other architectures, of those that were tried, that reproduce the result."""
+    hint: str = ""
+    """What to try if nothing reproduces the result."""
 
     @property
     def is_certain(self) -> bool:
@@ -67,7 +69,8 @@ class ResultOrigin:
     def text(self) -> str:
         """A description of the origin: the order, or the number of orders that fit and the first of them."""
         if self.order is None:
-            return f"{self.name}: no order of additions on the architectures that were tried reproduces this result"
+            nothing = "no order of additions on the architectures that were tried reproduces this result"
+            return f"{self.name}: {nothing}{'; ' * bool(self.hint)}{self.hint}"
         depth, orders = self.depth - self.omitted_k, self.fitting.orders[:SHOWN]
         omitted = f", without the last {self.omitted_k} terms along K" if self.omitted_k else ""
         *gpus, last = (gpu_names([arch]) for arch in (str(self.arch), *self.other_archs))
@@ -249,7 +252,7 @@ class _Work:
             raise InvalidOperand(f"{shapes}: expected two matrices and their product")
         return Observed.read(seen, self.form.d, name)
 
-    def origin(self, D: object, seen: Observed, name: str) -> ResultOrigin:
+    def origin(self, D: ArrayLike | Prediction, seen: Observed, name: str) -> ResultOrigin:
         """Return the origin of a result, searching for it if the result is an array."""
         depth = self.a.shape[-1]
         if isinstance(D, Prediction):
@@ -265,7 +268,7 @@ class _Work:
                     )
                     facts = omitted_k, depth, self._arithmetic(arch), found, alike
                     return ResultOrigin(name, arch, found.orders[0], *facts)
-        return ResultOrigin(name, None, None, 0, depth)
+        return ResultOrigin(name, None, None, 0, depth, hint=rounded_hint(as_array(D, name), name))
 
     def _arithmetic(self, arch: str) -> str:
         """Return a description of the terms per step and the bits kept, or an empty string if sums are exact."""

@@ -194,10 +194,25 @@ class Observed(NamedTuple):
         formats = {natural_dtype(FORMATS[result]): result for result in RESULTS[accumulator]}
         if seen.dtype not in formats:
             known = ", ".join(map(str, formats))
-            raise InvalidOperand(f"{name}: expected one of {known}, since D is {accumulator}; got dtype {seen.dtype}")
+            named = "; if these are codes, name their format: --result bf16, or view(ml_dtypes.bfloat16) in Python"
+            hint = named if seen.dtype.kind in "uiV" and accumulator == "f32" else ""
+            expected = f"expected one of {known}, since D is {accumulator}"
+            raise InvalidOperand(f"{name}: {expected}; got dtype {seen.dtype}{hint}")
         result = formats[seen.dtype]
         codes = np.ascontiguousarray(seen).view(code_dtype(FORMATS[result]))
         return cls(codes.reshape(-1, *seen.shape[-2:]), result)
+
+
+def rounded_hint(seen: NDArray[Any], name: str) -> str:
+    """Return a text that suggests to pass a float32 result as f16 or bf16 if all its values are exact there, or ""."""
+    narrow = RESULTS["f32"][1:] if seen.dtype == np.float32 and seen.size else ()
+    with np.errstate(all="ignore"):
+        exact = [
+            form for form in narrow if np.array_equal(seen.astype(natural_dtype(FORMATS[form])), seen, equal_nan=True)
+        ]
+    formats = " or ".join(exact)
+    said = f"all values of {name} are exact in {formats}: if the kernel rounded them, pass {name} with this dtype"
+    return f"{said} (--result {exact[-1]})" if exact else ""
 
 
 def search(

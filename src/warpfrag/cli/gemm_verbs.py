@@ -55,10 +55,10 @@ def format_parameter(label: str, known: Sequence[str], text: str = "") -> Param:
     return Param("FORMAT" if text else label, lambda name: format_name(name, known, label), help=text)
 
 
-CODES = "A and B are codes of this format; needed for bf16 and e4m3, which .npy lacks."
+CODES = "A and B are codes of this format (bf16 and e4m3, which .npy lacks), or floats that are exact in it."
 CodesFormat = Annotated[str, format_parameter("--codes", sorted(FORMATS), CODES)]
 RESULTS, LAYERS = ("bf16", "f16", "f32"), ("bf16", "f16", "tf32", "e4m3", "s8")
-ResultFormat = Annotated[str, format_parameter("--result", RESULTS, "The results are codes of this format.")]
+ResultFormat = Annotated[str, format_parameter("--result", RESULTS, "The results are codes of it, or exact floats.")]
 LayerFormat = Annotated[str, format_parameter("TYPE", LAYERS)]
 GemmInstruction = Annotated[str, Param("NAME", help="Default: the instruction that cuBLAS uses for these operands.")]
 Number = Annotated[float, Param("X", click.FLOAT)]
@@ -407,7 +407,7 @@ def find_order(
         warpfrag find-order A.npy B.npy D.npy --codes bf16 --result bf16       # codes, as uint16
         warpfrag find-order A.npy B.npy D.npy --instruction mma.m16n8k16.f32.f16.f16.f32 --arch sm_80
     """
-    from warpfrag.blas.find_order import MAX_PARTS, find_float32_sum, find_orders, is_float64_product
+    from warpfrag.blas.find_order import MAX_PARTS, find_float32_sum, find_orders, is_float64_product, rounded_hint
     from warpfrag.blas.instruction_choice import chosen_forms
     from warpfrag.isa.instruction_table import able_architectures
     from warpfrag.isa.targets import gpu_names, read_target
@@ -447,7 +447,11 @@ def find_order(
     def show() -> None:
         if order is None:
             hint = f"tried: {tried}; D must not include a bias, an activation or alpha"
-            nothing = ["no order that was tried reproduces every code of D", hint]
+            nothing = [
+                "no order that was tried reproduces every code of D",
+                *filter(None, [rounded_hint(D, "D")]),
+                hint,
+            ]
             lines = [f"a float32 sum without tensor cores: {plain}"] if plain else nothing
         else:
             same = " (the same codes on each)" if len(alike) > 1 else ""

@@ -1,12 +1,15 @@
 """Arrays in the public API: their types, and the conversion of arguments to arrays."""
 
 import sys
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, cast
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from warpfrag.errors import InvalidOperand
+from warpfrag.errors import InvalidOperand, quote
+
+if TYPE_CHECKING:
+    import torch
 
 Words: TypeAlias = "np.ndarray[tuple[int, ...], np.dtype[np.uint32]]"
 """An array of 32-bit registers."""
@@ -16,10 +19,20 @@ Array: TypeAlias = "np.ndarray[tuple[int, ...], np.dtype[np.generic[object]]]"
 """An array of numbers in a format's natural dtype, or of unsigned codes; the function says which."""
 
 
+class HasDtype(Protocol):
+    """The interface that arrays of all libraries share."""
+
+    @property
+    def dtype(self) -> object:
+        """The dtype, in the notation of the array's library."""
+
+
 def as_array(array: ArrayLike, label: str) -> NDArray[Any]:
     """Return an argument as an array; reject ragged rows and masked elements, naming the argument in the error."""
     try:
-        converted = np.asarray(array)
+        converted = tensor_as_array(cast("torch.Tensor", array)) if is_tensor(array) else np.asarray(array)
+    except InvalidOperand as error:
+        raise InvalidOperand(f"{label}: {error}") from None
     except ValueError as error:
         raise InvalidOperand(f"{label}: expected an array of numbers, got rows of unequal length ({error})") from None
     except (TypeError, RuntimeError) as error:  # raised by other libraries' arrays, such as sparse tensors
@@ -29,6 +42,45 @@ def as_array(array: ArrayLike, label: str) -> NDArray[Any]:
     if is_masked_array(array) and np.ma.is_masked(array):
         raise InvalidOperand(f"{label}: expected an array of numbers, got one with masked elements: fill them first")
     return converted if converted.dtype.isnative else converted.astype(converted.dtype.newbyteorder("="))
+
+
+def is_tensor(value: object) -> bool:
+    """Return True for a PyTorch tensor; PyTorch is not imported, because a caller that has a tensor did that."""
+    return type(value).__module__.partition(".")[0] == "torch" and hasattr(value, "device") and hasattr(value, "layout")
+
+
+def tensor_as_array(tensor: torch.Tensor) -> NDArray[Any]:
+    """Return a tensor as an array in host memory; ml_dtypes has the dtypes that NumPy lacks, such as bfloat16."""
+    import torch
+
+    plain = dense(tensor).cpu()
+    wanted = dtype_of(plain)
+    if wanted.kind in "biufc":  # dtypes that NumPy itself supports
+        return plain.numpy()
+    bits = {1: torch.uint8, 2: torch.int16}[wanted.itemsize]
+    return plain.contiguous().view(bits).numpy().view(wanted)
+
+
+def dense(tensor: torch.Tensor) -> torch.Tensor:
+    """Return a dense tensor without autograd history or lazy conjugation; raise InvalidOperand for other layouts."""
+    import torch
+
+    if getattr(tensor, "is_nested", False):  # nested tensors have no shape
+        raise InvalidOperand("expected a dense tensor, got a nested one")
+    if tensor.is_sparse or tensor.is_quantized or tensor.layout != torch.strided:
+        raise InvalidOperand(f"expected a dense tensor, got one with layout {tensor.layout}")
+    return tensor.detach().resolve_conj().resolve_neg()
+
+
+def dtype_of(array: HasDtype) -> np.dtype[Any]:
+    """Return the dtype of an array as NumPy or ml_dtypes names it."""
+    import ml_dtypes
+
+    name = str(array.dtype).removeprefix("torch.")
+    try:
+        return np.dtype(getattr(ml_dtypes, name) if hasattr(ml_dtypes, name) else name)
+    except TypeError:
+        raise InvalidOperand(f"expected an array of numbers, got dtype {quote(name)}") from None
 
 
 def is_masked_array(value: object) -> bool:

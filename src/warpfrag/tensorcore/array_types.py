@@ -10,12 +10,11 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias, TypeVar, cast
 
-import ml_dtypes
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from warpfrag.errors import InvalidOperand, quote
-from warpfrag.formats.arrays import Array, as_array
+from warpfrag.errors import InvalidOperand
+from warpfrag.formats.arrays import Array, as_array, dense, dtype_of, is_tensor, tensor_as_array
 from warpfrag.formats.codes import code_dtype, codes_of, natural_dtype
 from warpfrag.formats.epilogue import float32_of
 from warpfrag.formats.number_formats import Format, Rounding
@@ -23,14 +22,6 @@ from warpfrag.formats.number_formats import Format, Rounding
 if TYPE_CHECKING:
     import cupy
     import torch
-
-
-class HasDtype(Protocol):
-    """The interface that arrays of all libraries share."""
-
-    @property
-    def dtype(self) -> object:
-        """The dtype, in the notation of the array's library."""
 
 
 class TorchTensor(Protocol):
@@ -92,12 +83,11 @@ HOST = ArrayKind()
 
 def kind_of(array: object) -> ArrayKind:
     """Return the library and device of an array; lists and numbers count as NumPy arrays."""
-    library = type(array).__module__.partition(".")[0]
-    if library == "torch" and hasattr(array, "device") and hasattr(array, "layout"):
+    if is_tensor(array):
         if getattr(array, "is_nested", False):  # nested tensors have no shape
             raise InvalidOperand("expected a dense tensor, got a nested one")
-        return ArrayKind("torch", str(array.device))
-    if library == "cupy" and hasattr(array, "device"):
+        return ArrayKind("torch", str(cast("torch.Tensor", array).device))
+    if type(array).__module__.partition(".")[0] == "cupy" and hasattr(array, "device"):
         return ArrayKind("cupy", f"cuda:{array.device.id}")
     return HOST
 
@@ -184,38 +174,13 @@ def read_matrices(
     return a, b, c
 
 
-def dtype_of(array: HasDtype) -> np.dtype[Any]:
-    """Return the dtype of an array as NumPy or ml_dtypes names it."""
-    name = str(array.dtype).removeprefix("torch.")
-    try:
-        return np.dtype(getattr(ml_dtypes, name) if hasattr(ml_dtypes, name) else name)
-    except TypeError:
-        raise InvalidOperand(f"expected an array of numbers, got dtype {quote(name)}") from None
-
-
 def to_host(array: MatrixLike, kind: ArrayKind) -> ArrayLike:
     """Return the array as a NumPy array in host memory; a NumPy array is returned unchanged."""
     if kind.library == "cupy":
         return cast("ArrayLike", cast("cupy.ndarray", array).get())
     if kind.library != "torch":
         return cast("ArrayLike", array)
-    import torch
-
-    plain = _dense(cast("torch.Tensor", array)).cpu()
-    wanted = dtype_of(plain)
-    if wanted.kind in "biufc":  # dtypes that NumPy itself supports
-        return cast("ArrayLike", plain.numpy())
-    bits = {1: torch.uint8, 2: torch.int16}[wanted.itemsize]
-    return cast("ArrayLike", plain.contiguous().view(bits).numpy().view(wanted))
-
-
-def _dense(tensor: torch.Tensor) -> torch.Tensor:
-    """Return a dense tensor without autograd history or lazy conjugation; raise InvalidOperand for other layouts."""
-    import torch
-
-    if tensor.is_sparse or tensor.is_quantized or tensor.layout != torch.strided:
-        raise InvalidOperand(f"expected a dense tensor, got one with layout {tensor.layout}")
-    return tensor.detach().resolve_conj().resolve_neg()
+    return tensor_as_array(cast("torch.Tensor", array))
 
 
 def device_bits(array: torch.Tensor | cupy.ndarray, kind: ArrayKind) -> cupy.ndarray:
@@ -228,7 +193,7 @@ def device_bits(array: torch.Tensor | cupy.ndarray, kind: ArrayKind) -> cupy.nda
         import torch
 
         signed = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}[size]
-        array = cp.from_dlpack(_dense(array).contiguous().view(signed))
+        array = cp.from_dlpack(dense(array).contiguous().view(signed))
     return cp.ascontiguousarray(array).view(f"uint{8 * size}")
 
 

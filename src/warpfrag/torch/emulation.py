@@ -21,6 +21,7 @@ from warpfrag.blas.gemm import gemm
 from warpfrag.blas.instruction_choice import choose_instruction
 from warpfrag.blas.order import Order
 from warpfrag.errors import InvalidOperand, NoGpu, NotEmulated, NotModelled, check_flag, quote
+from warpfrag.formats.arrays import dtype_of
 from warpfrag.formats.codes import as_read, from_codes, to_codes
 from warpfrag.formats.epilogue import Epilogue, finish
 from warpfrag.formats.number_formats import FORMATS
@@ -29,7 +30,7 @@ from warpfrag.isa.instruction_names import spell
 from warpfrag.isa.legality import form_of
 from warpfrag.isa.qualifiers import HasForm
 from warpfrag.tensorcore.arithmetic_plan import arithmetic_arch
-from warpfrag.tensorcore.array_types import ArrayKind, dtype_of, to_caller_kind
+from warpfrag.tensorcore.array_types import ArrayKind, to_caller_kind
 from warpfrag.tensorcore.backends.device_kernel import cupy
 from warpfrag.torch.process import AttentionWatch, ProcessSwitch, ProductHooks
 from warpfrag.torch.torch_operations import OPERATIONS, PLAIN_PRODUCTS, NodeLabels, TorchProduct, computes, has_numbers

@@ -13,6 +13,7 @@ import math
 import re
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from fractions import Fraction
 from io import BytesIO, StringIO
@@ -312,10 +313,10 @@ def read_optional(file: str | None) -> NDArray[Any] | None:
 
 
 def read_array(file: str, codes: str | None, option: str = "--codes") -> NDArray[Any]:
-    """Return the array in a .npy file; with `codes`, decode it from codes of that format."""
+    """Return the array in a .npy file; with `codes`, decode codes of that format, or convert floats that are exact."""
     import numpy as np
 
-    from warpfrag.formats.codes import check_codes, code_dtype, from_codes
+    from warpfrag.formats.codes import check_codes, code_dtype, codes_of, from_codes
     from warpfrag.formats.number_formats import FORMATS
 
     source = read_source(file, MAX_ARRAY_BYTES)
@@ -329,6 +330,10 @@ def read_array(file: str, codes: str | None, option: str = "--codes") -> NDArray
             )
         return array
     fmt = FORMATS[codes]
+    if array.dtype.kind == "f" and fmt.is_float:
+        with suppress(InvalidOperand):
+            return from_codes(fmt, codes_of(fmt, array, raw=False, rounding=None, label=source.name))
     if array.dtype.itemsize != code_dtype(fmt).itemsize or array.dtype.kind not in "uiV":
-        raise InvalidOperand(f"{source.name}: codes of {codes} are {code_dtype(fmt)}, got dtype {array.dtype}")
+        inexact = f", whose values are not exact in {codes}" * (array.dtype.kind == "f")
+        raise InvalidOperand(f"{source.name}: codes of {codes} are {code_dtype(fmt)}, got dtype {array.dtype}{inexact}")
     return from_codes(fmt, check_codes(fmt, np.asarray(array).view(code_dtype(fmt)), label=source.name))
