@@ -160,7 +160,7 @@ def test_layers_that_never_change_on_an_h200():
         ({"m": (0, 5)}, "m: expected an integer from 1 to 65536, got 0"),
         ({"m": 5}, "m: expected two integers"),
         ({"m": (9, 5)}, r"m: expected the smallest m first, such as \(5, 9\); got \(9, 5\)"),
-        ({"dtype": "f32"}, "dtype: expected one of f16, bf16, tf32, e4m3, s8, or its dtype; got 'f32'"),
+        ({"dtype": "f64"}, "dtype: expected one of f16, bf16, tf32, e4m3, s8, or its dtype; got 'f64'"),
         ({"layout": "tt"}, "layout: expected one of"),
         ({"choices": []}, "choices: expected at least one file of choices, got none"),
     ],

@@ -86,7 +86,7 @@ def test_a_batch_has_one_epilogue():
         ),
         ({"beta": 1e-60}, "beta: expected a number in the range of float32, got 1e-60"),
         ({"alpha": 10**400}, "alpha: expected a number in the range of float32, got an integer of 1329 bits"),
-        ({"result": "e4m3"}, "result: expected one of f32, f16, bf16; got 'e4m3'"),
+        ({"result": "e4m3"}, "result: expected one of f32, f16, bf16, or its dtype; got 'e4m3'"),
         ({"bias": np.ones((2, 7))}, r"bias: expected one number per column, got shape \(2, 7\)"),
         ({"bias": np.full(7, 0.1)}, "bias: expected numbers that are exact in float32"),
         ({"bias": np.full(7, 2**64 - 1, np.uint64)}, "bias: expected numbers that are exact in float32"),

@@ -10,6 +10,7 @@ import re
 import tomllib
 from pathlib import Path
 
+import ml_dtypes
 import pytest
 
 import warpfrag as wf
@@ -430,3 +431,13 @@ def test_every_alias_of_one_format_is_a_dtype_too():
     for name in format_aliases().keys() - formats:
         with pytest.raises(wf.errors.InvalidOperand, match="expected one of"):
             format_name(name, sorted(FORMATS))
+
+
+@pytest.mark.parametrize("spelling", ["BF16", "Bfloat16", "torch.bfloat16", ml_dtypes.bfloat16, "__nv_bfloat16"])
+def test_a_dtype_has_many_spellings(spelling):
+    assert wf.Epilogue(result=spelling) == wf.Epilogue(result="bf16")
+    assert wf.predict_order(64, 64, 64, dtype=spelling).kind.type == "bf16"
+    assert format_name("F32", ["bf16", "tf32"]) == "tf32"  # its numbers are float32
+    for name, known in (("tf32", ["f32"]), ("ue4m3", ["e4m3"]), ("s4", ["s8"])):
+        with pytest.raises(wf.errors.InvalidOperand, match="expected one of"):
+            format_name(name, known)

@@ -17,12 +17,12 @@ import ml_dtypes
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from warpfrag.errors import InvalidOperand, check_name, quote
+from warpfrag.errors import InvalidOperand, quote
 from warpfrag.formats import special_functions
 from warpfrag.formats.arrays import as_array
 from warpfrag.formats.codes import code_dtype, natural_dtype
 from warpfrag.formats.float_environment import exact_floats
-from warpfrag.formats.number_formats import CANONICAL_NANS, FORMATS
+from warpfrag.formats.number_formats import CANONICAL_NANS, FORMATS, format_name
 
 Floats = NDArray[np.float32]
 Codes = NDArray[Any]
@@ -49,7 +49,7 @@ class Epilogue:
         """Raise an error if a factor or the bias is not numeric, or the result format is unknown."""
         for name in ("alpha", "beta"):
             check_factor(name, getattr(self, name))
-        check_name("result", self.result, RESULTS)
+        object.__setattr__(self, "result", format_name(self.result, RESULTS, "result"))
         if self.bias is not None and float32_of(self.bias, "bias").ndim != 1:
             raise InvalidOperand(f"bias: expected one number per column, got shape {as_array(self.bias, 'bias').shape}")
 

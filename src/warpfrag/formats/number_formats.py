@@ -314,17 +314,23 @@ def dtype_text(dtype: object) -> str:
 
 
 def format_name(dtype: object, known: Sequence[str], label: str = "dtype") -> str:
-    """Return which of the `known` format names a dtype means: "f16", "fp16", "float16", np.float16, torch.float16.
+    """Return which of the `known` formats a dtype means: "f16", "FP16", "float16", np.float16, torch.float16.
+
+    A dtype, and "f32", mean the first known format whose numbers have this dtype: tf32, if f32 is not known.
 
     >>> format_name("float16", ["f16", "bf16"]), format_name("fp16", ["f16", "bf16"])
     ('f16', 'f16')
+    >>> format_name("BF16", ["f16", "bf16"]), format_name("f32", ["f16", "tf32"])
+    ('bf16', 'tf32')
     """
     name = dtype_text(dtype)
     alias = format_alias(name)
-    meant = alias.types[0] if alias and len(alias.types) == 1 and not alias.lists else name
+    meant = alias.types[0] if alias and len(alias.types) == 1 and not alias.lists else name.lower()
     if meant in known:
         return meant
-    for entry in known:
-        if FORMATS[entry].dtype == (name if meant == name else FORMATS[meant].dtype):
-            return entry
+    own = FORMATS.get(meant)
+    if own is None or (own.is_float and own.signed and not own.unused):
+        for entry in known:
+            if FORMATS[entry].dtype == (name if own is None else own.dtype):
+                return entry
     raise InvalidOperand(f"{label}: expected one of {', '.join(known)}, or its dtype; got {quote(dtype)}")

@@ -65,7 +65,7 @@ def quantize(
     its elements are NaN if the format has a NaN, else zero.
     """
     number_format = format_name(number_format, [*ELEMENTS], "number_format")
-    check_name("scale", scale, SCALES)
+    scale = format_name(scale, SCALES, "scale")
     check_name("scale_rounding", scale_rounding, SCALE_ROUNDINGS)
     check_name("nonfinite", nonfinite, NONFINITE)
     for name, value, default in (("scale_rounding", scale_rounding, "floor"), ("nonfinite", nonfinite, "refuse")):
