@@ -461,7 +461,7 @@ def test_nonsense_is_refused(name: str):
         ({"instruction": "ldmatrix.m8n8.x4.b16"}, "ldmatrix"),
         ({"arch": "sm_70"}, "does not have this instruction"),
         ({"compare": "sm_1"}, "sm_1"),
-        ({"order": 3}, "order: expected a wf.Order, got 3"),
+        ({"order": 3}, r"order: expected a wf.Order, such as wf.Order\(split_k=2\); got 3"),
         ({"order": wf.Order(promote=24)}, "promote: expected a multiple of the instruction's k, 16; got 24"),
         ({"model": 3}, "model: expected a torch.nn.Module, got 3"),
     ],

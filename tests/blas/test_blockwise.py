@@ -145,7 +145,7 @@ class Tensor:
         ({"raw": True}, "expected f16 codes as unsigned integers, got dtype float64"),
         ({"arch": "sm_70"}, "does not have this instruction"),
         ({"instruction": "mma.m16n8k16.f32.f16.f16.f64"}, "nearest"),
-        ({"order": 3}, "order: expected a wf.Order, got 3"),
+        ({"order": 3}, "order: expected a wf.Order, such as wf.Order(split_k=2); got 3"),
         ({"order": wf.Order(promote=24)}, "promote: expected a multiple of the instruction's k, 16; got 24"),
         ({"epilogue": wf.Epilogue(bias=np.ones(5))}, "bias: expected 13 numbers, one for each column, got 5"),
         ({"epilogue": 3}, "epilogue: expected a wf.Epilogue, got 3"),

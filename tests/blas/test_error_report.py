@@ -186,8 +186,8 @@ def test_exact_products_of_any_width(powers: tuple[int, int]):
     [
         ({"backend": "gpu"}, "backend: expected one of cpu, cuda, native, auto; got 'gpu'"),
         ({"arch": []}, "arch: expected one value, or a list of at least one"),
-        ({"order": 3}, "order: expected one value, or a list of at least one; got 3"),
-        ({"order": [3]}, "order: expected a wf.Order, got 3"),
+        ({"order": 3}, r"order: expected a wf.Order, such as wf.Order\(split_k=2\); got 3"),
+        ({"order": [3]}, r"order: expected a wf.Order, such as wf.Order\(split_k=2\); got 3"),
         ({"A": np.full((2, 4), np.inf)}, r"A: expected finite values, got inf as element \(0, 0\)"),
         ({"A": SIGNALLING, "instruction": TF32}, r"A: expected finite values, got nan as element \(0, 0\)"),
         ({"A": np.ones((0, 4))}, "expected matrices with a non-empty product"),

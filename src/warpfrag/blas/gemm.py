@@ -17,7 +17,7 @@ from numpy.typing import ArrayLike
 from warpfrag.blas.blockwise import blockwise
 from warpfrag.blas.gemm_backend import Machine, check_backend, on_device
 from warpfrag.blas.instruction_choice import ChosenGemm, choose_instruction, truncation_note
-from warpfrag.blas.order import Order
+from warpfrag.blas.order import Order, check_order
 from warpfrag.blas.prepared_gemm import prepare_gemm
 from warpfrag.errors import InvalidOperand, LossyProduct, check_flag, quote
 from warpfrag.formats.arrays import Array
@@ -52,9 +52,7 @@ class GemmOptions:
 
     def __post_init__(self) -> None:
         """Raise InvalidOperand if the order, epilogue or backend is invalid."""
-        if not isinstance(self.order, Order):
-            raise InvalidOperand(f"order: expected a wf.Order, got {quote(self.order)}")
-        if self.order.lanes:
+        if check_order(self.order).lanes:
             raise InvalidOperand("order: lanes apply to kernels without tensor cores, which only wf.predict computes")
         if self.epilogue is not None and not isinstance(self.epilogue, Epilogue):
             raise InvalidOperand(f"epilogue: expected a wf.Epilogue, got {quote(self.epilogue)}")

@@ -18,8 +18,8 @@ from numpy.typing import ArrayLike, NDArray
 from warpfrag.blas.error_report import ErrorReport, Errors, Figures, Growth, exact_result, magnitude
 from warpfrag.blas.find_order import Progress
 from warpfrag.blas.gemm_backend import Machine, check_backend, on_device
-from warpfrag.blas.instruction_choice import choose_instruction
-from warpfrag.blas.order import Order
+from warpfrag.blas.instruction_choice import choose_instruction, truncation_note
+from warpfrag.blas.order import Order, check_order
 from warpfrag.blas.prepared_gemm import PreparedGemm, prepare_gemm
 from warpfrag.errors import InvalidOperand, NotModelled, quote
 from warpfrag.formats.arrays import as_array, as_doubles
@@ -63,7 +63,7 @@ def error_report(
     """
     check_backend(backend)
     archs = [arch] if isinstance(arch, str) else _listed("arch", arch)
-    orders = [order] if isinstance(order, Order) else _listed("order", order)
+    orders = _listed("order", order) if isinstance(order, list | tuple) else [order]
     matrices = read_matrices(A, B)[:2]
     if instruction is None and (isinstance(A, Scaled) or isinstance(B, Scaled)):
         raise InvalidOperand("scaled operands do not determine an instruction: name one")
@@ -121,9 +121,7 @@ class MeasuredTask:
 
     def check(self) -> None:
         """Raise an error if the order is not valid for this gemm, before anything is computed."""
-        if not isinstance(self.order, Order):
-            raise InvalidOperand(f"order: expected a wf.Order, got {quote(self.order)}")
-        self.taken.operands.chains(self.order)
+        self.taken.operands.chains(check_order(self.order))
 
     def run(self, rows: slice, columns: slice, depth: int, c: NDArray[np.float64] | None) -> NDArray[np.float64]:
         """Compute some rows and columns of the emulated gemm over the first `depth` terms."""

@@ -17,12 +17,14 @@ parts are added in place.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, fields
 from itertools import pairwise
 from typing import NamedTuple, TypeAlias
 
 from warpfrag.errors import InvalidOperand, check_flag, quote
 
+FIELDS = re.compile(r"[a-z_]{1,20}=\w{1,9}(, ?[a-z_]{1,20}=\w{1,9}){0,9}")
 LINE = 1024
 """The usual tile of K in bits: a cache line, that is, 128 bytes of a row of A."""
 
@@ -207,6 +209,19 @@ class Order:
         if self.split_k > 1:
             return "nvjet_..._splitK_... with splitKreduce_kernel does"
         return "most kernels of cuBLAS (nvjet_..., cutlass_...) and Triton do"
+
+
+def check_order(order: object) -> Order:
+    """Return an order; raise InvalidOperand for anything else, with the spelling that a text such as "split_k=2" means.
+
+    >>> check_order("split_k=2")
+    Traceback (most recent call last):
+    warpfrag.errors.InvalidOperand: order: expected a wf.Order, such as wf.Order(split_k=2); got 'split_k=2'
+    """
+    if isinstance(order, Order):
+        return order
+    example = order if isinstance(order, str) and FIELDS.fullmatch(order) else "split_k=2"
+    raise InvalidOperand(f"order: expected a wf.Order, such as wf.Order({example}); got {quote(order)}")
 
 
 def additions_of(order: Order, depth: int, k: int, bits: int) -> tuple[object, ...]:

@@ -19,7 +19,7 @@ from warpfrag.blas.cublas.choice_table import TABLE_OF_ARCH, choices_of
 from warpfrag.blas.cublas.predict_order import PredictedOrder, find_product_order, library_instruction, product_kind
 from warpfrag.blas.gemm import gemm
 from warpfrag.blas.instruction_choice import choose_instruction
-from warpfrag.blas.order import Order
+from warpfrag.blas.order import Order, check_order
 from warpfrag.errors import InvalidOperand, NoGpu, NotEmulated, NotModelled, check_flag, quote
 from warpfrag.formats.arrays import dtype_of
 from warpfrag.formats.codes import as_read, from_codes, to_codes
@@ -194,11 +194,10 @@ class Emulation(TorchDispatchMode):
             raise InvalidOperand(
                 f"{spell(form)}: expected a dense mma of floats without scale factors, with the same type for C and D"
             )
-        if not isinstance(order, Order):
-            raise InvalidOperand(f"order: expected a wf.Order, got {quote(order)}")
         if model is not None and not isinstance(model, torch.nn.Module):
             raise InvalidOperand(f"model: expected a torch.nn.Module, got {quote(model)}")
-        order.chains(0, form.shape.k, FORMATS[form.a].bits)  # raises an error if lengths do not fit the instruction
+        # raises an error if lengths do not fit the instruction
+        check_order(order).chains(0, form.shape.k, FORMATS[form.a].bits)
         if rounding is not None and not (isinstance(rounding, str) and rounding == "rne"):
             raise InvalidOperand(f"rounding: expected 'rne' or None, got {quote(rounding)}")
         self.instruction, self.arch, self.order, self.compare = spell(form), arch, order, compare
