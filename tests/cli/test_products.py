@@ -127,6 +127,11 @@ def test_float32_operands_are_said_to_be_truncated(run, tmp_path, monkeypatch):
     truncated = run("gemm", "A.npy", "exact.npy", "--arch", "A100")
     assert "note: float32 is truncated to tf32" in truncated.out
     assert "--rounding rne rounds it first" in " ".join(truncated.out.split())
+    report = run("error-report", "A.npy", "exact.npy", "--arch", "A100")
+    assert report.lines[-1].startswith("note: float32 is truncated to tf32, as a tensor core reads it; --rounding rne")
+    assert report.lines[-1].endswith("; errors are relative to the product of the truncated operands")
+    assert "truncated" in run("error-report", "A.npy", "exact.npy", "--arch", "A100", "--json").json["note"]
+    assert run("error-report", "exact.npy", "exact.npy", "--arch", "A100", "--json").json["note"] == ""
     assert "note" not in run("gemm", "A.npy", "exact.npy", "--arch", "A100", "--rounding", "rne").out
     assert "note" not in run("gemm", "exact.npy", "exact.npy", "--arch", "A100").out
     with pytest.warns(wf.errors.LossyProduct, match="truncated to tf32"):

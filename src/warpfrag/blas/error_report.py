@@ -113,6 +113,8 @@ class ErrorReport(TextCard):
     errors: tuple[Errors, ...]
     is_unquantised: bool = False
     """True if D is compared with the product of the matrices before quantization."""
+    note: str = ""
+    """A note that float32 operands were truncated to tf32, or ""."""
 
     def __iter__(self) -> Iterator[Errors]:
         """Iterate over the errors of each architecture and order."""
@@ -141,7 +143,9 @@ class ErrorReport(TextCard):
         """Return the report as a table."""
         heads, *rows = self._rows()
         body = table_lines(heads, rows, right=range(1, len(heads)))
-        return "\n".join([self._title, *body, *self._differences()])
+        exact = "given" if self.is_unquantised else "truncated"
+        note = [f"note: {self.note}; errors are relative to the product of the {exact} operands"] * bool(self.note)
+        return "\n".join([self._title, *body, *self._differences(), *note])
 
     def _differences(self) -> list[str]:
         """Return a line for each entry that counts the bits differing from the first entry's."""
@@ -166,6 +170,7 @@ class ErrorReport(TextCard):
             "shape": list(self.shape),
             "result": self.result,
             "unquantised": self.is_unquantised,
+            "note": self.note,
             "errors": [errors.to_dict() for errors in self.errors],
         }
 

@@ -26,7 +26,7 @@ from warpfrag.formats.arrays import as_array, as_doubles
 from warpfrag.formats.codes import codes_of, from_codes, values_of
 from warpfrag.formats.number_formats import FORMATS, Rounding
 from warpfrag.isa.qualifiers import HasForm
-from warpfrag.tensorcore.array_types import Scaled, read_matrices
+from warpfrag.tensorcore.array_types import Scaled, read_matrices, to_host
 from warpfrag.tensorcore.reference import TraceStep, trace
 from warpfrag.tensorcore.resolved_instruction import resolve_chain
 from warpfrag.tensorcore.rules import Popcount
@@ -108,7 +108,9 @@ def error_report(
         errors.append(_errors(task, figures, a, b, added))
     shape = (height, width, depth)
     names = dict.fromkeys(gemm.resolved.name for gemm in taken.values())
-    return ErrorReport(", ".join(names), shape, first.rule.d, tuple(errors), against is not None)
+    values = [np.asarray(to_host(matrix.array, matrix.kind)) for matrix in matrices]
+    notes = [truncation_note(values[0], values[1], name, rounding) for name in names]
+    return ErrorReport(", ".join(names), shape, first.rule.d, tuple(errors), against is not None, max(notes))
 
 
 @dataclass(frozen=True)

@@ -587,7 +587,7 @@ def error_report(
         write_atomically(output, report.svg().encode())
 
     def show() -> None:
-        echo(str(report))
+        echo(str(report).replace('rounding="rne"', "--rounding rne"))
         for series in report:
             if series.nonfinite:
                 echo(f"{series.name}: {series.nonfinite} outputs are infinite or NaN and are left out")
