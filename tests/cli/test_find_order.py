@@ -124,6 +124,11 @@ def test_what_cannot_be_read_is_refused(refused, operands):
     np.save("void", np.ones((9, 700), ml_dtypes.bfloat16))
     with pathlib.Path("a.txt").open("w", encoding="utf-8") as file:
         file.write("1 2 3")
+    zipped = b"PK\x03\x04" + bytes(26) + b"x/data.pklFB"
+    for content in (zipped, b"\x80\x02\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19.", b"\x80\x02"):
+        pathlib.Path("x.pt").write_bytes(content)
+        convert = "'x.pt' was written by torch.save: convert it with numpy.save('x.npy', torch.load('x.pt').numpy())"
+        assert refused("find-order", "x.pt", "b.npy", "d.npy").startswith(convert) == (len(content) > 2)
 
     assert refused("find-order", "a.npy", "b.npy", "d.npy").endswith(
         "got dtype uint16; if these are codes, name their format: --result bf16, or view(ml_dtypes.bfloat16) in Python"

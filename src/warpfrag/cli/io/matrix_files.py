@@ -17,6 +17,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from fractions import Fraction
 from io import BytesIO, StringIO
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -40,6 +41,7 @@ MAX_DIGITS = 4000  # maximum digits of a number; an exact f64 has at most 1100, 
 FAR = 5 * MAX_DIGITS  # larger exponents overflow or underflow in every format
 NPY = b"\x93NUMPY"
 ZIP = b"PK"  # .npz is an archive of .npy
+TORCH = re.compile(rb"PK\x03\x04.{26,200}?/data\.pkl|\x80\x02\x8a\nl\xfc\x9cF\xf9", re.DOTALL)  # of torch.save
 COMMENT = re.compile(r"(#|//).*")
 WORD = re.compile(r"[^\s,;\[\](){}|]+")
 NOTATIONS = {  # base of the digits, base of the exponent, and exponent steps per digit
@@ -116,7 +118,12 @@ def read_source(file: str, max_bytes: int = MAX_BYTES) -> InputSource:
         path, _, member = file.rpartition(":")
         if path.endswith(".npz"):
             return InputSource(quote(path), read_bytes(path, max_bytes), member)
-        return InputSource(quote(file), read_bytes(file, max_bytes))
+        content = read_bytes(file, max_bytes)
+        if TORCH.match(content):
+            save = f"numpy.save('{Path(file).stem}.npy', torch.load({file!r}).numpy())"
+            narrow = "bfloat16 and fp8 are saved as codes, .view(torch.uint16).numpy() and .view(torch.uint8).numpy()"
+            raise FileError(f"{quote(file)} was written by torch.save: convert it with {save}; {narrow}")
+        return InputSource(quote(file), content)
     if sys.stdin is None or sys.stdin.isatty():
         raise FileError("expected a file, or input on stdin" + ("" if sys.stdin else ", which is closed"))
     try:
