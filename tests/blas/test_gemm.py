@@ -193,6 +193,11 @@ def test_operands_that_choose_no_instruction_are_refused():
     A = np.ones((2, 2), np.float16)
     with pytest.raises(InvalidOperand, match="A is float16 and B is float32: .* for them; convert one of them"):
         wf.gemm(A, A.astype(np.float32))
+    narrow = A.astype(ml_dtypes.float8_e4m3fn)
+    with pytest.raises(
+        InvalidOperand, match="A100 has no mma for them; pass arch, one of L4, RTX 4090, H100, .*, or conv"
+    ):
+        wf.gemm(narrow, narrow, arch="A100")
     with pytest.raises(
         InvalidOperand, match="A: expected float16, .*, got int16; for other types, name an instruction"
     ):

@@ -379,7 +379,7 @@ def test_every_nan_is_converted_to_the_same():
         ({"A": np.ones((3, 7), np.float16)}, "A is 3 x 7 and B is 8 x 5: the inner extents differ"),
         (
             {"B": np.ones((8, 5), np.float32)},
-            "A is float16 and B is float32: sm_90 has no modelled mma for them",
+            "A is float16 and B is float32: sm_90 has no mma for them",
         ),
     ],
 )

@@ -14,7 +14,7 @@ from warpfrag.formats.codes import natural_dtype
 from warpfrag.formats.number_formats import FORMATS
 from warpfrag.isa.legality import form_of
 from warpfrag.isa.qualifiers import Form
-from warpfrag.isa.targets import architectures, read_target
+from warpfrag.isa.targets import architectures, gpu_names, read_target
 from warpfrag.tensorcore.arithmetic_plan import arithmetic_arch, plan
 from warpfrag.tensorcore.registry import find
 
@@ -45,8 +45,10 @@ def choose_instruction(a: np.dtype[Any], b: np.dtype[Any], arch: str) -> str:
     read_target(arch, "gemm")
     chosen = _chosen(NAMES[a], NAMES[b], arch)
     if not chosen:
-        hint = "name an instruction" if a == b else "convert one of them"
-        raise InvalidOperand(f"A is {a} and B is {b}: {arch} has no modelled mma for them; {hint}")
+        able = gpu_names(chosen_forms(a, b), well_known=True)
+        hint = f"pass arch, one of {able}, or convert them" if able else "convert one of them"
+        modelled = "modelled " * bool(find(op="mma", a=NAMES[a], b=NAMES[b], arch=arch))
+        raise InvalidOperand(f"A is {a} and B is {b}: {arch} has no {modelled}mma for them; {hint}")
     return chosen
 
 
