@@ -186,8 +186,22 @@ def test_the_text_names_tf32_and_whether_the_epilogue_was_compared():
 
 def test_scales_multiply_fp8_products():
     A, B = np.ones((16, 64), ml_dtypes.float8_e4m3fn), np.ones((64, 32), ml_dtypes.float8_e4m3fn)
-    scaled = wf.predict(A, B, layout="nt", epilogue=wf.LibraryEpilogue(scales=(0.25, 2.0)))
-    assert (scaled.D.astype(np.float32) == 32).all()
+    for scales in ((0.25, 2.0), (np.array([0.25]), np.float32(2)), (np.array(0.25), np.array([[2]]))):
+        scaled = wf.predict(A, B, layout="nt", epilogue=wf.LibraryEpilogue(scales=scales))
+        assert (scaled.D.astype(np.float32) == 32).all()
+    assert wf.LibraryEpilogue(activation="GELU", alpha=np.array(2)) == wf.LibraryEpilogue(activation="gelu", alpha=2.0)
+    assert wf.LibraryEpilogue(activation=None) == wf.LibraryEpilogue()
+
+
+@pytest.mark.parametrize("dtype", [np.float16, ml_dtypes.bfloat16, np.float32])
+def test_a_sum_without_terms_is_zero(dtype):
+    """PyTorch does not call the library then; with a bias, this was not measured."""
+    A, B = np.zeros((4, 0), dtype), np.zeros((0, 8), dtype)
+    plain, biased = wf.predict(A, B), wf.predict(A, B, bias=np.arange(8))
+    assert np.array_equal(plain.D.astype(np.float32), np.zeros((4, 8)))
+    assert np.array_equal(biased.D.astype(np.float32)[0], np.arange(8))
+    assert (plain.is_guess, biased.is_guess) == (False, True)
+    assert "not compared with an H200: sums without terms" in biased.text
 
 
 @pytest.mark.parametrize(

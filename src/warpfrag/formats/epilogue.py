@@ -11,7 +11,7 @@ C does not change alpha * sum. A kernel with an epilogue starts its sums from ze
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import ml_dtypes
 import numpy as np
@@ -48,7 +48,7 @@ class Epilogue:
     def __post_init__(self) -> None:
         """Raise an error if a factor or the bias is not numeric, or the result format is unknown."""
         for name in ("alpha", "beta"):
-            check_factor(name, getattr(self, name))
+            object.__setattr__(self, name, check_factor(name, getattr(self, name)))
         object.__setattr__(self, "result", format_name(self.result, RESULTS, "result"))
         if self.bias is not None and float32_of(self.bias, "bias").ndim != 1:
             raise InvalidOperand(f"bias: expected one number per column, got shape {as_array(self.bias, 'bias').shape}")
@@ -71,19 +71,23 @@ def finish(epilogue: Epilogue, sums: Floats, c: Floats | None) -> Floats:
     return epilogue._finish(sums, c)  # noqa: SLF001 (subclasses extend it; users have no sums)
 
 
-def check_factor(name: str, number: object) -> None:
-    """Raise an error for a factor that is not a real number, or that float32 cannot approximate."""
+def check_factor(name: str, number: Any) -> float:  # noqa: ANN401 (arrays of any library)
+    """Return a factor; raise an error unless it is a real number in float32's range, or an array or tensor of one."""
+    if hasattr(number, "shape") and not isinstance(number, np.generic):
+        array = as_array(number, name)
+        number = float(array.reshape(())) if array.size == 1 and array.dtype.kind != "b" else number
     is_real = isinstance(number, int | float | np.integer | np.floating) and not isinstance(number, bool)
     if not is_real:
         raise InvalidOperand(f"{name}: expected a real number, got {quote(number)}")
     try:
         with np.errstate(all="ignore"):
-            rounded = np.float32(number)  # type: ignore[arg-type] # it is one of the above
+            rounded = np.float32(number)
     except OverflowError:  # the integer is too large for any float
         rounded = np.float32(np.inf)
     is_lost = np.isinf(rounded) != (number in {np.inf, -np.inf}) or (rounded == 0) != (number == 0)
     if is_lost:
         raise InvalidOperand(f"{name}: expected a number in the range of float32, got {quote(number)}")
+    return cast("float", number)
 
 
 def float32_of(numbers: ArrayLike, label: str) -> Floats:

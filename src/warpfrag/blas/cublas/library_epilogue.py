@@ -32,9 +32,10 @@ NVJET_CUBE = np.float32(0.035677426)  # slightly more than ROOT * CUBE, which is
 class LibraryEpilogue:
     """activation(alpha * (A B) + beta * C + bias), rounded like the kernel that cuBLAS chooses.
 
-    C is the first argument of `torch.addmm`. `scales` are those of A and B in `torch._scaled_mm`, one number each.
-    `activation` is "relu" or "gelu", fused into the kernel as in `torch._addmm_activation`: gelu is the tanh form. (In
-    eager mode, nn.GELU is a separate kernel: it computes the erf form by default, from the rounded D.)
+    C is the first argument of `torch.addmm`. `scales` are those of A and B in `torch._scaled_mm`, a number or a tensor
+    of one number for each. `activation` is "relu" or "gelu", fused into the kernel as in `torch._addmm_activation`:
+    gelu is the tanh form. (In eager mode, nn.GELU is a separate kernel: it computes the erf form by default, from the
+    rounded D.)
     """
 
     alpha: float = 1.0
@@ -46,15 +47,20 @@ class LibraryEpilogue:
 
     def __post_init__(self) -> None:
         """Raise InvalidOperand for factors that are not numbers, a beta without C, or an unknown activation."""
-        Epilogue(self.alpha, self.beta, self.bias)
-        if self.C is None and self.beta not in {0, 1}:
+        own = Epilogue(self.alpha, self.beta, self.bias)
+        if self.C is None and own.beta not in {0, 1}:
             raise InvalidOperand(f"beta: expected 0 or 1 without C, got {self.beta}; pass C too")
         if not isinstance(self.scales, tuple | list) or len(self.scales) != 2:
             raise InvalidOperand(f"scales: expected two numbers, those of A and B; got {quote(self.scales)}")
-        for scale in self.scales:
-            check_factor("scales (one for A and one for B; row-wise scaling is not modelled)", scale)
-        if not isinstance(self.activation, str) or self.activation not in ACTIVATIONS:
+        label = "scales (one for A and one for B; row-wise scaling is not modelled)"
+        scales = tuple(check_factor(label, scale) for scale in self.scales)
+        given = "" if self.activation is None else self.activation
+        activation = given.lower() if isinstance(given, str) else None
+        if activation not in ACTIVATIONS:
             raise InvalidOperand(f"activation: expected relu, gelu or an empty string; got {quote(self.activation)}")
+        normalized = {"alpha": own.alpha, "beta": own.beta, "scales": scales, "activation": activation}
+        for name, value in normalized.items():
+            object.__setattr__(self, name, value)
 
 
 @dataclass(frozen=True)
