@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
+from math import prod
 from threading import Lock, current_thread, get_ident, local
 from typing import Any, Literal, NamedTuple, Self, TypeAlias
 
@@ -364,7 +365,7 @@ class Emulation(TorchDispatchMode):
         is_batch = b.ndim == 3
         batch = max(1, a.shape[0]) if is_batch else None
         kind = product_kind(name, "nn" if layout == "tt" else layout, bias=has_bias and not is_batch, batch=batch)
-        rows = a.shape[-2] if is_batch else a[..., 0].numel()  # a linear layer multiplies all rows as one matrix
+        rows = a.shape[-2] if is_batch else prod(a.shape[:-1])  # a linear layer multiplies all rows as one matrix
         shape = (int(rows), int(b.shape[-1]), int(a.shape[-1]))
         known = find_product_order(kind, shape, query_cublas=False, choices=self.arch)
         if layout == "tt":  # this layout was not measured, so the choice for two row-major operands is assumed

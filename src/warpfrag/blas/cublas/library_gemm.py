@@ -31,9 +31,11 @@ def library_epilogue(known: PredictedOrder, epilogue: KernelEpilogue) -> tuple[P
     if order.in_place and (own.alpha != 1 or own.activation):
         known = replace(known, order=replace(order, in_place=False))
         reasons.append("in-place sums of parts were not measured with alpha or an activation")
+    if not known.shape[2]:
+        reasons.append("sums without terms were not measured with an epilogue")
     is_used = own.alpha != 1 or own.has_c or own.bias is not None or bool(own.activation)
     note = f"not compared with an H200: {'; '.join(reasons)}" if reasons else "compared with an H200"
-    return replace(known, is_guess=known.is_guess or bool(reasons), epilogue=note if is_used else ""), own
+    return replace(known, is_guess=known.is_guess or (is_used and bool(reasons)), epilogue=note if is_used else ""), own
 
 
 def library_gemm(

@@ -40,7 +40,7 @@ LAYOUTS = ("nn", "nt", "tn")
 ARCH = "sm_90"
 MAX_EXTENT = (1 << 24) - 1
 INTEGERS = "any library: integers have the same sum in every order"
-EMPTY = "any library: the result is empty"
+EMPTY = "any library: the result is empty, or a sum without terms"
 TF32 = "float32 as TF32 (PyTorch's default is TF32 off), "
 
 
@@ -282,8 +282,8 @@ def find_product_order(
         row = _measured_by_shape().get((*kind, *shape))
         if row is not None:
             return PredictedOrder(kind, shape, row.order, "measured", kernel=row.kernel, source=versions(), row=row)
-    if kind.type == "s8" or 0 in shape[:2]:
-        source = INTEGERS if kind.type == "s8" else EMPTY
+    if kind.type == "s8" or 0 in shape:
+        source = EMPTY if 0 in shape else INTEGERS
         return PredictedOrder(kind, shape, Order(), "library", kernel="any", source=source)
     chosen = choose_kernel(kind, shape, table, is_queried=is_queried)
     known = order_of(kind, chosen.choice, shape)
