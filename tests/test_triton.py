@@ -271,7 +271,7 @@ def test_inlined_functions_are_quoted_with_the_call():
     with pytest.raises(wf.errors.PtxError) as info:
         warpfrag.triton.run(calling_kernel)[(1,)](np.zeros(100, np.float32), BLOCK=128)
     name, store = Path(__file__).name, doubled.starting_line_number + 2
-    assert info.value.source == f"{name}:{store}, inlined at {name}:{call}"
+    assert info.value.source == f"{name}:{call} (in {name}:{store})"
     assert str(info.value).split("\n")[1:] == [
         f"    {name}:{store}: tl.store(out + i, 2 * tl.sum(tl.load(out + i)))",
         f"    {name}:{call}: doubled(out, tl.arange(0, BLOCK))",

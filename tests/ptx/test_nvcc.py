@@ -85,7 +85,7 @@ def test_inlined_lines_are_quoted_with_the_call(folder, monkeypatch, capsys):
         "    swapped.cu:8: put(tile, i, x);",
     )
     (race,) = kernel.launch(1, 64, [x, out], checks="all").findings
-    assert str(race.other.source) == "swapped.cu:2, inlined at swapped.cu:8"
+    assert str(race.other.source) == "swapped.cu:8 (in swapped.cu:2)"
     assert str(race).split("\n")[1:] == ["    swapped.cu:9: out[i] = tile[63 - i];", store, call]
     debugger = kernel.debug(1, 64, [x, out])
     debugger.break_at(opcode="st.shared", source="swapped.cu:8")

@@ -53,7 +53,7 @@ def test_lines_are_located():
 def test_calls_that_triton_inlined_are_in_comments():
     sources = source_lines(SOFTMAX.read_text(encoding="utf-8"))
 
-    assert str(sources[66]) == "standard.py:170, inlined at standard.py:191, inlined at tri.py:9"
+    assert str(sources[66]) == "tri.py:9 (in standard.py:191, standard.py:170)"
     assert {source.outermost.file.rsplit("/", 1)[-1] for source in sources.values()} == {"tri.py"}
 
 

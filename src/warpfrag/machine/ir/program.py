@@ -35,7 +35,7 @@ class SourceLine(NamedTuple):
     """A line of a kernel's source file, and the line at which it was inlined, if any.
 
     >>> str(SourceLine("softmax.py", 7, SourceLine("model.py", 30)))
-    'softmax.py:7, inlined at model.py:30'
+    'model.py:30 (in softmax.py:7)'
     >>> str(SourceLine("/cuda/include/cuda_fp16.hpp", 900, SourceLine("scale.cu", 12)))
     'scale.cu:12 (in cuda_fp16.hpp:900)'
     """
@@ -45,13 +45,11 @@ class SourceLine(NamedTuple):
     inlined_at: SourceLine | None = None
 
     def __str__(self) -> str:
-        """Format the line as compilers do, without its folder; a user's line comes before library lines."""
-        line = f"{file_name(self.file)}:{self.line}"
-        if self.inlined_at is None:
-            return line
-        if not LIBRARY_FILE.search(self.file):
-            return f"{line}, inlined at {self.inlined_at}"
-        return f"{self.inlined_at}" if LIBRARY_FILE.search(self.inlined_at.file) else f"{self.inlined_at} (in {line})"
+        """Format the line in the kernel first, then those of its functions without their folders; library lines last."""
+        own = [call for call in self.calls[::-1] if not LIBRARY_FILE.search(call.file)]
+        library = [call for call in self.calls[::-1] if LIBRARY_FILE.search(call.file)]
+        first, *others = (f"{file_name(call.file)}:{call.line}" for call in own + library[: 1 if own else None])
+        return f"{first} (in {', '.join(others)})" if others else first
 
     @property
     def calls(self) -> list[SourceLine]:
