@@ -26,6 +26,7 @@ from warpfrag.formats.arrays import as_doubles
 from warpfrag.formats.codes import from_codes, natural_dtype
 from warpfrag.formats.number_formats import Rounding
 from warpfrag.isa.immediates import SELECTED_BY, Immediates
+from warpfrag.machine.interpreter.kernel_findings import KernelFinding
 from warpfrag.tensorcore.arithmetic_plan import arithmetic_arch
 from warpfrag.tensorcore.instruction import Instruction
 from warpfrag.tensorcore.operand import Operand, OperandBase
@@ -38,6 +39,9 @@ if TYPE_CHECKING:
 
 DATA = (".npy", ".npz", ".txt", ".csv")
 EXAMPLE = "warpfrag diagnose mma.m16n8k16.f32.f16.f16.f32 A.npy B.npy dump.txt"
+MAX_MMAS = 4  # number of mma instructions printed as text
+MAX_LINES = 2  # number of source lines of loads or stores that are named
+MAX_EXPLANATIONS = 3  # number of explanations of a kernel's D
 MAX_FINDINGS = 12  # number of findings printed as text; JSON has all
 
 Pair = tuple[Annotated[int, Param("N", integer(0))], Annotated[int, Param("N", integer(0))]]
@@ -148,6 +152,8 @@ class KernelDiagnosis(NamedTuple):
     mmas: mma instructions with a mistake, or all if none has one; only the first per source line and mistake
     unused: A or B, if no mma reads a tile of it
     d: the argument that the kernel stored as D, compared with A B + C or with the results of the mma instructions
+    races: accesses of threads that are not ordered, as `warpfrag ptx run --check races` finds them
+    unjudged: reasons why the race check is incomplete
     notes: how A and B are stored
     """
 
@@ -160,6 +166,8 @@ class KernelDiagnosis(NamedTuple):
     mmas: list[ExecutedMma]
     unused: list[str]
     d: MmaOperand
+    races: list[KernelFinding]
+    unjudged: tuple[str, ...]
     notes: list[str]
 
 
@@ -315,23 +323,31 @@ def _diagnose_kernel(
         arguments = [*(matrix.flatten("K") for matrix in matrices.values()), arrays["D"]]
     intended = {role: _as_argument(matrix, arrays) for role, matrix in matrices.items()}
     block = launch.block or tuple(kernel.program.directives.get("reqntid", (32,)))
-    with kernel.debug(launch.grid or (1,), block, arguments, shared=launch.shared, arch=arch) as debugger:
+    grid = launch.grid or (1,)
+    with kernel.debug(grid, block, arguments, shared=launch.shared, arch=arch) as debugger:
         comparison = OperandComparison(debugger, intended, arrays)
         executed = [*comparison.executed()]
+    stored = comparison.stored(executed)
+    for array, old in comparison.given.values():
+        array[...] = old
+    checked: dict[str, Any] = {"checks": "races", "engine": "reference", "level": "ptx"}
+    run = kernel.launch(grid, block, arguments, shared=launch.shared, arch=arch, **checked)
     shown: dict[tuple[object, ...], ExecutedMma] = {}
     wrong = [mma for mma in executed if not mma.is_correct]
     for mma in wrong or executed:
         shown.setdefault((mma.source, *(operand.findings[:1] or operand.matrix for operand in mma.operands)), mma)
-    stored = comparison.stored(executed)
     held = {operand.matrix for mma in executed for operand in mma.operands}
     unused = [role.upper() for role in intended if role.upper() not in held]
     uncompared = sum(bool(operand.uncompared) for mma in executed for operand in mma.operands[:2])
     c_compared = sum(not mma.operands[2].uncompared for mma in executed)
     is_open = bool(uncompared or unused or stored.uncompared or (not intended and c_compared < len(executed)))
-    is_wrong = bool(wrong) or not stored.is_correct
+    is_open |= bool(run.unjudged)
+    is_wrong = bool(wrong or run.findings) or not stored.is_correct
     counts = len(executed), comparison.is_complete, uncompared, c_compared
     status = NO if is_wrong else INCOMPLETE if is_open else DONE
-    facts = KernelDiagnosis(kernel.name, status == DONE, *counts, [*shown.values()], unused, stored, notes)
+    facts = KernelDiagnosis(
+        kernel.name, status == DONE, *counts, [*shown.values()], unused, stored, run.findings, run.unjudged, notes
+    )
     return Answer(facts, lambda: _print_kernel(kernel.readable_name, facts), status)
 
 
@@ -386,32 +402,44 @@ def _print_kernel(name: str, facts: KernelDiagnosis) -> None:
         compared = f"A and B: {2 * facts.executed - facts.not_compared} of {2 * facts.executed}"
         compared += f", C: {facts.c_compared} of {facts.executed}"
         judged = "was not compared" if facts.d.uncompared else "is correct" if facts.d.is_correct else "is wrong"
-        echo(
-            wrapped(f"{name}: D {judged}; no mistake found in the operands of {count} (compared: {compared})", indent=2)
-        )
+        found = "no mistake found in the operands of {}" if judged != "is wrong" else "all operands of {} are tiles"
+        echo(wrapped(f"{name}: D {judged}; {found.format(count)} (compared: {compared})", indent=2))
     if facts.not_compared:
         echo(f"  not compared: {facts.not_compared} A and B operands that the kernel computes")
     for matrix in facts.unused:
         echo(f"  no mma reads a tile of the intended {matrix}")
-    for mma in facts.mmas:
+    for mma in facts.mmas[:MAX_MMAS]:
         echo(wrapped(f"{mma.source}: {mma.instruction}, block {mma.block}, warp {mma.warp}", indent=2) + mma.code)
         for operand in mma.operands:
             _print_operand(operand)
         if mma.differs_in_k:
             a, b = mma.operands[:2]
             echo(f"  k differs: A starts at column {a.col}, B at row {b.row}")
+    if len(facts.mmas) > MAX_MMAS:
+        echo(f"and {len(facts.mmas) - MAX_MMAS} more mma instructions (--json shows all)")
     _print_operand(facts.d)
-    for note in facts.notes:
+    for race in facts.races:
+        echo(str(race))
+    for note in (*(f"not judged: {reason}" for reason in facts.unjudged), *facts.notes):
         echo(wrapped(note, indent=2))
 
 
 def _print_operand(operand: MmaOperand) -> None:
     echo(wrapped(f"  {operand}", indent=4))
     lines = [f"fix: {finding.fix}" for finding in operand.findings[:1] if finding.fix] + [*operand.unexplained[1:]]
+    if operand.role == "d":  # those of A, B and C give the same registers
+        lines += [f"or {finding}; fix: {finding.fix}" for finding in operand.findings[1:MAX_EXPLANATIONS]]
     if operand.loaded_at and not operand.is_correct:
-        lines.append(f"{'stored' if operand.role == 'd' else 'loaded'} at {', '.join(operand.loaded_at)}")
+        is_stored = operand.role == "d" and not (operand.findings and operand.findings[0].operand in "ab")
+        filled = f", from shared memory filled at {_first_lines(operand.filled_at)}" if operand.filled_at else ""
+        lines.append(f"{'stored' if is_stored else 'loaded'} at {_first_lines(operand.loaded_at)}{filled}")
     for line in lines:
         echo(wrapped(f"     {line}", indent=7))
+
+
+def _first_lines(lines: tuple[str, ...]) -> str:
+    more = f" and {len(lines) - MAX_LINES} more" if len(lines) > MAX_LINES else ""
+    return ", ".join(lines[:MAX_LINES]) + more
 
 
 class Dump(NamedTuple):

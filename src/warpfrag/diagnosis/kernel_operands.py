@@ -9,7 +9,7 @@ stores as D is compared with A B + C or, if A and B are unknown, with the result
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -23,14 +23,18 @@ from warpfrag.diagnosis.findings import Finding, Mistake, diagnosis
 from warpfrag.diagnosis.fixes import fix, index_text
 from warpfrag.diagnosis.index_maps import loaded_elsewhere
 from warpfrag.diagnosis.mistakes import suspects
+from warpfrag.diagnosis.tile_placement import MemoryWrites, TileSum, misplaced
 from warpfrag.errors import InvalidOperand
 from warpfrag.formats.arrays import as_doubles
 from warpfrag.machine.debugger.debug_views import ptx_operands
 from warpfrag.machine.ir.actions import MatrixOp
 from warpfrag.machine.ir.program import DecodedInstruction, excerpt, registers_of
+from warpfrag.machine.launch.names import readable
 from warpfrag.tensorcore import fragment
+from warpfrag.tensorcore.arithmetic_plan import arithmetic_arch
+from warpfrag.tensorcore.instruction import Instruction
 from warpfrag.tensorcore.operand import Operand
-from warpfrag.tensorcore.registry import get
+from warpfrag.tensorcore.registry import get, instruction_of
 
 if TYPE_CHECKING:
     from warpfrag.machine.debugger.debugger import Debugger
@@ -42,6 +46,7 @@ MAX_RESULTS = 16  # the most results of earlier mma instructions, per warp
 MAX_JOINED = 4  # the most results that one operand may hold side by side
 MIN_DISTINCT = 4  # an order is compared only if at least 1 of 4 elements differs from all others
 OVERFLOW = 1e308  # stands for infinity in an order
+EXAMPLE = "warpfrag diagnose mma.m16n8k16.f32.f16.f16.f32 A.npy B.npy D.npy"
 MIN_BITS = 8  # elements must have at least this many bits for their order to be compared
 
 
@@ -52,8 +57,9 @@ class MmaOperand:
     `matrix` is A or B, an argument, its transpose (`K.T`), or the mma that computed the operand. It is empty if nothing
     explains the registers; then `unexplained` has lines that describe them. `row` and `col` are the tile's first row
     and column, or -1 if there is no tile. `uncompared` is the reason if the kernel computes the operand in a way that
-    cannot be compared. `loaded_at` are the source lines of the loads that fill the registers. For the D of a whole
-    kernel, `matrix` is the argument in which it is stored, and `loaded_at` are the source lines of the stores.
+    cannot be compared. `loaded_at` are the source lines of the loads that fill the registers, and `filled_at`
+    those that fill the shared memory from which they load. For the D of a whole kernel, `matrix` is the argument in
+    which it is stored, and `loaded_at` are the source lines of the stores.
     """
 
     role: str
@@ -63,6 +69,7 @@ class MmaOperand:
     uncompared: str = ""
     findings: tuple[Finding, ...] = ()
     loaded_at: tuple[str, ...] = ()
+    filled_at: tuple[str, ...] = ()
     unexplained: tuple[str, ...] = ()
 
     @property
@@ -99,6 +106,11 @@ class ExecutedMma:
     def is_correct(self) -> bool:
         """True if no operand has a mistake, and the tiles of A and B have the same k."""
         return all(operand.is_correct for operand in self.operands) and not self.differs_in_k
+
+    @property
+    def reads_intended(self) -> bool:
+        """True if both operands are tiles of the intended A and B."""
+        return all(operand.row >= 0 and operand.matrix == operand.role.upper() for operand in self.operands[:2])
 
     @property
     def differs_in_k(self) -> bool:
@@ -141,6 +153,9 @@ class OperandComparison:
             if array.ndim == 2 and array.any() and not any(np.array_equal(array, each) for each in intended.values())
         }
         self.results: dict[tuple[tuple[int, int, int], int], list[EarlierResult]] = {}
+        self.sums: dict[TileSum, NDArray[Any]] = {}  # the last result for each tile of A B that a warp computes
+        self.restart = ""  # the first mma that adds to 0 although its warp has a sum for the same tile
+        self.writes = MemoryWrites(debugger)
         self.is_complete = False
 
     def executed(self) -> Iterator[ExecutedMma]:
@@ -148,7 +163,9 @@ class OperandComparison:
         debugger = self.debugger
         lines = {inst.line for inst in debugger.program.instructions if is_mma(inst)}
         if not lines:
-            raise InvalidOperand(f"{debugger.program.name} has no mma instruction")
+            others = {inst.name.partition(".")[0] for inst in debugger.program.instructions if "mma" in inst.name}
+            has = f"has no mma or wmma.mma instruction{f', only {listed}' if (listed := ', '.join(others)) else ''}"
+            raise InvalidOperand(f"{readable(debugger.program.name)} {has}: diagnose its result, as in {EXAMPLE}")
         for line in sorted(lines):
             debugger.break_at(line)
         for _ in range(MAX_STOPS):
@@ -163,19 +180,22 @@ class OperandComparison:
     def _at(self, stop: Stop) -> Iterator[ExecutedMma]:
         """Yield the mma of each warp that stopped."""
         debugger = self.debugger
-        instruction = get(debugger.instruction.name)
-        producers = {role: self._producers(role) for role in "abc"}
+        instruction = self._resolved(debugger.instruction.name)
         source = self._source(debugger.instruction)
         for block, warp in stop.warps:
             held = {role: debugger.matrix(role, block=block, warp=warp) for role in "abc"}
             earlier = self.results.setdefault((block, warp), [])
             operands = []
             for operand in (instruction.a, instruction.b, instruction.c):
-                found = self._compared(operand, held[operand.role], earlier, producers[operand.role])
-                operands.append(self._with_loads(found, producers[operand.role]))
+                found = self._compared(operand, held[operand.role], earlier)
+                operands.append(self._with_loads(found, operand, held[operand.role]))
             yield ExecutedMma(source, excerpt(stop.source), instruction.name, block, warp, tuple(operands))
             if instruction.pattern is None:
                 D = instruction(held["a"], held["b"], held["c"], arch=debugger.config.arch)
+                key = TileSum((block, warp), (operands[0].row, operands[1].col))
+                if key in self.sums and operands[2].matrix == "0":
+                    self.restart = self.restart or f"at {source}, for k = {operands[1].row}"
+                self.sums[key] = D
                 earlier[:] = [result for result in earlier if not np.array_equal(result.values, held["c"])]
                 earlier.append(EarlierResult(D, source))
                 del earlier[:-MAX_RESULTS]
@@ -184,17 +204,21 @@ class OperandComparison:
         """Compare the changed arguments with D; return a correct one or, if there is none, the first."""
         changed = {name: array for name, (array, old) in self.given.items() if array.tobytes() != old.tobytes()}
         compare = self._with_product if self.intended else self._with_results
-        results = [compare(executed, name, array) for name, array in changed.items() if executed]
-        found = sorted(filter(None, results), key=lambda result: (bool(result.uncompared), not result.is_correct))
+        results = [(compare(executed, name, array), array) for name, array in changed.items() if executed]
+        found = [(each, array) for each, array in results if each is not None]
         if not found:
             return MmaOperand("d", uncompared="the kernel changes no argument that can be D")
-        stores = [inst for inst in self.debugger.program.instructions if inst.name.startswith(("st.global", "st.f"))]
-        lines = dict.fromkeys(self._source(inst) for inst in stores if any(map(is_mma, self._followed(_read(inst)))))
-        return replace(found[0 if self.intended else -1], loaded_at=tuple(lines))
+        found.sort(key=lambda pair: (bool(pair[0].uncompared), not pair[0].is_correct))
+        result, array = found[0 if self.intended else -1]
+        role = result.findings[0].operand if result.findings else "d"
+        if role in "ab":  # tiles that are right, but of other rows or columns
+            loads = executed[0].operands["ab".index(role)]
+            return replace(result, loaded_at=loads.loaded_at, filled_at=loads.filled_at)
+        return replace(result, loaded_at=self._sources({line for line, _ in self.writes.of(array)}))
 
     def _with_product(self, executed: Sequence[ExecutedMma], name: str, array: NDArray[Any]) -> MmaOperand | None:
         """Compare an argument of D's extents with A B + C; C is the argument that the kernel reads as C, or zero."""
-        (A, B), mma = self.intended.values(), get(executed[0].instruction)
+        (A, B), mma = self.intended.values(), self._resolved(executed[0].instruction)
         shape = len(A), B.shape[1]
         if array.shape != shape and array.shape != (math.prod(shape),):
             return None
@@ -210,14 +234,26 @@ class OperandComparison:
         text = f"wrong in {array.size - found.agreement.correct} of {array.size} elements of argument {name}"
         if not all(each.is_correct for each in executed):
             return MmaOperand("d", unexplained=(text,))
-        if not any(operand.uncompared for each in executed for operand in each.operands[:2]):
-            found[:] = [finding for finding in found if finding.operand not in {"a", "b"}]
-        lines = (f"{text}; no known mistake explains it", *str(found.agreement).splitlines())
-        return MmaOperand("d", f"argument {name}", findings=tuple(found), unexplained=() if found else lines)
+        lines = [f"{text}; no known mistake explains it", *str(found.agreement).splitlines()]
+        tiles = _tiles(mma.d, array.reshape(shape), array.dtype)
+        if tiles and self.is_complete and all(each.reads_intended for each in executed):
+            never = sorted(tiles.keys() - {key.corner for key in self.sums})
+            others = [finding for finding in found if finding.operand not in {"a", "b"} and not never]
+            found[:] = [*misplaced(tiles, self.sums, self.writes)] or [*self._restarted(tiles)] or others
+            lines += [f"no mma computes the tile of D at row {row}, column {col}" for row, col in never[:1]]
+        return MmaOperand("d", f"argument {name}", findings=tuple(found), unexplained=() if found else tuple(lines))
+
+    def _restarted(self, tiles: Mapping[tuple[int, int], NDArray[Any]]) -> Iterator[Finding]:
+        """Yield the mistake of zeroing the accumulators in the loop over k, if D has the last sums of every tile."""
+        last = {key.corner: values for key, values in self.sums.items()}
+        is_last = (at in last and np.array_equal(tile, last[at].astype(tile.dtype)) for at, tile in tiles.items())
+        if self.restart and all(is_last):
+            text = f"0 again {self.restart}: D has only the products that are added after the accumulators are zeroed"
+            yield Finding("c", "c", text, "zero the accumulators before the loop over k, not inside it")
 
     def _with_results(self, executed: Sequence[ExecutedMma], name: str, array: NDArray[Any]) -> MmaOperand | None:
         """Compare the tiles of an argument with the results of the mma instructions."""
-        operand = get(executed[-1].instruction).d
+        operand = self._resolved(executed[-1].instruction).d
         tiles = _tiles(operand, array, array.dtype) if array.ndim == 2 else {}
         if not tiles or len(tiles) * math.prod(operand.shape) != array.size:
             return None
@@ -226,15 +262,24 @@ class OperandComparison:
             return MmaOperand("d", f"argument {name}")
         return MmaOperand("d", uncompared=f"the values of argument {name} differ from the mma results; pass A and B")
 
-    def _producers(self, role: str) -> list[DecodedInstruction]:
-        """Return the loads, and the earlier mma instructions, whose values reach an operand of the next mma.
+    def _resolved(self, name: str) -> Instruction:
+        """Return an instruction; the fragments of wmma depend on the architecture."""
+        found = get(name)
+        return (
+            instruction_of(found.form, arithmetic_arch(found.form, self.debugger.config.arch)) if found.arch else found
+        )
+
+    def _producers(self, role: str, wrong: NDArray[np.bool_] | None = None) -> list[DecodedInstruction]:
+        """Return the loads, and the earlier mma instructions, whose values reach registers of an operand.
 
         Values go through registers and, if they are loaded from shared memory, through every store to shared memory.
         """
         debugger = self.debugger
         shared = (inst for inst in debugger.program.instructions if inst.name.startswith(("st.shared", "stmatrix")))
         stores = [name for inst in shared for name in _read(inst)]
-        direct = self._followed([register.name for register in registers_of(ptx_operands(debugger.instruction)[role])])
+        registers = registers_of(ptx_operands(debugger.instruction)[role])
+        kept = [register.name for at, register in enumerate(registers) if wrong is None or wrong[:, at].any()]
+        direct = self._followed(kept)
         is_staged = any(inst.name.startswith(("ld.shared", "ldmatrix")) for inst in direct)
         staged = [inst for inst in self._followed(stores) if is_mma(inst)] if is_staged else []
         return sorted({inst.line: inst for inst in (*direct, *staged)}.values(), key=lambda inst: inst.line)
@@ -246,7 +291,7 @@ class OperandComparison:
         while names:
             name = names.pop()
             for inst in () if name in followed else self.writers.get(name, ()):
-                if inst.name.startswith("ld") or is_mma(inst):
+                if inst.name.startswith(("ld", "wmma.load")) or is_mma(inst):
                     found[inst.line] = inst
                 else:
                     names += _read(inst)
@@ -257,9 +302,11 @@ class OperandComparison:
         source = self.debugger.sources.get(inst.line)
         return f"line {inst.line} of the PTX" if source is None else str(source)
 
-    def _compared(
-        self, operand: Operand, held: NDArray[Any], earlier: list[EarlierResult], producers: list[DecodedInstruction]
-    ) -> MmaOperand:
+    def _sources(self, lines: Iterable[int]) -> tuple[str, ...]:
+        insts = (inst for inst in self.debugger.program.instructions if inst.line in lines)
+        return tuple(dict.fromkeys(map(self._source, insts)))
+
+    def _compared(self, operand: Operand, held: NDArray[Any], earlier: list[EarlierResult]) -> MmaOperand:
         """Return the tile or results that the registers hold, or the mistake that explains them."""
         role = operand.role
         own = {role.upper(): self.intended[role]} if role in self.intended else {}
@@ -281,7 +328,7 @@ class OperandComparison:
         )
         if found is not None:
             return replace(found, row=-1, col=-1) if found.matrix in own and role == "c" else found
-        mmas = dict.fromkeys(self._source(inst) for inst in producers if is_mma(inst))
+        mmas = dict.fromkeys(self._source(inst) for inst in self._producers(role) if is_mma(inst))
         if role == "c" and not (mmas and earlier):
             lane = np.argwhere(operand.pack(held))[0][0]
             return MmaOperand(role, uncompared=f"not 0 in lane {lane}, nor a tile of an argument or an earlier D")
@@ -290,21 +337,29 @@ class OperandComparison:
             return MmaOperand(role, unexplained=(unknown, *_first_wrong(operand, held, own)))
         return MmaOperand(role, ", ".join(mmas), uncompared=_no_order(held, computed))
 
-    def _with_loads(self, operand: MmaOperand, producers: list[DecodedInstruction]) -> MmaOperand:
-        """Return the operand with its loads; findings about 8 x 8 blocks come last unless an ldmatrix loaded it."""
-        loads = [inst for inst in producers if not is_mma(inst)]
-        lines = dict.fromkeys(self._source(inst) for inst in loads)
+    def _with_loads(self, found: MmaOperand, operand: Operand, held: NDArray[Any]) -> MmaOperand:
+        """Return the operand with the loads of its wrong registers, or of all if it is correct.
+
+        Findings about 8 x 8 blocks come last unless an ldmatrix loaded them.
+        """
+        intended = self.intended.get(operand.role)
+        nearest = None if intended is None or found.is_correct else _nearest_tile(operand, held, intended)
+        wrong = None if nearest is None else _wrong_places(operand, held, nearest[1])
+        loads = [inst for inst in self._producers(operand.role, wrong) if not is_mma(inst)]
         by_block = [inst.name for inst in loads if inst.name.startswith("ldmatrix")]
         change = "remove .trans from" if any(".trans" in name for name in by_block) else "add .trans to"
-        findings = sorted(operand.findings, key=lambda finding: finding.kind == "blocks" and not by_block)
+        findings = sorted(found.findings, key=lambda finding: finding.kind == "blocks" and not by_block)
         if by_block and findings and findings[0].fix.startswith("add .trans"):
             findings[0] = replace(findings[0], fix=f"{change} the ldmatrix of {operand.role.upper()}")
-        return replace(operand, findings=tuple(findings), loaded_at=tuple(lines))
+        loaded_at = self._sources({inst.line for inst in loads})
+        filled_at = self._sources({line for inst in loads for line in self.writes.filled_by[inst.line]})
+        return replace(found, findings=tuple(findings), loaded_at=loaded_at, filled_at=filled_at)
 
 
 def is_mma(inst: DecodedInstruction) -> bool:
-    """Return True if an instruction is an mma, not ldmatrix or wgmma."""
-    return isinstance(inst.action, MatrixOp) and inst.action.operation == "mma"
+    """Return True if an instruction is an mma or wmma.mma, not ldmatrix or wgmma."""
+    action = inst.action
+    return isinstance(action, MatrixOp) and (action.operation == "mma" or action.form.op == "wmma.mma")
 
 
 def _read(inst: DecodedInstruction) -> list[str]:
@@ -319,7 +374,7 @@ def _tiles(operand: Operand, matrix: NDArray[Any], dtype: np.dtype[Any]) -> dict
     """Return the tiles of a matrix that have the shape of an operand, keyed by first row and column."""
     high, wide = operand.shape
     return {
-        (row, col): matrix[row : row + high, col : col + wide].astype(dtype)
+        (row, col): matrix[row : row + high, col : col + wide].astype(dtype, copy=False)
         for row in range(0, matrix.shape[0] - high + 1, high)
         for col in range(0, matrix.shape[1] - wide + 1, wide)
     }
@@ -360,22 +415,37 @@ def _misloaded_tile(operand: Operand, held: NDArray[Any], matrices: Mapping[str,
     return None
 
 
+def _nearest_tile(
+    operand: Operand, held: NDArray[Any], matrix: NDArray[Any]
+) -> tuple[tuple[int, int], NDArray[Any]] | None:
+    """Return the corner and the elements of the tile that has the most elements in common with the registers."""
+    tiles = _tiles(operand, matrix, held.dtype)
+    return max(tiles.items(), key=lambda item: int((item[1] == held).sum()), default=None)
+
+
+def _wrong_places(operand: Operand, held: NDArray[Any], tile: NDArray[Any]) -> NDArray[np.bool_]:
+    """Return a mask of the lanes and registers that hold another element than that of a tile."""
+    places = fragment.elements(operand.layout).reshape(-1, operand.regs, operand.slots)
+    wrong: NDArray[np.bool_] = (tile != held).ravel()[places].any(axis=-1)
+    return wrong
+
+
 def _first_wrong(operand: Operand, held: NDArray[Any], matrices: Mapping[str, NDArray[Any]]) -> Iterator[str]:
     """Yield what the first wrong lane holds and, if the operand resembles a tile of a matrix, what it should hold."""
     axis, slots = int(operand.role != "b"), operand.slots
     places = fragment.elements(operand.layout).reshape(-1, operand.regs, slots)
     for name, matrix in matrices.items():
-        equal = {corner: tile == held for corner, tile in _tiles(operand, matrix, held.dtype).items()}
-        if not equal:
+        if (nearest := _nearest_tile(operand, held, matrix)) is None:
             continue
-        corner = max(equal, key=lambda corner: int(equal[corner].sum()))
-        lane, reg = np.argwhere(~equal[corner].ravel()[places].all(axis=-1))[0]
+        corner, tile = nearest
+        lane, reg = np.argwhere(_wrong_places(operand, held, tile))[0]
         values = held.ravel()[places[lane, reg]]
         found = np.argwhere((sliding_window_view(matrix.astype(held.dtype), slots, axis) == values).all(axis=-1))
         right = np.add(corner, np.unravel_index(places[lane, reg, 0], held.shape))
         holds = _span(name, found[0], axis, slots) if len(found) == 1 else ", ".join(f"{value:.6g}" for value in values)
-        should = f", should hold {_span(name, right, axis, slots)}"
-        yield f"lane {lane} holds {holds} in register {reg}{should if len(equal) == 1 or equal[corner].any() else ''}"
+        is_near = (tile == held).any() or matrix.shape == held.shape
+        should = f", should hold {_span(name, right, axis, slots)}" if is_near else ""
+        yield f"lane {lane} holds {holds} in register {reg}{should}"
 
 
 def _span(name: str, first: NDArray[Any], axis: int, count: int) -> str:

@@ -67,6 +67,7 @@ class Debugger:
         self.breakpoints: list[Breakpoint] = []
         self.watchpoints: list[Watchpoint] = []
         self.stop: Stop | None = None
+        self.on_access: Callable[[DecodedInstruction, MemoryAccess], None] | None = None  # called for each access
         self.is_finished = False
         # the caller's arguments and their arrays in memory, by parameter name
         self.arguments: dict[str, tuple[object, object]] = {}
@@ -294,7 +295,7 @@ class Debugger:
 
     def _is_met(self, point: Breakpoint, row: int) -> bool:
         """Return True if a breakpoint applies to the warp in row `row`."""
-        block, warp = self._place(row)
+        block, warp = self.warp_at(row)
         if (point.block is not None and block != point.block) or (point.warp is not None and warp != point.warp):
             return False
         if point.condition is None:
@@ -326,7 +327,7 @@ class Debugger:
         self._row, self._is_at_stop = present[0], True
         mask = position.group.mask[position.group.warp_rows == present[0]].any(axis=0)
         self.stop = Stop(
-            reason, inst.line, inst.text, self.sources.get(inst.line), tuple(self._place(row) for row in present),
+            reason, inst.line, inst.text, self.sources.get(inst.line), tuple(self.warp_at(row) for row in present),
             sum(1 << lane for lane in np.nonzero(mask)[0].tolist()), point, visit=self._visits[position.at],
         )  # fmt: skip
         return self.stop
@@ -336,13 +337,16 @@ class Debugger:
         self._is_at_stop = False
         batch, watched = self.batch, [point for point in self.watchpoints if point.enabled]
         before = [self._contents(point) for point in watched]
-        self.memory.accesses = [] if watched else None
+        self.memory.accesses = [] if watched or self.on_access else None
         try:
             if batch.advance():
                 self._visits[position.at] += 1
             accesses = self.memory.accesses or []
         finally:
             self.memory.accesses = None
+        if self.on_access is not None:
+            for access in accesses:
+                self.on_access(batch.inst_at(position), access)
         for point, old in zip(watched, before, strict=True):
             threads = [thread for access in accesses for thread in self._accessors(point, access)]
             if threads:
@@ -353,12 +357,12 @@ class Debugger:
         """Stop after an instruction that accessed watched bytes; the first warp that accessed them gets the focus."""
         point.hits += 1
         inst = self.batch.inst_at(position)
-        threads = [ThreadAt(*self._place(number // LANES), number % LANES) for number in sorted(numbers)]
+        threads = [ThreadAt(*self.warp_at(number // LANES), number % LANES) for number in sorted(numbers)]
         self._row = min(numbers) // LANES
         rows = sorted({number // LANES for number in numbers})
         lanes = sum(1 << number % LANES for number in set(numbers) if number // LANES == self._row)
         self.stop = Stop(
-            "watchpoint", inst.line, inst.text, self.sources.get(inst.line), tuple(map(self._place, rows)), lanes,
+            "watchpoint", inst.line, inst.text, self.sources.get(inst.line), tuple(map(self.warp_at, rows)), lanes,
             point, tuple(threads), old, self._contents(point), self._visits[position.at],
         )  # fmt: skip
         return self.stop
@@ -421,7 +425,7 @@ class Debugger:
         """Set the focus if a block or warp is given; return the block and warp in focus."""
         if block is not None or warp is not None:
             self._row = self._row_of(block, warp)
-        return self._place(self._row)
+        return self.warp_at(self._row)
 
     def registers(self, *, block: int | Sequence[int] | None = None, warp: int | None = None) -> dict[str, Array]:
         """Return all registers of a warp by name, with the values that `register` returns."""
@@ -511,14 +515,15 @@ class Debugger:
         stride = self.memory.shared_stride
         return SharedView(self.memory.shared[number * stride : (number + 1) * stride], self.memory.shared_end)
 
-    def _place(self, row: int) -> tuple[Block, int]:
+    def warp_at(self, row: int) -> tuple[Block, int]:
+        """Return the block and the warp in a row of the batch, as observers of accesses number them."""
         batch = self.batch
         return batch.blocks[int(batch.warp_block[row])], int(batch.warp_index[row])
 
     def _row_of(self, block: int | Sequence[int] | None, warp: int | None) -> int:
         """Return the row of a running warp; block and warp default to the focus."""
         batch = self.batch
-        own, mine = self._place(self._row)
+        own, mine = self.warp_at(self._row)
         wanted = own if block is None else _index(block)
         number = mine if warp is None else warp
         if wanted not in batch.blocks:

@@ -45,7 +45,7 @@ class SourceLine(NamedTuple):
     inlined_at: SourceLine | None = None
 
     def __str__(self) -> str:
-        """Format the line in the kernel first, then those of its functions without their folders; library lines last."""
+        """Format the line in the kernel, then those in the functions that it calls, without their folders."""
         own = [call for call in self.calls[::-1] if not LIBRARY_FILE.search(call.file)]
         library = [call for call in self.calls[::-1] if LIBRARY_FILE.search(call.file)]
         first, *others = (f"{file_name(call.file)}:{call.line}" for call in own + library[: 1 if own else None])
