@@ -1,5 +1,7 @@
 """Arrays in the public API: their types, and the conversion of arguments to arrays."""
 
+from __future__ import annotations
+
 import sys
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, cast
 
