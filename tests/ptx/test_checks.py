@@ -379,10 +379,13 @@ def test_branches_synchronise_at_different_instructions(low, high, found, engine
 
 def test_a_missing_block_barrier_is_not_called_one_between_lanes():
     """Lane 0 reads words that its own warp stored, and lane 16 reads words of the other warp."""
-    text = HALVING[: HALVING.index(".visible")] + """.visible .entry two() {
+    text = (
+        HALVING[: HALVING.index(".visible")]
+        + """.visible .entry two() {
 .reg .b32 %r<9>; .shared .align 8 .b8 sm[256];
 mov.u32 %r1, %tid.x; mov.u32 %r3, sm; shl.b32 %r4, %r1, 2; add.u32 %r4, %r3, %r4; st.shared.u32 [%r4], %r1;
 and.b32 %r2, %r1, 31; shl.b32 %r5, %r2, 3; add.u32 %r6, %r3, %r5; ld.shared.v2.u32 {%r7, %r8}, [%r6]; ret; }"""
+    )
     (finding,) = wf.ptx.load(text)["two"].launch(1, 64, [], checks="races").findings
 
     assert (finding.kind, finding.fix) == ("race", "put __syncthreads() (bar.sync) between them")

@@ -56,11 +56,13 @@ class RaceReporter:
         kind: str = "",
         text: str = "",
     ) -> None:
-        """Report the first conflict with each conflicting instruction, and count the accesses that conflict."""
+        """Report a conflict with each conflicting instruction, of two warps if there is one, and count all accesses."""
         instructions = natures >> INST_SHIFT
+        is_own = self.ordering.entities(access.threads)[:, None] // LANES == entities // LANES
         for at in np.unique(instructions[wrong]).tolist():
             chosen = wrong & (instructions == at)
-            index, cell = (int(v) for v in np.argwhere(chosen)[0])
+            across = chosen & ~is_own
+            index, cell = (int(v) for v in np.argwhere(across if across.any() else chosen)[0])
             mine, other = int(access.entities[index]), int(entities[index, cell])
             thread = int(access.threads[index])
             named = kind or self.category(mine, other, thread)
