@@ -32,6 +32,7 @@ from warpfrag.machine.launch.device_array import DeviceArray
 from warpfrag.machine.launch.kernel import Kernel
 from warpfrag.machine.launch.options import MULTIPROCESSORS
 from warpfrag.ptx.ptx_module import load
+from warpfrag.smem.tensor_map import TYPES_BY_NUMBER  # Triton has the numbers of tensormap.replace
 from warpfrag.triton.unwritten_storages import UnwrittenStorage
 
 SCALARS: dict[str, Any] = {
@@ -40,11 +41,6 @@ SCALARS: dict[str, Any] = {
     "fp16": np.float16, "bf16": ml_dtypes.bfloat16, "fp32": np.float32, "f32": np.float32, "fp64": np.float64,
 }  # fmt: skip
 SWIZZLES = (0, 32, 64, 128)  # sizes in bytes, by the number that Triton uses
-# The types of tensormap.replace, in its order, which is Triton's too (PTX ISA, "tensormap.replace").
-MAP_ELEMENTS = (
-    "uint8", "uint16", "uint32", "int32", "uint64", "int64", "float16", "float32", "float32_ftz", "float64", "bfloat16",
-    "tfloat32", "tfloat32_ftz",
-)  # fmt: skip
 ALIGNED = 1 << 20  # as strongly aligned as a GPU allocation
 
 
@@ -195,7 +191,7 @@ class EntryArguments:
                 "arch='sm_89' or older compiles descriptors to plain accesses"
             )
         memory, offset = self._storage(value.base)
-        element = "tfloat32" if getattr(value, "round_f32_to_tf32", False) else MAP_ELEMENTS[about["elem_type"]]
+        element = "tfloat32" if getattr(value, "round_f32_to_tf32", False) else TYPES_BY_NUMBER[about["elem_type"]].name
         strides = [int(step) * about["elem_size"] for step in value.strides]
         extents = [int(extent) for extent in value.shape]
         fill: Literal["nan", "zero"] = "nan" if getattr(value, "padding", "") == "nan" else "zero"
