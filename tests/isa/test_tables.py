@@ -122,7 +122,7 @@ def test_every_layout_row_is_used():
 
 
 def test_a_format_whose_fields_do_not_add_up_is_refused():
-    with pytest.raises(ValueError, match="format odd: fields take 8 bits, the row says 9"):
+    with pytest.raises(ValueError, match="format odd: the fields take 8 bits, but the row specifies 9"):
         Format("odd", bits=9, kind="float", dtype="float16", source="here", exponent=4, fraction=3)
 
 

@@ -18,7 +18,7 @@ Words: TypeAlias = "np.ndarray[tuple[int, ...], np.dtype[np.uint32]]"
 Bytes: TypeAlias = "np.ndarray[tuple[int, ...], np.dtype[np.uint8]]"
 """An array of the bytes in a memory space."""
 Array: TypeAlias = "np.ndarray[tuple[int, ...], np.dtype[np.generic[object]]]"
-"""An array of numbers in a format's natural dtype, or of unsigned codes; the function says which."""
+"""An array of numbers in a format's natural dtype, or of unsigned codes, as the function specifies."""
 
 
 class HasDtype(Protocol):

@@ -64,7 +64,7 @@ class Format:
         if self.kind == "float":
             width = self.signed + self.exponent + self.fraction + self.unused
             if width != self.bits:
-                raise ValueError(f"format {self.name}: fields take {width} bits, the row says {self.bits}")
+                raise ValueError(f"format {self.name}: the fields take {width} bits, but the row specifies {self.bits}")
 
     def __str__(self) -> str:
         """Return the name, as PTX spells it."""

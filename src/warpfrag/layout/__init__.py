@@ -15,7 +15,7 @@ from warpfrag.errors import InvalidOperand, quote
 
 
 class Notation(NamedTuple):
-    """A notation: the module that implements it, its description, and whether layouts can be read from it."""
+    """A notation: the module that implements it, its description, and True if layouts can be read from it."""
 
     module: str
     is_read: bool

@@ -7,7 +7,7 @@
     (0, 0)
     >>> bin(rows.add(0b101, inputs=0b100))  # the third is the xor of both
     '0b111'
-    >>> rows.rest(0b100), bin(rows.inputs(0b101))  # bit 2 alone cannot be made; bits 0 and 2 can
+    >>> rows.rest(0b100), bin(rows.inputs(0b101))  # no inputs give bit 2 alone; both inputs give bits 0 and 2
     (1, '0b11')
 
 If a map sends digit `at` of an index to digit `to`, and digit `at + 1` to `to + 1`, one shift moves both. `diagonals`

@@ -4,7 +4,7 @@
 
 Sizes come before the colon, strides after it. Both have two parts: threads, then values. The sizes cut a thread number
 into digits, lowest first: thread 5 has the digits 1 and 1, because 5 = 1 + 4 * 1. The sum of digits times strides is
-the element number in column-major order, row + rows * col. So thread 5 starts at element 32 + 1 = 33: row 1, col 2 if
+the element number in column-major order, row + rows * col. Thread 5 thus starts at element 32 + 1 = 33: row 1, col 2 if
 there are 16 rows.
 
 The text contains neither the number of rows nor the number of values per register: pass `shape` and `slots`. CuTe

@@ -1,14 +1,14 @@
 """A layout is one linear map from places in a warp to elements of a matrix.
 
-**In a sentence.** A fragment spreads a matrix over the registers of 32 lanes; its layout says, for every
-(lane, reg, slot), which (row, col) sits there.
+**In a sentence.** A fragment spreads a matrix over the registers of 32 lanes; its layout maps every (lane, reg, slot)
+to the (row, col) of the element stored there.
 
 **A small case.** The accumulator of an m16n8 instruction: lane 5 holds rows 1 and 9, columns 2 and 3.
 
     reg 0: (1, 2)     reg 1: (1, 3)     reg 2: (9, 2)     reg 3: (9, 3)
 
 **The rule.** Write lane, reg and slot in binary. Every bit that is 1 contributes a fixed step, its *basis*, and the
-contributions are joined by xor. So a handful of bases says everything. The accumulator is
+contributions are joined by xor. A few bases therefore describe the whole map. The accumulator is
 
     lane: c2 c4 r1 r2 r4    reg: c1 r8    slot: none
 
@@ -24,10 +24,10 @@ the register moves 1 column, bit 1 moves 8 rows. Lane 5 is bits 0 and 2: columns
     >>> accumulator.where(row=9, col=3)
     [Place(lane=5, reg=3, slot=0)]
 
-**The algebra.** Every operation returns another layout. `outer @ inner` composes two layouts and `inverse` inverts one;
-`low * high` puts one beside or above the other, and `divide_left` and `divide_right` undo that; `tiled` repeats a tile,
-`fix` holds an input constant, `sublayout` drops axes, `rename` and `reshape` rename and regroup axes. Two tiles of the
-accumulator form a 16 x 16 matrix. Its elements are already in the lanes that the A of the next mma needs:
+**The algebra.** Every operation returns a new layout. `outer @ inner` composes two layouts and `inverse` inverts one;
+`low * high` places copies of `low` as `high` describes, and `divide_left` and `divide_right` undo that; `tiled` repeats
+a tile, `fix` holds an input constant, `sublayout` drops axes, `rename` and `reshape` rename and regroup axes. Two tiles
+of the accumulator form a 16 x 16 matrix. Its elements are already in the lanes that the A of the next mma needs:
 
     >>> a = Layout.parse(dict(row=16, col=16), lane="c2 c4 r1 r2 r4", reg="r8 c8", slot="c1")
     >>> print(a.inverse() @ accumulator.tiled(col=2))
@@ -35,15 +35,15 @@ accumulator form a 16 x 16 matrix. Its elements are already in the lanes that th
     >>> (a.inverse() @ accumulator.tiled(col=2)).is_trivial_over("lane")
     True
 
-**Several coordinates at once.** A basis may move more than one coordinate: `c4+r1` moves 4 columns and 1 row. A swizzle
-is such a map, and so is any composition.
+**Several coordinates at once.** A basis may move more than one coordinate: `c4+r1` moves 4 columns and 1 row. Swizzles
+and compositions usually have such bases.
 
-**Copies.** A basis may be `0`: that bit moves nowhere, so two places hold the same element (wmma keeps f16
-fragments twice). That is why the map goes from places to elements: the other direction is not a function.
-`where` lists every holder, and the first is the one the hardware reads; `inverse` gives that one.
+**Copies.** A basis may be `0`: that bit moves nothing, so two places hold the same element (wmma stores f16
+fragments twice). This is why the map goes from places to elements: the other direction is not a function.
+`where` lists every holder. The hardware reads the first one, and `inverse` returns it.
 
 **Sizes that are not powers of two.** 24 columns are 8 times 3: three bits and a *digit* that counts 0, 1, 2. The text
-spells the digit as the bits it would fill, `c8 c16`, and the fourth value is cropped. Such a digit moves from one axis
+spells the digit as the bits it would fill, `c8 c16`, and the fourth value is omitted. Such a digit moves from one axis
 to another unchanged; only bits are joined by xor.
 
     >>> wide = Layout.parse(dict(row=16, col=24), lane="c2 c4 r1 r2 r4", reg="c1 r8 c8 c16")

@@ -8,11 +8,11 @@ The moves of several inputs are joined by xor. In a swizzle of two bits, bit 1 o
     >>> (swizzle @ swizzle.rename(x="z", y="x")).columns  # done twice: the identity
     (1, 2)
 
-**Larger digits.** A digit of radix 3 is never joined with others: it moves exactly one output digit of radix 3. So the
-bits are linear over GF(2) and everything else passes through.
+**Larger digits.** A digit of radix 3 is never joined with others: it moves exactly one output digit of radix 3. The
+bits are thus linear over GF(2), and everything else passes through unchanged.
 
 **One map, several cuts.** 6 is a bit and a digit of radix 3, in either order. The identity of 6 indices is the same map
-in both cuts. If an operation needs a digit to start at a certain weight, `_recut` looks for such a cut: only runs that
+in both cuts. If an operation needs a digit to start at a certain weight, `_recut` finds this cut: only runs that
 the map does not mix can be cut again.
 
 `Layout` adds the fragment features: text, look-ups, other notations.

@@ -173,7 +173,7 @@ def read_triton(text: str, slots: int, dims: Sequence[str]) -> Layout:
     inside = slots.bit_length() - 1
     if len(shape) != 2 or len(rows) != LANES.bit_length() - 1 or 1 << inside != slots or len(cols) < inside:
         raise InvalidOperand(
-            f"triton: expected 7 rows, 2 sizes and slots that are a power of two; got {text!r} with slots={slots}"
+            f"triton: expected 7 row bases, 2 sizes, and slots that are a power of two; got {text!r} with slots={slots}"
         )
     if any(len(basis) != 2 for basis in rows + cols):
         raise InvalidOperand(f"triton: expected bases of two coordinates, got {text!r}")

@@ -2,7 +2,7 @@
 
 **C**: each coordinate as an expression of `lane` and of PTX's element number `i`, ready to paste into a kernel. The
 expressions shift and mask, so a size that is not a power of two must be the highest part of its index: 24 = 8 * 3 is
-possible, but two such tiles side by side are not.
+possible, but two of these tiles side by side are not.
 
     >>> from warpfrag.layout.linear_layout import Layout
     >>> print(Layout.parse(dict(row=8, col=8), lane="c2 c4 r1 r2 r4", slot="c1").to("c"))
