@@ -60,7 +60,7 @@ def test_json_has_what_aliases_have(run):
 
 def test_what_is_made_of_an_instruction_is_told_from_its_names(run):
     text = run("aliases", "SM80_8x8x4_GC64C64C64GC64_TN").out
-    assert text.startswith("SM80_8x8x4_GC64C64C64GC64_TN is a complex product by Gauss's three real ones:\n")
+    assert text.startswith("SM80_8x8x4_GC64C64C64GC64_TN is a complex product, made of three real ones (Gauss):\n")
     among = run("aliases", "HMMA.16816.F32")
     assert "HMMA.16816.F32 is also emitted for:\n" in among.out
     assert "--json lists all" in among.out
@@ -91,9 +91,9 @@ def test_source_with_several_instructions_shows_each(run):
     ("text", "said"),
     [
         ("SM90_TMA_LOAD", "out of scope: sm90_tma_load is"),
-        ("nvgpu.warpgroup.mma %a, %b", "MLIR's op for a tile of several wgmma"),
-        ("llvm.nvvm.wgmma.fence.sync.aligned", "an LLVM intrinsic for a fence of wgmma"),
-        ("v_mfma_f32_32x32x8_f16", "instruction of AMD GPUs"),
+        ("nvgpu.warpgroup.mma %a, %b", "an MLIR operation that is lowered to several wgmma"),
+        ("llvm.nvvm.wgmma.fence.sync.aligned", "an LLVM intrinsic for a wgmma fence"),
+        ("v_mfma_f32_32x32x8_f16", "an AMD instruction"),
         ("HMMA.16818.F32", "unknown machine code (SASS)"),
         ("SM80_16x8x16_F32F16F16F16_TN", "unknown CuTe atom"),
         ("llvm.nvvm.mma.m16n8k16.row.col.f32", "unknown NVVM intrinsic"),

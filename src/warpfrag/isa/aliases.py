@@ -94,9 +94,9 @@ _NOTATIONS: tuple[Notation, ...] = ("cute", "nvvm", "mlir")
 
 
 def meaning(text: str) -> Meaning | None:
-    """Return the instructions that a name in another notation refers to, or None if the text is not such a name.
+    """Return the instructions that a name in another notation refers to, or None if the text is no name in a notation.
 
-    The result for an unknown name that fits a notation has no forms.
+    If an unknown name fits a notation, the result has no forms.
     """
     text = text[:LONGEST]
     if match := re.search(INTRINSIC, text):
@@ -190,7 +190,7 @@ def users() -> dict[str, Users]:
 def _users(some: Iterable[Form]) -> dict[str, Users]:
     """Return the opcodes of the given forms, each with the forms that use it.
 
-    In machine code, a wmma becomes the mma of its shape. So if both use an opcode, the mma is the primary user.
+    In machine code, a wmma becomes the mma of its shape. If both use an opcode, the mma is therefore the primary user.
     """
     alone: dict[str, dict[Form, None]] = {}
     among: dict[str, dict[Form, None]] = {}

@@ -1,7 +1,7 @@
 """Immediate operands: the sparsity selector, and the ids of the scale factors.
 
 An instruction reads a part of a metadata or scale register, and an immediate selects that part. Immediates are the
-leading coordinates in the layout of the register; only this module knows which registers have which immediates.
+leading coordinates in the layout of the register; only this module maps registers to their immediates.
 """
 
 from __future__ import annotations

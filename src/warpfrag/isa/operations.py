@@ -3,7 +3,7 @@
 Code never compares operation names. It reads the row of an operation: the threads that run it (`scope`), the storage of
 its operands (`storage`), the sparsity of A (`sparsity`), its qualifiers (`qualifiers`, `spaces`).
 
-To add an operation: a row here, its families in `tables/instructions.toml`, and its layouts.
+To add an operation, add a row here, its families in `tables/instructions.toml`, and its layouts.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class Op(NamedTuple):
     """An operation of the ISA, such as mma or ldmatrix, as data.
 
     name       the beginning of its PTX text
-    does       what it is for: to multiply, load, store, transpose, or manage tensor memory
+    does       its purpose: multiply, load, store, transpose, or manage tensor memory
     roles      its matrices, in the order of a statement
     qualifiers the dotted parts that its name may have, in the order of the canonical name
     storage    the storage of each matrix and of the metadata of a sparse A, by role

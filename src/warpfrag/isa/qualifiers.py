@@ -4,7 +4,7 @@
 each qualifier; `ops.OPS` has a row for each operation, with its qualifiers in the order of the canonical name. A `Form`
 is one instruction as plain fields, one for each qualifier that may vary.
 
-To add a qualifier: a field of Form, a row of QUALIFIERS, and its name in the rows of the operations that have it.
+To add a qualifier, add a field of Form, a row of QUALIFIERS, and its name in the rows of the operations that have it.
 
 A text may have its qualifiers in any order, as an assembler accepts them. Only the qualifiers of one *group* keep their
 order: the types (of D, A, B, C, then of the scale factors), the layouts of A and B, `xor.popc`.
@@ -149,7 +149,7 @@ class QualifierSpec(NamedTuple):
     """One category of qualifiers.
 
     label    its name in messages
-    absent   the value if a text omits it; None if that leaves the choice open
+    absent   the value if a text omits it; None if there is no default
     write    converts a choice to qualifiers of a name
     read     converts such qualifiers to a choice
     max_qualifiers  the maximum number of qualifiers that it takes

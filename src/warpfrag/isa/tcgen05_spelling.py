@@ -1,8 +1,8 @@
 """Spellings of tcgen05: the qualifiers of each operation, their legal combinations, and their targets.
 
-The text of a tcgen05.mma has little more than its kind: the shape and types are in an instruction descriptor, which an
-assembler does not read. So this module checks a *spelling* as an assembler does, by its qualifiers and operands, and
-`tcgen05_forms` adds the shape and types.
+The text of a tcgen05.mma contains little more than its kind: the shape and types are in an instruction descriptor,
+which an assembler does not read. This module therefore checks a *spelling* as an assembler does, by its qualifiers and
+operands, and `tcgen05_forms` adds the shape and types.
 
     >>> spelling = read_spelling("tcgen05.mma.kind::i8.cta_group::1 [d], a, b, i, p;")
     >>> spelling.name, spelling.targets

@@ -2,9 +2,9 @@
 
 The tensor memory of a block has 128 lanes (`tlane`) and 512 columns of 32 bits; `slot` counts the elements within a
 column, and `block` the two blocks of a pair. An accumulator maps these places to (row, col). A load maps (warp, lane,
-reg, slot) to these places. So the layout of a load's registers is the composition `accumulator @ load`.
+reg, slot) to these places. The layout of a load's registers is thus the composition `accumulator @ load`.
 
-All layouts are read from rows of `tables/tcgen05.toml`, bit by bit. A bit that moves by `0` gives a copy; n2 and n4 are
+All layouts are read from rows of `tables/tcgen05.toml`, bit by bit. A bit that moves by `0` means a copy; n2 and n4 are
 half and a quarter of the columns of D.
 """
 
@@ -120,8 +120,8 @@ def metadata_row(form: TensorForm) -> Mapping[str, Any]:
 def metadata(form: TensorForm, chunks: int) -> Layout:
     """Return the layout of a sparse A's metadata codes, four bits per chunk: a map to (selector, row, chunk).
 
-    A row has the same lane bits as in D. So a lane bit that, in D, is a copy or selects half of the columns is a copy
-    here.
+    A row has the same lane bits as in D. A lane bit that is a copy in D, or that selects half of D's columns, is
+    therefore a copy here.
     """
     row = metadata_row(form)
     _, place = placement(form)
@@ -190,8 +190,7 @@ def scale_factors(form: TensorForm, side: str) -> Layout:
 def scaled_lines(form: TensorForm, side: str) -> tuple[int, ...]:
     """Return, for each row of A or column of B, its coordinate in the layout of scale factors.
 
-    The layout is padded, so some coordinates belong to no row or column; for a pair with m 128, this holds in each
-    half.
+    The layout is padded, so some coordinates belong to no row or column. For a pair with m 128, each half is padded.
     """
     m, n, _ = form.shape
     if side == "b" and form.blocks == 2 and m == SCALE_ROWS:
