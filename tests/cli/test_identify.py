@@ -77,7 +77,7 @@ def test_what_is_near_is_said_and_the_status_is_no(run):
     assert answer.code == 1
     assert answer.lines[3:5] == [
         "Similar operands:",
-        "  lanes in another order: c of mma.sync.aligned.m16n8k4.row.col.f32.tf32.tf32.f32 and 515 more",
+        "  lanes in a different order: c of mma.sync.aligned.m16n8k4.row.col.f32.tf32.tf32.f32 and 515 more",
     ]
 
 

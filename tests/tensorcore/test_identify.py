@@ -78,16 +78,20 @@ def test_tiles_in_several_warps_are_found(warp, reg, outs, tiles):
 @pytest.mark.parametrize(
     ("layout", "operand", "differences"),
     [
-        (wf.Layout.parse({"row": 16, "col": 8}, lane="r1 r2 r4 c2 c4", reg="c1 r8"), "d", ("lanes in another order",)),
+        (
+            wf.Layout.parse({"row": 16, "col": 8}, lane="r1 r2 r4 c2 c4", reg="c1 r8"),
+            "d",
+            ("lanes in a different order",),
+        ),
         (
             wf.Layout.parse({"row": 16, "col": 8}, lane="c2 c4 r1 r2 r4", reg="r8 c1"),
             "d",
-            ("registers in another order",),
+            ("registers in a different order",),
         ),
         (
             wf.Layout.parse({"row": 16, "col": 16}, lane="c2 c4 r1 r2 r4", reg="c8 c1", slot="r8"),
             "a",
-            ("values of a lane in another order",),
+            ("values of a lane in a different order",),
         ),
         (wf.Layout.parse({"row": 8, "col": 16}, lane="r2 r4 c1 c2 c4", reg="r1 c8"), "d", ("transposed",)),
         (wf.Layout.read("triton", MMA.a.layout.to("triton"), slots=1), "a", ("2 values per register",)),

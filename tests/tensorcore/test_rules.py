@@ -52,7 +52,7 @@ def test_every_architecture_is_in_one_table_and_every_reference_exists():
 def test_f64_names_every_rounding():
     row = wf.arithmetic_table("sm_90").of("mma.m8n8k4.f64.f64.f64.f64")
 
-    assert row.rounding == "to nearest even, or as .rz .rm .rp say, after every product"
+    assert row.rounding == "to nearest even, or as .rz .rm .rp specify, after every product"
     assert len([name for name in row.instructions if ".rz." in name]) == len(row.instructions) // 4 or row.instructions
     assert row.products is None
     assert row.step == "fma"

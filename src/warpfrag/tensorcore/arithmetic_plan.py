@@ -209,7 +209,7 @@ def _describe(instruction: Form) -> str:
 
 
 def _refusal(instruction: Form, arch: str) -> str:
-    """Return the NotModelled message, which says what is neither published nor measured."""
+    """Return the NotModelled message, which names the property that is neither published nor measured."""
     name = _describe(instruction)
     if isinstance(instruction, TensorForm):
         reason = unpublished(instruction, arch)

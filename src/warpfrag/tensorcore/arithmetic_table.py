@@ -32,7 +32,7 @@ ROUNDINGS = {
     "RZ-E8M13": "toward zero, to 13 fraction bits of f32",
     "RNE-FP16": "to nearest even, to f16",
 }
-F64_ROUNDING = "to nearest even, or as .rz .rm .rp say, after every product"
+F64_ROUNDING = "to nearest even, or as .rz .rm .rp specify, after every product"
 STEPS = {
     "read_c": "C is converted to {to}",
     "read_ab": "A and B are converted to {to}",

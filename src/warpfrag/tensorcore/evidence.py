@@ -1,7 +1,7 @@
 """Evidence for the result of an instruction on an architecture.
 
-It answers two questions: who defines the arithmetic (`authority`: the ISA, a published model, our measurement, or no
-one), and which GPUs it was compared with (`gpus`, `cases`).
+It has two parts: the source of the arithmetic (`authority`: the ISA, a published model, our measurement, or none), and
+the GPUs that the result was compared with (`gpus`, `cases`).
 """
 
 from __future__ import annotations

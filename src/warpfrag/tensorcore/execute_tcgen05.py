@@ -156,7 +156,7 @@ class TensorProduct:
         accumulate: bool,
         part: int | None = None,
     ) -> dict[str, Array]:
-        """Return the codes of A, B and C, negated as the descriptor says, with scale factors and selected columns.
+        """Return the codes of A, B and C, negated as the descriptor specifies, with scale factors and selected columns.
 
         If tensor memory has a copy of A for each part of D's columns, `part` selects a copy; without it, an error is
         raised if the copies differ.

@@ -1,7 +1,7 @@
 """Find the operands and instructions that have a given layout.
 
 Layouts are compared as maps, so the notation does not matter. If no operand has the layout, `near` lists similar
-ones and their differences: the matrix is transposed, lanes or registers are in another order, or a register has a
+ones and their differences: the matrix is transposed, lanes or registers are in a different order, or a register has a
 different number of values.
 
     >>> from warpfrag.layout.linear_layout import Layout
@@ -94,7 +94,7 @@ class Matches(list[Match]):
 
     @cached_property
     def tiles(self) -> list[Tiled]:
-        """The operands whose tiles, two or more, form this layout; largest tiles first."""
+        """The operands of which several tiles form this layout, largest tiles first."""
         tiles = [
             Tiled(*match, counts, self.layout.ins.get("warp", 1) if "warp" not in layout.ins else 1)
             for layout, matches in self._alike.items()
@@ -237,13 +237,13 @@ def _steps(layout: Layout, dims: Iterable[str]) -> Ordered:
 
 
 def _orders(mine: Ordered, others: Ordered, slots: int, differences: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
-    """Yield `differences` plus differences in order; yield nothing if the layouts have different digits."""
+    """Yield `differences` plus the differences in order; yield nothing if the layouts have different digits."""
     if {*mine} != {*others}:
         return
     for name in mine.keys() - {"reg", "slot"}:
         if sorted(mine[name]) != sorted(others[name]):
             return
-        differences += (f"{name}s in another order",) * (mine[name] != others[name])
+        differences += (f"{name}s in a different order",) * (mine[name] != others[name])
     elements, its = (steps.get("slot", []) + steps.get("reg", []) for steps in (mine, others))
     if sorted(elements) != sorted(its):
         return
@@ -251,6 +251,6 @@ def _orders(mine: Ordered, others: Ordered, slots: int, differences: tuple[str, 
         differences += (f"{slots} value{'s' * (slots > 1)} per register",)
     if elements != its:
         same_slots = mine.get("slot") == others.get("slot")
-        differences += ("registers in another order" if same_slots else "values of a lane in another order",)
+        differences += ("registers in a different order" if same_slots else "values of a lane in a different order",)
     if differences:
         yield differences

@@ -2,8 +2,8 @@
 
     A [T, M, K], B [T, K, N], C [T, M, N]: T tiles, all codes
 
-K may be any multiple of the instruction's K: the D of one instruction is the C of the next, k ascending. So the same
-function runs a batch of instructions (K equal to the instruction's) and a whole gemm (T = 1).
+K may be any multiple of the instruction's K: the D of one instruction is the C of the next, k ascending. The same
+function therefore runs a batch of instructions (K equal to the instruction's) and a whole gemm (T = 1).
 """
 
 from typing import Any, cast

@@ -520,8 +520,8 @@ AnyOperand: TypeAlias = Operand | Metadata | Scale
 class Operands(Mapping[str, AnyOperand]):
     """The operands of an instruction by role, also available as typed attributes.
 
-    An attribute is None if the instruction lacks the operand; its type omits None, because callers that use the
-    metadata know that the instruction is sparse.
+    An attribute is None if the instruction lacks the operand. Its type omits None, because a caller that uses the
+    metadata already has a sparse instruction.
     """
 
     a: Operand

@@ -104,7 +104,7 @@ class OperandCodec:
 
 
 class FieldReader:
-    """Reads those fields of a metadata or scale register that the immediates select."""
+    """Reads the fields of a metadata or scale register that the immediates select."""
 
     def __init__(self, operand: SelectedWord, immediates: Immediates) -> None:
         """Create the reader for a register."""

@@ -160,8 +160,8 @@ CACHE_LINE = 64
 def allocate(*wanted: tuple[tuple[int, ...], DTypeLike]) -> list[NDArray[Any]]:
     """Return uninitialized arrays of these shapes and dtypes, in one block of memory.
 
-    The C library keeps one large block for the next gemm. Many smaller blocks would be returned to the system, and
-    faulting in their pages again took a tenth of the time of a 512 x 512 x 512 gemm.
+    The C library keeps one large block for the next gemm. It would return many smaller blocks to the system, and
+    faulting their pages in again took a tenth of the time of a 512 x 512 x 512 gemm.
     """
     sizes = [math.prod(shape) * np.dtype(kind).itemsize for shape, kind in wanted]
     starts = [0, *accumulate(-(-size // CACHE_LINE) * CACHE_LINE for size in sizes)]

@@ -125,7 +125,7 @@ def _say_loading() -> None:
     if sys.stderr is not None and sys.stderr.isatty():
         folder = os.environ.get("CUPY_CACHE_DIR") or "~/.cupy/kernel_cache"
         sys.stderr.write(
-            f"warpfrag: loading kernels for this GPU; those that are not in {folder} yet are compiled, which takes "
+            f"warpfrag: loading kernels for this GPU; compiling those that are not in {folder} yet takes "
             "a few seconds\n"
         )
 

@@ -1,7 +1,7 @@
 """The portable backend: every rule on whole arrays, with NumPy alone.
 
-It needs no compiled code, and is used if the compiled backend is unavailable or does not cover a rule. Float operations
-(exact ones, and the f32 of `Chain`) run in the default environment.
+It needs no compiled code, and is used if the compiled backend is unavailable or does not support a rule. Float
+operations (exact ones, and the f32 of `Chain`) run in the default environment.
 
     float_steps     fused rules with finite values
     integer_sums    integers, with NumPy's BLAS (below)
@@ -10,7 +10,7 @@ It needs no compiled code, and is used if the compiled backend is unavailable or
 `integer_sums` is exact, because every partial sum is an integer that float32 represents. Products of two 8-bit integers
 are at most 2**14 (u8: 255 * 255), so a sum of 1024 of them (u8: 258) is at most 2**24, in any order and with or without
 fused multiply-adds. K is split into parts of that length; the sums of the parts are added as int32, which wraps like
-the tensor core. So s8 takes about as long as a float32 gemm in NumPy, without compiled code. A BLAS that multiplies
+the tensor core. An s8 gemm therefore takes about as long as a float32 gemm in NumPy. A BLAS that multiplies
 float32 with fewer bits would not be exact, so a gemm of the largest integers is checked first; float64 is used if the
 check fails.
 

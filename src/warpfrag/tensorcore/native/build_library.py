@@ -1,7 +1,7 @@
-"""Compile the C files into libraries, for this machine or another: `python build_library.py`.
+"""Compile the C files into libraries, for any supported machine: `python build_library.py`.
 
-Compiles every file once per processor level, links all levels into one library and writes its manifest. The compiler is
-that of the `ziglang` package, which supports every target. Without it, the system's compiler builds for this machine
+Compiles every file once per processor level, links all levels into one library and writes its manifest. The compiler
+comes from the `ziglang` package, which supports every target. Without it, the system's compiler builds for this machine
 only. WARPFRAG_CC overrides the compiler. `hatch_build.py` calls `build` for wheels; run as a script, this module puts
 the libraries into the source tree. On Linux, the stand-ins of the virtual GPU are compiled too.
 
