@@ -41,7 +41,7 @@ OF_WORKERS = ("cuda", "native", "auto")
 
 
 def blockwise(gemm: Callable[Parameters, Result]) -> Callable[Parameters, Result]:
-    """Make a gemm function accept Dask arrays, and return a Dask array in that case."""
+    """Make a gemm function accept Dask arrays, for which it returns a Dask array."""
 
     @wraps(gemm)
     def product(*args: Parameters.args, **kwargs: Parameters.kwargs) -> Result:
@@ -162,7 +162,7 @@ class _Block:
         return product
 
     def _declared(self, role: str, strip: NDArray[Any]) -> NDArray[Any]:
-        """Return a strip in the dtype of its Dask array; raise InvalidOperand for blocks with another dtype."""
+        """Return a strip in the dtype of its Dask array; raise InvalidOperand for blocks with a different dtype."""
         declared = self.dtypes[role]
         _check_block(role, strip, _travelling(declared))
         return strip if strip.dtype == declared else strip.view(declared)

@@ -1,7 +1,7 @@
 """Find the order of additions that reproduces an observed D, by trying every order that kernels use.
 
-The order affects only the last bits of an accumulator, and rounding to a narrow result hides most of them. So the rows
-that refuted earlier orders are tried first, because they contain outputs near a tie, which distinguish orders.
+The order affects only the last bits of an accumulator, and rounding to a narrow result hides most of them. The rows
+that refuted earlier orders are therefore tried first: they contain outputs near a tie, which distinguish orders.
 """
 
 from __future__ import annotations

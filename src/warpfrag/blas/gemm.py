@@ -1,7 +1,7 @@
 """Whole GEMMs: the codes that a kernel computes with one instruction, for any M, N and K.
 
-Each output is computed by a chain of instructions: the D of one is the C of the next, with k ascending or in another
-`Order`. Edges are padded with zeros, as a kernel pads its last tile.
+Each output is computed by a chain of instructions: the D of one is the C of the next, with k ascending or in the
+requested `Order`. Edges are padded with zeros, as a kernel pads its last tile.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Measure errors: compute a gemm, and compare it with the exact result.
 
 Operands are needed in two forms: as codes, which are multiplied on each architecture and in each order, and as the
-float64 values that a tensor core reads, for the exact result. So they must be finite, and C must be exact in its
+float64 values that a tensor core reads, for the exact result. They must therefore be finite, and C must be exact in its
 format. A large gemm is compared a few rows at a time, because exact numbers need much memory.
 """
 

@@ -1,4 +1,4 @@
-"""Prune matrices to a sparsity pattern, and compress pruned ones to the half that sparse instructions take."""
+"""Prune matrices to a sparsity pattern, and compress pruned matrices to the half that sparse instructions read."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """Batch invariance: the ranges of m in which a layer's order of additions stays the same.
 
 While the order stays the same, a row of D depends only on its own row of A and on B, so a token gets the same bits in
-every batch. But the library's choice of kernel depends on m, and the order changes with the kernel. `batch_invariance`
-lists the ranges of m between these changes, for one layer or for all layers of a model.
+every batch. The library's choice of kernel depends on m, however, and the order changes with the kernel.
+`batch_invariance` lists the ranges of m between these changes, for one layer or for all layers of a model.
 """
 
 from __future__ import annotations
@@ -168,7 +168,7 @@ def batch_invariance(
     query_cublas: bool = False,
     choices: str | PathLike[str] | Choices | Sequence[str | Choices] = GPU,
 ) -> Invariance:
-    """Return the ranges of m in which a layer's order of additions, and so the bits of each row, stay the same.
+    """Return the ranges of m in which a layer's order of additions, and thus the bits of each row, stay the same.
 
     `n` and `k` are the extents of a layer's weight. Alternatively, `n` is a list of (n, k) pairs, or a dict from names
     to such pairs. The other keywords are those of `wf.predict_order`. If several tables of choices are given, every

@@ -5,7 +5,7 @@ the depth of K in 128-byte lines, and the alignment of the extents. The accuracy
 which all parameters that determine the order of additions are predicted.
 
 On Hopper, cuBLAS uses nvjet kernels for every fp8 gemm, and for 16-bit gemms if all rows are whole vectors of 16 bytes;
-one network predicts their split count, another the choice for tf32. Trees predict the choice for all other gemms.
+one network predicts their split count, a second one the choice for tf32. Trees predict the choice for all other gemms.
 """
 
 from __future__ import annotations

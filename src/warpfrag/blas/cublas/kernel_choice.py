@@ -1,4 +1,4 @@
-"""Decide which kernel cuBLAS is predicted to run: a choice that is queried from the library, tabulated, or modelled.
+"""Predict the kernel that cuBLAS runs: the choice is queried from the library, tabulated, or modelled.
 
 `cublaslt` queries the library, `choice_table` has the tabulated choices, and `choice_model` predicts the choice for
 shapes that no table contains. `kernel_orders` then derives the order of additions from the choice.

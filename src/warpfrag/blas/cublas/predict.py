@@ -73,7 +73,7 @@ def predict(
     larger gemm, `shape` is its (m, n, k). `epilogue` gives alpha, beta and C, as for torch.addmm, a fused activation,
     and the scales of fp8 operands.
 
-    The order of additions follows the library's own choice if the table of the GPU `arch` contains it, or the file
+    The order of additions is the library's own choice if it is in the table of the GPU `arch`, or in the file
     `choices` that `warpfrag survey` wrote; `query_cublas` queries the cuBLAS of this machine. Otherwise, the choice
     is modelled, and the result is marked as a guess. A `LossyProduct` warning is issued if the library omits terms
     along K.

@@ -85,7 +85,7 @@ class PredictedOrder(TextCard):
     cut_tiles: CutTiles | None = None
     """The tiles of D that `order` applies to, if k ascends in all others."""
     epilogue: str = ""
-    """A note that says whether the epilogue was compared with an H200 for these kernels; empty without an epilogue."""
+    """A note on the comparison of the epilogue with an H200 for these kernels; empty without an epilogue."""
 
     @property
     def text(self) -> str:

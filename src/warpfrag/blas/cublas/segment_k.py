@@ -32,7 +32,7 @@ CLUSTERS = {
     33: (2, 3), 34: (3, 3), 35: (4, 3), 36: (5, 3), 37: (3, 4), 38: (1, 5), 39: (2, 5), 40: (3, 5), 41: (1, 6),
     42: (2, 6), 43: (1, 7), 44: (2, 7), 48: (1, 12), 49: (1, 13), 50: (1, 14), 51: (1, 15),
 }  # fmt: skip
-"""The shape of each cublasLtClusterShape_t; 0, which leaves it open, was (2, 2) in all kernels seen."""
+"""The shape of each cublasLtClusterShape_t; 0 (unspecified) was (2, 2) in all observed kernels."""
 BLOCKS = {
     1: 132, 2: 132, 3: 117, 4: 120, 5: 110, 6: 102, 7: 105, 8: 120, 11: 77, 12: 84, 13: 91, 14: 98, 15: 105, 16: 112,
 }  # fmt: skip
