@@ -55,8 +55,8 @@ def test_problems_of_words(word, kind, field, text):
 def test_a_word_of_another_instruction_is_noticed():
     t = wf.get("tcgen05.mma.cta_group::1.kind::f16", m=128, n=64, a="f16", d="f32")
     texts = [problem.text for problem in wf.InstructionDescriptor.decode(0x8400490, kind="f16").problems(t)]
-    assert "the descriptor says n 256, the instruction 64" in texts
-    assert "the descriptor says a bf16, the instruction f16" in texts
+    assert "the descriptor has n 256, the instruction 64" in texts
+    assert "the descriptor has a bf16, the instruction f16" in texts
 
 
 def test_fields_that_cannot_be_written_are_refused():

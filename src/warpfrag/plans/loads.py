@@ -4,7 +4,7 @@ The operand's layout gives the element in every register, and the memory gives t
 address of every register byte is known. The search finds the instructions that move exactly those bytes.
 
 - `ldmatrix` and `stmatrix` move lines of 16 bytes, one for each address. Their layout gives the lane, register and bit
-  of each part of a line; the operand's layout gives the element that belongs there. So each part determines the start
+  of each part of a line; the operand's layout gives the element that belongs there. Each part thus determines the start
   of its line in the matrix. If all parts of every line agree, the instruction can be used, and the starts are its
   addresses. Both exist for 8 x 8 16-bit elements and, from sm_100a on, for 8-, 6- and 4-bit elements.
 - Plain loads and stores move 4, 8 or 16 bytes of one lane if they are adjacent, and otherwise single elements.

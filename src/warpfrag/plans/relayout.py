@@ -1,7 +1,7 @@
 """Relayout: move a matrix from the registers of one fragment to those of another.
 
-Both fragments are linear maps to the same matrix. So the map from each target register to its source is linear too: the
-target layout followed by the inverse of the source layout. `shuffle_search` finds the fewest shuffles for it; this
+Both fragments are linear maps to the same matrix. The map from each target register to its source is then linear too:
+the target layout followed by the inverse of the source layout. `shuffle_search` finds the fewest shuffles for it; this
 module turns them into operations on registers.
 
 1. Within the source lane, elements are packed into packets; they are converted first if that makes them smaller.
@@ -76,7 +76,7 @@ class Relayout:
 
     @property
     def verdict(self) -> str:
-        """A sentence that says how the elements move."""
+        """A sentence that describes how the elements move."""
         if not self.operations:
             return "Nothing moves: the registers are the same."
         if self.is_free:

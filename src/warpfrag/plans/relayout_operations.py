@@ -81,7 +81,7 @@ class Permute:
 
 @dataclass(frozen=True)
 class LanePermute:
-    """Assemble registers from bytes of two registers: as `words` says, or as `others` in lanes that `mask` selects.
+    """Assemble registers from bytes of two registers, as `words` or, in lanes that `mask` selects, `others` specifies.
 
     This is one prmt whose selector depends on the lane. It replaces a Select and a Permute.
     """

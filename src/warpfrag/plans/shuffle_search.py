@@ -6,10 +6,10 @@ lanes only through `shfl`: every lane publishes one register, and every lane rea
 **Packets.** The cells that a target lane needs from one source lane are packed into words there, so every shuffle is
 full.
 
-**Rounds.** If all lanes read their packet 0 first, several lanes may need different packets of the same lane. So lane d
-starts with packet A d instead. The matrix A is chosen so that the source lanes are a permutation in every round; it
-exists if the map is one-to-one. The number of shuffles is then minimal, because each shuffle gives a lane one register
-of another lane.
+**Rounds.** If all lanes read their packet 0 first, several lanes may need different packets of the same lane. Lane d
+therefore starts with packet A d instead. The matrix A is chosen so that the source lanes are a permutation in every
+round; it exists if the map is one-to-one. The number of shuffles is then minimal, because each shuffle gives a lane one
+register of another lane.
 
 Everything is linear over bits: lanes and cells are integers, directions are joined by xor, and `Echelon` solves the
 equations.

@@ -28,8 +28,8 @@ of the bytes of a row beyond its 128-byte line (`absolute`).
     >>> hex(Descriptor(stride=1024, swizzle=128, kind="tcgen05").word)
     '0x4000404000000000'
 
-**Nothing is rejected.** The hardware accepts any bits: overlapping tiles, misaligned strides, unused fields. So does
-`decode`; `problems` lists suspicious fields.
+**Nothing is rejected.** The hardware accepts any bits: overlapping tiles, misaligned strides, unused fields. `decode`
+does too, and `problems` lists suspicious fields.
 """
 
 from __future__ import annotations
@@ -314,7 +314,7 @@ class Descriptor:
         return replace(self, start=self.start + by if is_whole(by) else by)
 
     def used(self, operand: StagedOperand, *, trans: bool = False) -> dict[str, bool]:
-        """Return whether `leading` and `stride` are used, that is, whether the operand exceeds one atom along them."""
+        """Return flags for `leading` and `stride`, which are used if the operand exceeds one atom along them."""
         inner, outer = lines(operand, trans=trans)
         along, across = ("stride", "leading") if trans and not self.swizzle else ("leading", "stride")
         return {along: inner > self.width, across: outer > LINES}

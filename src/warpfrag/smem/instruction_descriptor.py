@@ -12,7 +12,7 @@ and n, and the negated, transposed or sparse operands.
 **Three tables.** The plain kinds (f16, tf32, f8f6f4, i8, ti16), mxf8f6f4, and mxf4 with mxf4nvf4 have their fields at
 different bits; they are rows of `tables/tcgen05.toml`. A word does not contain its kind.
 
-**Nothing is rejected.** An assembler does not read the word, and an mma with a wrong word returns garbage. So `decode`
+**Nothing is rejected.** An assembler does not read the word, and an mma with a wrong word returns garbage. `decode`
 accepts any word, and `problems` lists its suspicious fields.
 
 `ZeroColumnMask` is a second descriptor: 64 bits that make mma.ws skip columns of B.
@@ -238,13 +238,13 @@ def _differences(word: InstructionDescriptor, instruction: HasForm | None) -> It
     if form.spelling.is_sparse != word.sparse:
         stated = "sparse" if word.sparse else "dense"
         has = "has" if form.spelling.is_sparse else "has no"
-        yield Problem("sparse", f"the descriptor says {stated}, but the instruction {has} .sp")
+        yield Problem("sparse", f"the descriptor is {stated}, but the instruction {has} .sp")
     if form.shape.m:
         wanted = {"m": form.shape.m, "n": form.shape.n, "a": form.a, "b": form.b}
         wanted |= {"d": form.d} if not form.block_scale else {"scale_type": form.scale_type}
         for name, entry in wanted.items():
             if getattr(word, name) != entry:
-                yield Problem(name, f"the descriptor says {name} {getattr(word, name)}, the instruction {entry}")
+                yield Problem(name, f"the descriptor has {name} {getattr(word, name)}, the instruction {entry}")
 
 
 @dataclass(frozen=True)

@@ -3,8 +3,8 @@
 **In a sentence.** The address of an element is a sum of digits times strides, and then perhaps a swizzle.
 
 **A small case.** An f16 matrix with rows of 64 elements, in row order without gaps: the pitch is 128 bytes, so element
-(row, col) is at 128 * row + 2 * col. All rows of one column are in the same bank, so a warp that reads a column has to
-wait.
+(row, col) is at 128 * row + 2 * col. All rows of one column are in the same bank, so reading a column takes one
+pass for each row.
 
 **The swizzle.** Memory consists of rows of eight 16-byte units: address bits 4 to 6 are the unit, bits 7 and up the
 row. A 128-byte swizzle xors three row bits into the unit bits, a 64-byte swizzle two, a 32-byte swizzle one. It applies
@@ -23,8 +23,8 @@ more digits: the bytes of a tile row and the tiles along it, the rows of a tile 
     656
 
 **Banks.** Shared memory has 32 banks of 4 bytes. A request is served in passes, called *wavefronts*. In each pass, a
-bank delivers one word, which any number of lanes may read. So the number of passes is the number of words that the
-busiest bank delivers, for any access width; each matrix of ldmatrix is a separate request. (On an H200, a load takes 26
+bank delivers one word, which any number of lanes may read. The number of passes is thus the number of words that the
+busiest bank delivers, for any access width. Each matrix of ldmatrix is a separate request. (On an H200, a load takes 26
 cycles plus two for each pass: docs/evidence.)
 
     >>> wavefronts([128 * lane for lane in range(32)], width=4), wavefronts([4 * lane for lane in range(32)], width=4)

@@ -9,9 +9,9 @@ between global memory, where it is strided, and shared memory, where it is dense
 **Order of axes.** The driver, the hardware and this module count axes from the innermost, which has no stride because
 its elements are adjacent. `machine.launch.tensor_map_argument.TensorMap` uses NumPy's order.
 
-**Outside.** Loads fill the elements of a box that are outside the tensor, and stores skip them. But along the innermost
-axis, whole 16-byte units are stored, so data after the tensor's end in its last unit is overwritten (measured on an
-H200). A copy signals the bytes of the whole box to its mbarrier, filled or not.
+**Outside.** Loads fill the elements of a box that are outside the tensor, and stores skip them. Along the innermost
+axis, however, whole 16-byte units are stored, so data after the tensor's end in its last unit is overwritten (measured
+on an H200). A copy signals the bytes of the whole box to its mbarrier, filled or not.
 
 **im2col.** The tensor is a batch of images (channels innermost, then width, height, depth, then the image). A column of
 pixels starts at the given coordinates and continues along the width, the height and the batch, inside a bounding box
@@ -115,7 +115,7 @@ SAME_BYTES = {
         "float8_e3m4", "float8_e8m0fnu",
     ), "uint8"),
 }  # fmt: skip
-"""NumPy and ml_dtypes dtypes that are copied like another type of the same size."""
+"""NumPy and ml_dtypes dtypes that are copied like a listed type of the same size."""
 SWIZZLE_NUMBERS = tuple(SWIZZLES)  # for tensormap.replace: 0 to 3
 SWIZZLE_BITS = (1, 16, 32, 64)  # a second encoding, which every map contains as well
 
