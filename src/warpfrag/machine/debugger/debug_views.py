@@ -2,7 +2,7 @@
 
 mma lists its operands in order; wgmma has A in registers, or A and B in shared memory through descriptors, and D is
 also C; ldmatrix, stmatrix, movmatrix and wmma's loads and stores move one fragment. Layouts are those of the
-instruction, so a view shows the matrix that the tensor core reads, even if the kernel intended another one.
+instruction, so a view shows the matrix that the tensor core reads, even if the kernel intended a different one.
 """
 
 from dataclasses import dataclass, replace

@@ -23,8 +23,8 @@ MAX_BARRIERS = 16
 class BarrierState:
     """One barrier of one block: the lanes that wait at it, and the number of bar.arrive arrivals.
 
-    `partial` maps the line and warp of an aligned instruction to a description and the lanes that have not reached it.
-    The other lanes of the warp have; this is only reported if the missing lanes never arrive.
+    `partial` maps the line and warp of an aligned instruction to a description and the lanes that have not reached it,
+    although other lanes of the warp have. It is reported only if the missing lanes never arrive.
     """
 
     here: NDArray[np.bool_]  # [warps of the block, lanes]

@@ -1,7 +1,7 @@
 """Asynchronous copies: cp.async.bulk, tensor-map boxes, st.async, red.async, and the tensor-map instructions.
 
-Everything happens at issue, lane by lane: the data is moved, then the mbarrier is told the byte count. Stores by a copy
-are tagged like stores by the issuing thread (`store_tags`), so unordered stores are detected.
+Everything happens at issue, lane by lane: the data is moved, then the byte count is reported to the mbarrier. Stores by
+a copy are tagged like stores by the issuing thread (`store_tags`), so unordered stores are detected.
 
 Bad operands end the launch, as on an H200 (measured: docs/evidence/h200_tma.md).
 """
@@ -93,14 +93,14 @@ class LaneCopies:
     def tell_read(
         self, buffer: Bytes, offsets: NDArray[np.int64], size: int, lane: int, cells: Sequence[int] = ()
     ) -> None:
-        """Tell the checks which bytes a lane's copy reads, and which mbarriers it signals."""
+        """Report the bytes that a lane's copy reads, and the mbarriers that it signals, to the checks."""
         if self.memory.observer is not None:
             self.memory.observer.copy_read(buffer, offsets, size, int(self.owners.threads[lane]), list(cells))
 
     def tell_write(
         self, buffer: Bytes, offsets: NDArray[np.int64], size: int, lane: int, cell: int | None, *, reduction: str = ""
     ) -> None:
-        """Tell the checks which bytes a lane's copy writes, and which mbarrier it signals."""
+        """Report the bytes that a lane's copy writes, and the mbarrier that it signals, to the checks."""
         if self.memory.observer is not None:
             thread = int(self.owners.threads[lane])
             self.memory.observer.copy_write(buffer, offsets, size, thread, cell, reduction=reduction)
@@ -134,7 +134,7 @@ class LaneCopies:
         return int(cell)
 
     def tell(self, cell: int, count: int, lane: int) -> None:
-        """Tell an mbarrier that `count` bytes have arrived."""
+        """Report the arrival of `count` bytes to an mbarrier."""
         address = 8 * cell % self.memory.shared_stride
         self.mbarriers.check_live(cell, address, lane)
         self.mbarriers.complete_bytes(cell, count, lane)
@@ -388,7 +388,7 @@ def reduce_cells(function: actions.CodeFunction, cells: Codes, places: NDArray[n
 def tensor_reduction(fields: TensorMapFields, name: str) -> actions.CodeFunction:
     """Return the function that an element-wise tensor reduction applies.
 
-    It is the function of `red`, except that f32 sums flush subnormals only if the map says so (H200).
+    It is the function of `red`, except that f32 sums flush subnormals only if the map specifies it (H200).
     """
     element = fields.element
     if name == "add" and element.format in {"f32", "tf32"}:

@@ -1,8 +1,8 @@
 """The memory of a launch, and its heap.
 
 malloc allocates pieces in sequence, and free marks a piece as freed. Pieces are never reused, so a freed address stays
-invalid. A GPU does not report accesses to freed pieces. When a launch is checked, such an access is a MemoryFault of
-kind "freed", and so is freeing a piece twice or freeing an address that malloc did not return.
+invalid. A GPU does not report accesses to freed pieces. In a checked launch, an access to a freed piece is a
+MemoryFault of kind "freed", as is freeing a piece twice or freeing an address that malloc did not return.
 """
 
 from __future__ import annotations

@@ -34,7 +34,7 @@ class LaneGroup:
     __slots__ = ("_places", "is_whole", "mask", "rows", "state")
 
     def __init__(self, state: WarpState, rows: NDArray[np.int64] | None, mask: Mask) -> None:
-        """Create a group; `is_whole` records whether it consists of whole warps, which is the common case."""
+        """Create a group; `is_whole` is True if it consists of whole warps, which is the common case."""
         self.state, self.rows, self.mask = state, rows, mask
         self.is_whole = bool(mask.all())
         self._places: tuple[NDArray[np.int64], NDArray[np.int64]] | None = None

@@ -4,7 +4,7 @@ An mbarrier is an opaque 64-bit object. This implementation stores, from the low
 (20 bits), expected arrivals per phase (20), the transaction count in bytes (23, signed), and the parity of the phase. A
 phase ends when no arrivals and no bytes are pending; the next phase starts at once. `try_wait` may suspend a thread:
 here it sleeps until the phase ends. The first `test_wait` fails at once; a lane that tests again with no store in
-between is polling, and sleeps too. So no lane busy-waits.
+between is polling, and sleeps too. No lane therefore busy-waits.
 
 When no lane can run, every wait times out, as it may on a GPU, and lanes continue as after a failed wait. The launch is
 deadlocked if the machine then returns to an earlier state (program counters, registers and local memory) and no other
@@ -256,7 +256,7 @@ class Mbarriers:
         return polls[group.mask]
 
     def _tell_waited(self, cells: NDArray[np.int64], done: NDArray[np.bool_], group: LaneGroup) -> None:
-        """Tell the checks which lanes have seen the end of a phase."""
+        """Report the lanes that have seen the end of a phase to the checks."""
         if self.state.memory.observer is not None and done.any():
             self.state.memory.observer.mbarrier_waited(cells[done], group.owners.threads[done])
 

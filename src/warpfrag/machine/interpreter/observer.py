@@ -54,7 +54,7 @@ class Observer:
         """Handle atomics on `size` bytes by each thread."""
 
     def updated(self, buffer: Bytes, offsets: Numbers, old: NDArray[Any], threads: Numbers) -> None:
-        """Handle the old values [threads, count] of atomics that have run."""
+        """Handle the old values [threads, count] that atomics returned."""
 
     # --- accesses of asynchronous copies
 

@@ -1,10 +1,10 @@
-"""Track overlapping plain stores: the last writer of each word, and whether a barrier separates the stores.
+"""Track overlapping plain stores: the last writer of each word, and the barriers between stores.
 
 The result of two stores to one address is known if something orders them: the order of instructions in a warp, a
 barrier of their block, or the end of a wait, when a thread reads memory that another thread has changed (by an atomic
-whose old value is used, a volatile, relaxed or acquire load, or an mbarrier). Such a wait is assumed to order all later
-accesses of its block after all earlier accesses of any thread, so an overlap is reported only if no such event lies in
-between. Otherwise the result depends on timing, unless the bytes are equal.
+whose old value is used, a volatile, relaxed or acquire load, or an mbarrier). A wait is assumed to order all later
+accesses of its block after all earlier accesses of any thread, so an overlap is reported only if none of these events
+is in between. Otherwise the result depends on timing, unless the bytes are equal.
 
 Every four bytes of global and shared memory have a tag. From the lowest bit, it contains a mask of the stored bytes (4
 bits), the warp's number in its block (5), the number of the interval between two barriers of the block (27), the block
@@ -214,7 +214,7 @@ class TaggedStore:
 
 
 def elements(buffer: Bytes, dtype: np.dtype[Any]) -> NDArray[Any]:
-    """Return a view of a buffer as elements of another size, dropping the bytes that do not fill an element."""
+    """Return a view of a buffer as elements of a different size, dropping the bytes that do not fill an element."""
     if dtype.itemsize == 1:
         return buffer
     return buffer[: len(buffer) // dtype.itemsize * dtype.itemsize].view(dtype)

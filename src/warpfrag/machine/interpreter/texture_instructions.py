@@ -80,7 +80,7 @@ def run_fetch(state: WarpState, inst: DecodedInstruction, action: TextureFetch, 
 
 
 def _items(inst: DecodedInstruction, operands: tuple[PtxOperand, ...], count: int) -> tuple[PtxOperand, ...]:
-    """Return the `count` registers of a vector operand; raise PtxError if it has another number of registers."""
+    """Return the `count` registers of a vector operand; raise PtxError if it has a different number of registers."""
     items = items_of(operands[0]) if len(operands) == 1 else ()
     if len(items) != count:
         raise PtxError(inst.line, f"expected {count} registers in {inst.text}")
@@ -131,7 +131,7 @@ def _byte_offsets(
 
 
 def _elements(surface: Surface, dtype: np.dtype[Any]) -> NDArray[Any]:
-    """Return a view of a surface's memory as elements of another size."""
+    """Return a view of a surface's memory as elements of a different size."""
     flat = surface.array.reshape(-1).view(np.uint8)
     return flat[: len(flat) // dtype.itemsize * dtype.itemsize].view(dtype)
 

@@ -3,7 +3,7 @@
 Every register is a NumPy array over all lanes of the batch.
 
 Each lane has its own program counter. The scheduler selects the lanes with the lowest program counter, in all warps,
-and runs them to the end of their basic block. So diverged lanes reconverge at the next block, and warps at the same
+and runs them to the end of their basic block. Diverged lanes thus reconverge at the next block, and warps at the same
 instruction are computed together. Lanes that poll for a long time lose priority, so that the lanes they wait for can
 run. Registers are never modified in place: a result is a new array, so copies are free.
 """
@@ -447,7 +447,7 @@ class WarpBatch(WarpState):
     ) -> LaneGroup:
         """Return the lanes whose convergence barrier names only lanes that are gone or have met with the same mask.
 
-        Lanes with another mask in the register are in another barrier, such as that of a deeper recursive call.
+        Lanes with a different mask in the register are in a different barrier, such as that of a deeper recursive call.
         """
         masks = here.read(inst.sources[0], B32)[:, :, None]
         same = (masks == masks.swapaxes(1, 2)) | (not needs_one_mask)
@@ -458,7 +458,7 @@ class WarpBatch(WarpState):
     def leave_convergence_barriers(self, *, needs_one_mask: bool = True) -> bool:
         """Release lanes from a BSYNC whose missing lanes wait elsewhere; return True if lanes were released.
 
-        The missing lanes wait at a WARPSYNC, in code that leaves a region without BREAK, or at another BSYNC of the
+        The missing lanes wait at a WARPSYNC, in code that leaves a region without BREAK, or at a different BSYNC of the
         same barrier. An H200 completes both. Masks of one barrier differ if BREAK removes lanes while a call saves it.
         """
         released = False

@@ -1,7 +1,7 @@
 """The registers and descriptors of wgmma: the instructions that access them, and a proof that no access is too early.
 
 A wgmma.mma_async reads A and writes D while its warps continue. Until a wgmma.wait_group after a commit, no thread may
-read or write D, or write A; another wgmma may use the same accumulators. Registers that were written since the last
+read or write D, or write A. A later wgmma may use the same accumulators. Registers that were written since the last
 wgmma.fence may not be ready when it starts. `mov` does not count as an access, because ptxas removes or moves the
 copies and constants that compilers emit; instead, a copy inherits the state of the register that it copies.
 """
@@ -143,7 +143,7 @@ class WarpProducts:
         return True
 
     def access(self, inst: DecodedInstruction) -> list[RegisterProblem]:
-        """Update the state with another instruction; return its first access to a register in flight, if any."""
+        """Update the state with any other instruction; return its first access to a register in flight, if any."""
         in_flight = self.sources | self.targets
         early = [("reads", index) for index in sorted(indices_of(inst.operands_read)) if index in self.targets]
         early += [("writes", index) for index in sorted(indices_of(inst.results)) if index in in_flight]

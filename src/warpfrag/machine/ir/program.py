@@ -77,7 +77,7 @@ def file_name(path: str) -> str:
 def current_path(file: str) -> str:
     """Return the path of a source file; if it belongs to an imported module, the path in this checkout.
 
-    Triton's cache ignores folders, so a cached kernel may have been compiled in another checkout.
+    Triton's cache ignores folders, so a cached kernel may have been compiled in a different checkout.
     """
     tail = Path(file).parts[-2:]
     imported = {path for module in list(sys.modules.values()) if (path := getattr(module, "__file__", None))}

@@ -20,8 +20,8 @@ WINDOWS = {
 RANK_SHIFT = 24
 """The bit position of the block rank in a shared::cluster address; the rank is stored xor the own rank.
 
-So addresses of the own block are the same in every block. Code that flips a bit to reach a neighbour, as Triton's does,
-treats these bits as the rank itself, and reaches the same block here. `lowering.operand_checks` handles code that
+Addresses of the own block are thus the same in every block. Code that flips a bit to reach a neighbour, as Triton's
+does, treats these bits as the rank itself, and reaches the same block here. `lowering.operand_checks` handles code that
 clears a bit."""
 RANK_BITS = 0xFF << RANK_SHIFT
 WINDOW_SHIFT = 48  # address >> WINDOW_SHIFT is the window number

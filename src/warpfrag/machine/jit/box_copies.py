@@ -101,7 +101,7 @@ class BatchedMbarriers(Mbarriers):
     def ended_phases(
         self, inst: DecodedInstruction, action: MemoryBarrier, group: LaneGroup
     ) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-        """Return the awaited mbarriers, and whether their phases have ended; uniform warps are tested once."""
+        """Return the awaited mbarriers, and a mask of those whose phases have ended; uniform warps are tested once."""
         if action.space == "shared" and self.state.memory.accesses is None and self.agree(inst, group):
             first = np.zeros_like(group.mask)
             first[:, 0] = True

@@ -17,9 +17,9 @@ table, or by the number of shared or local memory. A store writes elements of `u
 as accesses to `COPY_GROUPS`: a store closes a group, and a load waits until at most `size` groups are incomplete.
 
 The functions that count wavefronts try the common case first: sectors in ascending order, or words in different banks.
-Otherwise they count units one by one: a unit is new if no earlier lane accesses it. In shared memory, the upper half of
-the result is the number of bank conflicts: the wavefronts that would not be needed if the units were spread evenly over
-the banks.
+Otherwise, they count units one by one: a unit is new if no earlier lane accesses it. In shared memory, the upper half
+of the result is the number of bank conflicts: the wavefronts that would not be needed if the units were spread evenly
+over the banks.
 """
 
 from collections.abc import Iterator

@@ -1,6 +1,6 @@
 """Matrix products that are issued but not yet computed, so that those of many warps become a few large products.
 
-An mma or wgmma whose D registers are also its C stays *pending* until an instruction needs these accumulators. So all
+An mma or wgmma whose D registers are also its C stays *pending* until an instruction needs these accumulators. All
 iterations of a loop over K become one product with a longer K, and C is read and D written once for all of them. A and
 B are copied when the instruction is issued. Warps or warpgroups that hold the same A or B, as those of neighbouring
 blocks do, become rows and columns of one product (`group_by_operands`). An output depends only on its row, its column
@@ -63,7 +63,7 @@ class OperandCodes(NamedTuple):
 
 
 class OperandSharing(NamedTuple):
-    """For each warp: the first warp with the same operand, whether that is this warp, and the tile index."""
+    """For each warp: the first warp with the same operand, True if that is this warp, and the tile index."""
 
     first: Index
     different: NDArray[np.bool_]

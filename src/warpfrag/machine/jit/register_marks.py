@@ -1,8 +1,8 @@
 """Track unwritten registers in compiled code: one mark per lane of each register that may be read unwritten.
 
 Compilers generate such programs: a masked load leaves a register unchanged in the lanes that are masked off, all lanes
-compute with it, and a masked store uses only the loaded values. So each register that may be read unwritten, or is
-computed from such a register, has a mark for every lane: 32 bits after the registers of the warp. Arithmetic results
+compute with it, and a masked store uses only the loaded values. Each register that may be read unwritten, or is
+computed from one, therefore has a mark for every lane: 32 bits after the registers of the warp. Arithmetic results
 are marked if an operand is; a shuffle moves marks with the values. Any other use of a marked value is a suspicion,
 which the context records (`context.SUSPICIONS`) even if a launch is not screened, since few programs have marks.
 """

@@ -1,8 +1,8 @@
 """Screening: a launch in compiled code that may prove that no check would report anything.
 
 Compiled code reports its accesses to `access_screen`, and the interpreter reports its own through `ScreenObserver`.
-Both have less information than the checks. If they are uncertain, the launch runs again with the checks; otherwise no
-check would report anything. Not every program can be screened. The conditions for each check:
+Both have less information than the checks. If they are uncertain, the launch runs again with the checks. Otherwise, no
+check would report anything. Some programs cannot be screened. The conditions for each check:
 
     uninitialised  written bytes of memory have marks; registers are written before they are read
                    (`register_flow`), or compiled code tracks the unwritten lanes (`register_marks`)

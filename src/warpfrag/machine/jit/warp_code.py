@@ -404,7 +404,7 @@ class WarpCode:
             ir.call_named("end_wait", VOID, self.context, self.row, mask, constant(I64, across))
 
     def free_items(self, bits: int) -> None:
-        """Leave a loop that loads items of another size, so that no group overwrites items that a later group needs."""
+        """Leave a loop over items of a different size: its groups would overwrite items that later groups need."""
         if self.is_in_loop and self.lanes.taken - {bits}:
             self.leave()
 
@@ -567,7 +567,7 @@ class WarpCode:
 
     @staticmethod
     def shuffled_lanes(inst: DecodedInstruction) -> tuple[list[int], list[bool]]:
-        """Return each lane's source lane in a shfl with constant operands, and whether that source lane is in range."""
+        """Return each lane's source lane in a shfl with constant operands, and a mask of the lanes in range."""
         numbers = [operand.code(TYPES["u32"]) for operand in inst.sources[1:3] if isinstance(operand, Immediate)]
         if len(numbers) != 2:
             raise UnsupportedInstruction

@@ -34,7 +34,7 @@ def vote(ir: IRBuilder, attributes: Attributes, operands: list[Value]) -> Result
 
 
 def match(ir: IRBuilder, attributes: Attributes, operands: list[Value]) -> Results:
-    """Lower match, which returns the lanes with the same value and, for match.all, whether all lanes match."""
+    """Lower match, which returns the lanes with the same value; match.all also returns True if all lanes match."""
     value = operands[0]
     if attributes.operation == "all":
         same = ir.lane_mask(ir.icmp("eq", value, ir.permute(value, [0] * LANES)))

@@ -1,7 +1,7 @@
 """Run the blocks of a launch: wave after wave, on one core or several, until all are done or stopped.
 
-A grid may have more blocks than memory has bytes. So the blocks of a wave are listed only when it starts, and a seed
-permutes cluster numbers with the function (factor * number + shift) % count, not with a table.
+A grid may have more blocks than memory has bytes. The blocks of a wave are therefore listed only when it starts, and a
+seed permutes cluster numbers with the function (factor * number + shift) % count, not with a table.
 """
 
 from __future__ import annotations

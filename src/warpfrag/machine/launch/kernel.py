@@ -1,7 +1,7 @@
 """Kernels and the modules that contain them: select an entry and launch it on NumPy arrays.
 
 A launch executes machine code if the PTX can be assembled, but only for the architecture on which it was compared. If
-the machine code fails, the PTX runs from the same initial memory: either it fails too, with an error that names PTX
+the machine code fails, the PTX runs from the same initial memory. Either it fails too, with an error that names PTX
 lines, or its result is returned with the reason.
 """
 
@@ -265,13 +265,13 @@ class Kernel:
         memory keeps the values stored before.
 
         `checks` search for mistakes: "memory", "races", "uninitialised", "barriers" and "async", or "all".
-        `Run.findings` lists them, `Run.verdict` summarises them. An access outside every array ends the launch, and so
-        does a misaligned access, one outside shared or local memory, or a store to read-only memory; with "memory"
-        these are findings: the load returns 0 and the store is ignored. A deadlock is a finding with "barriers", and
-        ends the launch. If compiled code cannot prove a launch clean, it runs again in the interpreter.
+        `Run.findings` lists them, `Run.verdict` summarises them. A misaligned access, a store to read-only memory, and
+        an access outside every array, or outside shared or local memory, end the launch. With "memory", they are
+        findings: the load returns 0 and the store is ignored. A deadlock is a finding with "barriers", and ends the
+        launch. If compiled code cannot prove a launch clean, it runs again in the interpreter.
 
-        `level` is the code that is executed: "sass" assembles PTX with the ptxas that is found and executes the machine
-        code, "ptx" executes PTX as its manual defines it, and "auto" executes machine code if it can, else PTX.
+        `level` is the code that is executed: "sass" assembles PTX with the installed ptxas and executes the machine
+        code, "ptx" executes PTX as its manual defines it, and "auto" executes machine code if possible, else PTX.
         `Run.basis` names the code, `Run.inexact` gives the reason for PTX. Checks judge the PTX in a separate run.
         """
         config = launch_config(self.program, grid, block, shared, arch, options)
@@ -410,7 +410,7 @@ class Kernel:
         return debugger
 
     def __call__(self, *_args: object, **_options: object) -> NoReturn:
-        """Raise an error that says which method to call."""
+        """Raise an error that names the method to call."""
         raise TypeError("a kernel is not a function: use kernel.launch(grid=..., block=..., args=[...])")
 
     def take_arguments(self, args: Sequence[object], raw: RawArguments | None = None) -> KernelArguments:

@@ -48,7 +48,7 @@ class LaunchOptions:
     limit: int = LIMIT
     """Stop the launch after this number of warp instructions; a limit below the default is counted on one core."""
     seconds: float | None = None
-    """Stop the launch after this time, with an error that names the current line; None for no limit."""
+    """Stop the launch after this many seconds, with an error that names the current line; None for no limit."""
     threads: int | None = None
     """The number of cores to use for the blocks of a compiled kernel; None for all."""
     judge: bool = True

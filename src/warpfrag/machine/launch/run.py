@@ -96,8 +96,8 @@ class Run:
         """True if a GPU of architecture `arch` would write the same bytes when it runs the cubin that `basis` names.
 
         This means that machine code was executed, that every executed spelling was compared with a GPU of that
-        architecture, and that no order that the hardware leaves open can change the result. Otherwise `inexact` gives
-        the reasons.
+        architecture, and that no undefined order of execution can change the result. Otherwise, `inexact` gives the
+        reasons.
         """
         return not self.inexact
 

@@ -101,7 +101,7 @@ def _pack_pair(attributes: Attributes) -> LaneOp:
 
 
 def _repack(attributes: Attributes) -> LaneOp:
-    """Return the action that converts a packed pair to another format."""
+    """Return the action that converts a packed pair to a different format."""
     target, source = attributes.types
     style, satfinite = style_of(attributes), attributes.satfinite
 

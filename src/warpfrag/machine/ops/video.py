@@ -3,7 +3,7 @@
 SIMD instructions compute two halves or four bytes of a register at once (as CUDA's __vabsdiffu4 does). Scalar
 instructions take one byte, one half or all of each source, as in `%r1.b2`, and then apply a second operation with c, or
 insert their result into a part of c. No GPU since Maxwell executes them directly: ptxas emits sequences of other
-instructions, which do not always match the manual. The results here are those of an H200; an instruction whose results
+instructions, which do not always match the manual. The results here are those of an H200. An instruction whose results
 follow no known rule is rejected.
 """
 

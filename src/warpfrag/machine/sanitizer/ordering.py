@@ -20,7 +20,7 @@ other side's block. `fenced` is the part of `known` with a proxy fence on the pa
 before a copy of the async proxy or a wgmma reads the bytes.
 
 If too many blocks run at once for a matrix of all threads, one column represents a whole warp, and
-its lanes share what they know and did: order between the lanes of a warp is then not judged.
+its lanes share their knowledge and accesses: order between the lanes of a warp is then not judged.
 
 Blocks that ended in an earlier wave are not in the matrix: knowledge of them is kept by block (`Snapshot.past`).
 """
@@ -69,10 +69,10 @@ class Snapshot:
 
 @dataclass(frozen=True)
 class ScFences:
-    """A thread's knowledge from fence.sc: what it learned at earlier fences, and what it will learn at the next.
+    """A thread's knowledge from fence.sc: that gained at earlier fences, and that to be gained at the next.
 
-    A fence.sc that happens before a strong write precedes, in the order of these fences, another one that happens after
-    a load of the written value: otherwise the load would precede the write.
+    A fence.sc before a strong write precedes, in the order of these fences, any fence.sc after a load of the written
+    value: otherwise the load would precede the write.
     """
 
     done: Snapshot | None = None

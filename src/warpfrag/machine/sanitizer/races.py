@@ -6,8 +6,8 @@ other (`ordering`), both are strong enough (`sync_tracking.strength_of`), or bot
     race      two threads of different warps, or lanes that write different bytes with one instruction
     lockstep  two lanes of one warp, with no bar.warp.sync between: correct only while lanes run together
     async     a copy or a wgmma that has not been waited for
-    unordered a volatile or relaxed load and such a store, if the loaded value reaches memory and is not polled for,
-              or two such stores of different values by different warps
+    unordered a volatile or relaxed load and a volatile or relaxed store, if the loaded value reaches memory and is not
+              polled for, or two of these stores, of different values and by different warps
     fence     an async-proxy copy or a wgmma of bytes that a thread wrote, with no fence.proxy.async between
 
 `sync_tracking` has the strength of accesses and follows barriers, `shadow_memory` the earlier accesses, `race_reports`

@@ -5,7 +5,7 @@ write, and vectors of its reads and of earlier writes that the last one does not
 is removed from a vector when a later access of the same vector is ordered after it. A slot of a vector represents an
 agent, or lanes of one warp: the time of their last access, and of the first one since lanes were added. If no slot is
 free, the access is evicted: only the latest time and the block of all evicted accesses are kept, and a later access
-that these do not prove to be ordered cannot be judged.
+that they do not prove to be ordered cannot be judged.
 
 An access has an entity, a time, an instruction and a `nature`: its strength, scope and size, and flags.
 """

@@ -135,8 +135,8 @@ class CopyGroups:
 class LockFollower:
     """Finds locks: words that one thread polls with an atomic and then changes before another thread polls them.
 
-    Threads may acquire a lock in any order. If an access in the program is outside the critical sections, another order
-    could change the result, so such a launch is not judged.
+    Threads may acquire a lock in any order. If an access in the program is outside the critical sections, a different
+    order could change the result, so the launch is not judged.
     """
 
     def __init__(self, instructions: Sequence[DecodedInstruction], polled: set[int], *, has_one_block: bool) -> None:
@@ -257,7 +257,7 @@ class SyncFollower(InstructionObserver):
             access = self.reporter.description(int(self.ordering.entities(np.array([thread]))[0]), at, thread)
             self.collector.add(
                 KernelFinding(
-                    "async", access.line, f"{access.operation}: the block ends, and no thread has waited for it",
+                    "async", access.line, f"{access.operation}: the block ends before any thread waits for it",
                     block=access.block, thread=access.thread, space="shared",
                 )
             )  # fmt: skip
@@ -288,7 +288,7 @@ class SyncFollower(InstructionObserver):
         self.report_phase(thread, text)
 
     def report_phase(self, thread: int, text: str) -> None:
-        """Report that other threads than intended may complete a barrier."""
+        """Report that unintended threads may complete a barrier."""
         self.report("barrier", thread, text)
         if "barriers" not in self.collector.checks:
             self.collector.leave_out(f"the code after line {self.state.line}: other threads may complete the barrier")

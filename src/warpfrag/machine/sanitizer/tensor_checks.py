@@ -10,13 +10,13 @@ same columns must be ordered if one writes:
 
 An operation that has completed for one warp is complete for another warp ordered after it (`ordering`), if
 tcgen05.fence::before_thread_sync precedes the synchronisation and tcgen05.fence::after_thread_sync follows it. A commit
-implies the first fence. Some compilers omit both throughout a kernel (Triton 3.9 does): a kernel that has neither is
-not required to have them, and the run says so. Lanes of a warp count as one. A warp that stores to columns that it
-loaded needs no wait: the store needs the loaded registers.
+implies the first fence. Some compilers omit both throughout a kernel (Triton 3.9 does). A kernel that has neither is
+not required to have them, and the run has a note about this. Lanes of a warp count as one. A warp that stores to
+columns that it loaded needs no wait: the store needs the loaded registers.
 
 Columns that were not written since their allocation are undefined. This is tracked for each 32 lanes: an mma with
-64 rows leaves 16 of them unchanged. An mma that reads such columns is a finding here. A load is not: pipelined loops
-load before they know whether another iteration follows. The registers are marked instead (`unwritten`).
+64 rows leaves 16 of them unchanged. An mma that reads such columns is a finding here. A load is not, because pipelined
+loops may load for an iteration that does not follow. Its registers are marked instead (`unwritten`).
 
 `interpreter.wgmma_registers` has the rules for the registers of wgmma.
 """
@@ -112,7 +112,7 @@ class TensorMemoryCheck(InstructionObserver):
         # by issuer and warp: pairs of commit time and wait time
         self.learned: dict[int, dict[int, deque[tuple[int, int]]]] = defaultdict(dict)
         self.fences_before: dict[int, deque[int]] = defaultdict(lambda: deque(maxlen=MAX_EVENTS))  # by warp
-        # by warp: the time, and what the warp knew then
+        # by warp: the time, and the warp's knowledge at that time
         self.fences_after: dict[int, tuple[int, NDArray[np.int32]]] = {}
         self.asks_for_fences = any(_spelled(inst) in FENCES for inst in state.program.instructions)
         if not self.asks_for_fences:

@@ -1,12 +1,12 @@
 """Track unwritten values from registers and memory through every instruction.
 
 Each register has a mask of the bits that come from unwritten data. Each byte of shared and local memory, and of arrays
-that the caller marks (`ptx.Unwritten`), has one too; for tensor memory, written columns are recorded. Reading such a
-value is not a mistake: compilers generate such reads for lanes that are masked off later. It is a finding if the value
-determines an address or a branch, or is stored to global memory. A shuffle that reads a lane that does not take part
-reads an unwritten value. Moves, shifts and byte permutations keep the mask exact; packed arithmetic is marked part by
-part; an mma marks the elements of D whose row of A or column of B has a mark; any other result is marked completely if
-any bit of an operand is marked.
+that the caller marks (`ptx.Unwritten`), has one too; for tensor memory, written columns are recorded. Reading an
+unwritten value is not a mistake: compilers generate such reads for lanes that are masked off later. It is a finding if
+the value determines an address or a branch, or is stored to global memory. A shuffle that reads a lane that does not
+take part reads an unwritten value. Moves, shifts and byte permutations keep the mask exact; packed arithmetic is marked
+part by part; an mma marks the elements of D whose row of A or column of B has a mark; any other result is marked
+completely if any bit of an operand is marked.
 """
 
 from collections.abc import Sequence

@@ -3,7 +3,7 @@
 The special function unit computes each function with a small error, and flushes subnormal inputs and results to zero
 (`special_functions`). Instructions without .ftz are short sequences around the unit, as ptxas generates them for sm_90:
 scale a subnormal input up, call the unit, scale back. All of them match sm_90 bit for bit; for other architectures, the
-opcode rows say "approximate".
+opcode rows are marked "approximate".
 """
 
 from collections.abc import Callable

@@ -98,7 +98,7 @@ def float_to_float(
 
 
 def nan_payload(a: Codes, source: str, target: str) -> Codes:
-    """Convert NaNs to another width with sign and upper payload bits; all become quiet, except bf16 to f32."""
+    """Convert NaNs to a different width with sign and upper payload bits; all become quiet, except bf16 to f32."""
     old, new = FORMATS[source], FORMATS[target]
     wide = a.astype(np.uint64)
     payload = wide & np.uint64((1 << old.fraction) - 1)

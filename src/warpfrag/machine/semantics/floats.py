@@ -134,8 +134,8 @@ def choose_nan(result: Codes, operands: Sequence[Codes], order: Sequence[int]) -
 def flush_tiny(codes: Codes, high: Codes, low: Codes | None, name: str, modifiers: FloatModifiers) -> Codes:
     """Apply ftz: flush results that are subnormal when rounded with an unbounded exponent.
 
-    So 2**-126 * (1 - 2**-24), which f32 cannot represent, becomes zero although it would round to a normal number, and
-    a result that this rounding raises to 2**-126 is kept (measured on an H200).
+    Thus 2**-126 * (1 - 2**-24), which f32 cannot represent, becomes zero although it would round to a normal number,
+    and a result that this rounding raises to 2**-126 is kept (measured on an H200).
     """
     if not modifiers.ftz:
         return codes
