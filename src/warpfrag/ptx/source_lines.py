@@ -1,8 +1,8 @@
 """Source lines of PTX instructions, from the directives .file and .loc.
 
-`.file 1 "softmax.py"` numbers a file, and `.loc 1 12 20` says that the following instructions are from line 12. Inlined
-code also names the call: nvcc as `inlined_at 1 30 5`, LLVM in a comment: `@[ softmax.py:30:5 ]`. The call is in the
-user's file, the function often in a library's. nvcc writes these directives with -lineinfo, Triton always.
+`.file 1 "softmax.py"` numbers a file, and `.loc 1 12 20` means that the following instructions are from line 12. For
+inlined code, they also name the call: nvcc as `inlined_at 1 30 5`, LLVM in a comment: `@[ softmax.py:30:5 ]`. The call
+is in the user's file, the function often in a library file. nvcc writes these directives with -lineinfo, Triton always.
 """
 
 import re

@@ -59,7 +59,7 @@ ORDERS = {"min": np.greater, "max": np.less}
 class Node(NamedTuple):
     """A value in a loop; a leaf is named "constant", "operand", "value", "old", "swapped" or "done", other values "".
 
-    A "value" is computed from constants and operands only. Proofs do not depend on what it is.
+    A "value" is computed from constants and operands only. Proofs do not depend on its value.
     """
 
     name: str
@@ -307,7 +307,7 @@ def evaluate(node: Any, leaves: Mapping[Node, Codes], kind: Type = B32) -> Codes
 
 
 def simplified(node: Node) -> Node:
-    """Return a constant for an operation on constants, and a "value" for another one that does not depend on memory."""
+    """Return a constant for an operation on constants, and a "value" for any other that does not depend on memory."""
     if node.name or any(leaf.name not in FIXED for leaf in node.leaves):
         return node
     return node._replace(name="value") if node.leaves else Node("constant", Immediate(int(evaluate(node, {}))))

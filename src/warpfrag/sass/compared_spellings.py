@@ -40,7 +40,7 @@ def read_compared(arch: str) -> frozenset[str]:
 def is_compared(spelling: str, compared: frozenset[str]) -> bool:
     """Return True if a spelling was compared, or an equivalent that differs only in fields that name no register.
 
-    Such fields are encoded like a register number: the equivalents have R for RZ, and [R+UR] for [UR]. The accumulator
+    These fields are encoded like a register number: the equivalents have R for RZ, and [R+UR] for [UR]. The accumulator
     predicate and the scoreboard of wgmma are treated in the same way: `HGMMA R,gdesc[UR],R` has UPT and no scoreboard.
     """
     return spelling in compared or not compared.isdisjoint(equivalents(spelling))

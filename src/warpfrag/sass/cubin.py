@@ -32,7 +32,7 @@ PRODUCER = re.compile(rb"V([0-9]+(?:\.[0-9]+)+)\0")
 
 
 class CubinSymbol(NamedTuple):
-    """A symbol: its section, offset and size; `section` is "" if another file defines the symbol."""
+    """A symbol: its section, offset and size; `section` is "" if a different file defines the symbol."""
 
     name: str
     section: str

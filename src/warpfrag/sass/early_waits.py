@@ -1,8 +1,8 @@
 """Let loops that wait for a word see the values that were overwritten before the load, oldest first.
 
 On a GPU, a waiting thread may load the word after each of its changes, and may continue earlier than in a run whose
-blocks start one after the other. So a load that only waits first gets each overwritten value that it may still see,
-and is ordered after the other threads only if the loop needs the last value.
+blocks start one after the other. A load that only waits therefore first returns each overwritten value that it may
+still see, and is ordered after the other threads only if the loop needs the last value.
 """
 
 from collections import defaultdict
@@ -27,7 +27,7 @@ class Overwritten(NamedTuple):
 
 
 class WaitedWords:
-    """The overwritten values of the words of a launch, and how many of them each waiting thread has seen."""
+    """The overwritten values of a launch's words, and the number of them that each waiting thread has seen."""
 
     def __init__(self) -> None:
         """Start without words."""
@@ -39,7 +39,7 @@ class WaitedWords:
         self.words[word].append(Overwritten(value, entity, time))
 
     def load(self, word: tuple[int, int], current: int, thread: int, ordering: Ordering) -> tuple[int, bool]:
-        """Return the next value that a thread may see, and False if another order has other values."""
+        """Return the next value that a thread may see, and False if a different order gives different values."""
         entity = int(ordering.entities(np.array([thread]))[0])
         replaced, first = self.words.get(word, []), self.seen.get((entity, word), 0)
         if first == len(replaced):

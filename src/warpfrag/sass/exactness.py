@@ -3,7 +3,7 @@
 A short launch runs once, in the interpreter with the judge (`order_judge`). A longer one runs in compiled code that may
 prove that the order does not matter (`order_screen`); if no loaded value can affect the proof, it is reused for
 launches with the same arguments. If the proof fails, the interpreter may judge for a few seconds, once for the same
-launch. If that is not enough, the run says that the order was not judged.
+launch. If that is not enough, the run reports that the order was not judged.
 """
 
 from __future__ import annotations
@@ -153,7 +153,7 @@ def launch_key(config: LaunchConfig, memory: DeviceMemory) -> Hashable:
 
 
 def is_mbarrier(program: Program, at: int) -> bool:
-    """Return True for an mbarrier instruction; for these, the judge knows if the thread order affects the result."""
+    """Return True for an mbarrier instruction; the judge determines if the thread order affects its result."""
     return isinstance(program.instructions[at].action, MemoryBarrier)
 
 

@@ -183,7 +183,7 @@ def _members(place: FileRange) -> Iterator[tuple[int, int, int]]:
 
 
 def decompress(data: bytes, compression: str, size: int, name: str) -> bytes:
-    """Return `size` decompressed bytes; raise FileError if the data is damaged or has another size."""
+    """Return `size` decompressed bytes; raise FileError if the data is damaged or has a different size."""
     if not compression:
         return data
     try:

@@ -1,6 +1,6 @@
 """Lower a machine-code function to a program that the machine runs.
 
-The constant banks form one buffer, starting with bank 0; the parameter window shows this buffer too.
+The constant banks form one buffer, starting with bank 0. The parameter window refers to the same buffer.
 """
 
 import struct

@@ -1,9 +1,9 @@
 """Decide whether an unspecified order or never-written values can change the memory that machine code writes.
 
 The race check compares accesses (`races`). Machine code has fewer synchronisation instructions than PTX, because lanes
-that run together need none. So lanes of a warp count as ordered as long as they have taken the same branches since they
-last reconverged (BSYNC, WARPSYNC). Atomics on one address are judged too: unordered atomics must commute, and the
-values that they return must not be used.
+that run together need none. Lanes of a warp therefore count as ordered as long as they have taken the same branches
+since they last reconverged (BSYNC, WARPSYNC). Atomics on one address are judged too: unordered atomics must commute,
+and the values that they return must not be used.
 """
 
 from __future__ import annotations

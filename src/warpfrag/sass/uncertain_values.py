@@ -2,7 +2,7 @@
 
 A forward analysis over all paths follows these values through registers. After a branch that depends on such a value,
 everything written before both paths meet again (at the nearest post-dominator) is uncertain. A spin-wait is harmless,
-because it does nothing but wait.
+because it only waits.
 """
 
 from __future__ import annotations

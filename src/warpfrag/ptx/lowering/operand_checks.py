@@ -25,7 +25,7 @@ MAX_RANKS = 16  # the most blocks in a cluster
 KEEP_ADDRESS = {"mov", "add", "sub", "mad", "or", "xor", "and", "selp", "mapa"}
 """Opcodes whose result is an address if one of their operands is an address."""
 CHOOSE = 0xE4
-"""The truth table with which lop3 computes (a & c) | (b & ~c)."""
+"""The lop3 truth table of (a & c) | (b & ~c)."""
 
 
 class SharedAddresses:

@@ -1,7 +1,7 @@
 """Parse PTX modules: directives, declarations, functions and statements.
 
-The parser knows the syntax of PTX, not the meaning of opcodes: an unknown opcode is parsed like any other, and rejected
-when it would run.
+The parser checks syntax and does not interpret opcodes: an unknown opcode is parsed like any other, and rejected when
+it would run.
 """
 
 import re
@@ -86,7 +86,7 @@ class Parser:
         return False
 
     def expect(self, text: str) -> Token:
-        """Consume and return the given token, or raise an error if another token is next."""
+        """Consume and return the given token, or raise an error if a different token is next."""
         if self.next.text != text:
             raise self.error(f"{text!r}")
         return self.take()
@@ -98,7 +98,7 @@ class Parser:
         return self.take()
 
     def error(self, expected: str) -> PtxError:
-        """Return the error for an unexpected token, which says what was expected."""
+        """Return the error for an unexpected token, with the expected text."""
         return PtxError(self.next.line, f"expected {expected}, got {self.next.quoted}")
 
     def skip_line(self) -> None:

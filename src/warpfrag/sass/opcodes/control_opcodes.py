@@ -72,7 +72,7 @@ def _go(e: Emitter, target: asm.Operand) -> None:
 
 
 def bra(e: Emitter, modifiers: Modifiers, a: list[asm.Operand]) -> None:
-    """BRA: jump; .U: all lanes jump or none does; .DIV: jump if lanes of a mask are missing; .CONV: if none are.
+    """BRA: jump; .U: all lanes jump, or none; .DIV: jump if lanes of a mask are missing; .CONV: if none are.
 
     .U jumps if the condition holds for all active lanes, .U.ANY if it holds for one.
     """
