@@ -116,7 +116,7 @@ def read_log(path: Path) -> dict[str, Any]:
 
 
 def findings_of(log: dict[str, Any]) -> list[str]:
-    """Return, for every launch, the findings or else the error, and what the checks left unjudged."""
+    """Return, for every launch, the findings or else the error, and the events that the checks could not judge."""
     return [
         f"{launch['kernel']}: {text}"
         for launch in log["launches"]

@@ -79,7 +79,7 @@ def build_library(folder: Path) -> Path:
 
 
 def _settings(library: Path, raw: str, options: RecordOptions) -> dict[str, str]:
-    """Return the environment variables for `record.c`, including the one that makes the driver load it."""
+    """Return the environment variables for `record.c`, including the variable that makes the driver load it."""
     return {
         "CUDA_INJECTION64_PATH": str(library),
         "WARPFRAG_RECORD": str(Path(raw).resolve()),

@@ -11,7 +11,7 @@ stored in chunks of 64 KiB, so that equal chunks are stored once.
         "memory": [{"address": 139637976727552, "size": 2097152, "before": ["..."], "after": ["..."], "variable": ""}],
         "compared": null, "reason": ""}]}
 
-`reason` says why a launch has no code, or a record no memory. `compared` limits the comparison to ranges [address,
+`reason` explains why a launch has no code, or a record no memory. `compared` limits the comparison to ranges [address,
 size]; null compares everything.
 """
 

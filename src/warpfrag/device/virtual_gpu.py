@@ -38,7 +38,7 @@ class GpuOptions:
     """The options of a virtual GPU.
 
     With `record_only`, launches are recorded but not executed; with `fast`, their exactness is not judged. A launch
-    that takes longer than `launch_seconds` fails with the line that it was running.
+    that takes longer than `launch_seconds` fails with an error that names the line it had reached.
     """
 
     profile: str = "H200"
@@ -219,7 +219,7 @@ def gpu(
 
     Enter the block before the imports that load CUDA's libraries, such as `import torch`. `warpfrag gpu` runs a
     whole program instead. The libraries stay loaded after the block. With `fast`, the exactness of launches is not
-    judged. A launch that takes longer than `launch_seconds` fails with the line that it was running.
+    judged. A launch that takes longer than `launch_seconds` fails with the line it had reached.
     """
     if not isinstance(checks, str | list | tuple) or not all(isinstance(name, str) for name in checks):
         raise InvalidOperand(f"checks: expected names of checks, got {quote(checks)}")

@@ -1,7 +1,7 @@
 """Mistakes with C, signs, number formats and architectures; and results that are nearly right.
 
-An accumulator that was not zeroed shifts every element. A result that is right up to rounding was computed in another
-order, or by other hardware.
+An accumulator that was not zeroed shifts every element. A result that is right up to rounding was computed in a
+different order, or by different hardware.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ BITOPS = {"and": "xor", "xor": "and"}
 
 
 def starts(operand: Operand) -> Iterator[Mistake]:
-    """Yield the mistakes of not adding C and of adding it twice."""
+    """Yield the mistakes of omitting C and of adding it twice."""
     missing = "missing: scale-d is 0 where it should be 1" if operand.storage == "warpgroup" else "missing"
     yield Mistake("c", "c", missing, np.zeros_like)
     yield Mistake("c", "c", "added twice", recoded(operand, lambda codes: added(operand, codes, codes)))
@@ -148,7 +148,7 @@ def _exists(form: Form, words: Mapping[str, str | bool]) -> bool:
 
 
 def _other_formats(form: Form) -> Iterator[Misreading]:
-    """Yield misreadings of A, B or both as another format of the same size."""
+    """Yield misreadings of A, B or both as a different format of the same size."""
     formats = {role: getattr(form, role) for role in "ab"}
     others = {role: [other for other in FORMATS if may_be_mistaken(name, other)] for role, name in formats.items()}
     both = [(fmt, fmt) for fmt in others["a"] if fmt in others["b"]] if formats["a"] == formats["b"] else []

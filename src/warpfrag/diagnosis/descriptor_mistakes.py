@@ -1,6 +1,6 @@
 """Mistakes with a wgmma operand in shared memory: its descriptor, its order, its sign.
 
-A mistake is modelled by rearranging the bytes, so that the right descriptor reads what the wrong one would have read.
+A mistake is modelled by rearranging the bytes: the right descriptor then reads what the wrong one would have read.
 Bytes beyond the memory are assumed to be zero.
 """
 
@@ -119,7 +119,7 @@ def _stored_wrongly(operand: Operand, tile: Shared) -> Iterator[Mistake]:
     right, trans = tile.descriptor, tile.trans
     lines = operand.memory(right, trans=trans)
     stored = partial(_stored, operand, byte_places(operand, lines))
-    for swizzle in SWIZZLES:  # lines of the right length, with units in another swizzle pattern
+    for swizzle in SWIZZLES:  # lines of the right length, with units in the wrong swizzle pattern
         if right.swizzle:
             text = f"stored with {swizzle_text(swizzle)}, in lines of {right.width} bytes"
             yield from stored(text, replace(lines, swizzle=swizzle))

@@ -83,7 +83,7 @@ def diagnose(
     arch: str = "sm_90",
     tile: tuple[int, ...] | None = None,
 ) -> Diagnosis:
-    """Return the mistakes that explain an observed D exactly, most likely first; none if it is correct.
+    """Return the mistakes that explain an observed D exactly, most likely first; the list is empty if D is correct.
 
     `observed` has D's registers, uint32[..., 32, words], or D as a matrix, which may be transposed. A float16 or
     bfloat16 matrix, and float64 values that were read from printed decimals, are compared with their own precision. A,

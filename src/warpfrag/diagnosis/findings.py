@@ -1,6 +1,6 @@
 """Mistakes, findings, and the diagnosis that `diagnose` returns.
 
-A `Mistake` changes the registers of one operand; a `Misreading` runs another instruction on the right registers. A
+A `Mistake` changes the registers of one operand; a `Misreading` runs a different instruction on the right registers. A
 `Finding` is a mistake that explains the observed result, and the `Diagnosis` lists them. The `Agreement` lists the
 correct elements of a wrong result, and known values that the wrong ones equal, even if no mistake is found.
 """
@@ -52,11 +52,11 @@ class Mistake:
 
 @dataclass(frozen=True, eq=False)
 class Misreading:
-    """A mistake in which another instruction or architecture runs on the right registers.
+    """A mistake in which the wrong instruction or architecture runs on the right registers.
 
     `words` are the qualifiers that differ. `again` is the operation that is repeated: the mma (with D as C), the
     addition of C, or the reading of C although scale-d is 0. `k_order` is the order of the columns of A and the rows of
-    B: the same terms are added in another order.
+    B: the same terms are added in a different order.
     """
 
     kind: Kind
@@ -232,7 +232,7 @@ def _equals(form: Format, seen: Codes, right: Codes, c: Codes | None) -> Iterato
 
 
 def _elsewhere(seen: Codes, right: Codes, left: NDArray[np.bool_], total: int) -> Iterator[str]:
-    """Yield a sentence about wrong elements whose values are expected in another row or column."""
+    """Yield a sentence about wrong elements whose values are expected in a different row or column."""
     codes, first, counts = np.unique(right, return_index=True, return_counts=True)
     unique = dict(zip(codes[counts == 1].tolist(), first[counts == 1].tolist(), strict=True))
     away: Counter[tuple[int, ...]] = Counter()

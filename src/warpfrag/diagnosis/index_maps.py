@@ -1,8 +1,8 @@
 """Find the index expression that a kernel used, from the addresses at which the elements of a fragment are.
 
 Kernels compute the index of element i of a lane as a sum: a step for every bit of the lane (and for the row and column
-of the tile), and an offset for every i. Values that occur once show the address of some places. The map that fits them
-with the fewest wrong steps, and that explains all of memory, is compared with the right one.
+of the tile), and an offset for every i. Values that occur only once reveal some addresses. The map that fits these
+addresses with the fewest wrong steps, and that explains all of memory, is compared with the right map.
 
     >>> print(terms_text("lane", (8, 16, 2, 4, 8)))
     (lane & 3) * 8 + (lane >> 2) * 2

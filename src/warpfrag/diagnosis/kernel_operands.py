@@ -1,7 +1,7 @@
 """Compare the operands of every mma that a kernel executes with the matrices that it should multiply.
 
-An operand is a tile of the intended A or B, a tile of a kernel argument, or is computed by the kernel from the
-results of earlier mma instructions. These are compared by the order of the elements in each row: increasing functions
+An operand is a tile of the intended A or B, a tile of a kernel argument, or computed by the kernel from the results of
+earlier mma instructions. Computed operands are compared by the order of the elements in each row: increasing functions
 (scaling, exp, softmax, ReLU) preserve it, but elements in the wrong lanes change it. The argument that the kernel
 stores as D is compared with A B + C or, if A and B are unknown, with the results.
 """

@@ -1,4 +1,4 @@
-"""Mistakes with whole matrices: transposed, moved, in another fragment's layout, or read with wrong indices.
+"""Mistakes with whole matrices: transposed, moved, in the layout of a different fragment, or read with wrong indices.
 
 An `IndexRule` gives the element that is read for (row, col), as a flat index into the row-major matrix; `BEYOND` means
 outside the matrix. The rules do not depend on the extents of fragments: `indexing` applies them to one operand, and
@@ -116,7 +116,7 @@ def _turn_word(words: Words, *, word: int) -> Words:
 
 
 def other_layouts(operand: Operand) -> Iterator[Mistake]:
-    """Yield the mistakes of filling (for D, reading) registers in another operand's layout or in memory order."""
+    """Yield the mistakes of filling (for D, reading) registers in the wrong operand's layout or in memory order."""
     layout = operand.layout
     if layout.copies > 1:
         return

@@ -1,8 +1,8 @@
 """Common mistakes with fragments, by operand, for test vectors and `diagnose`.
 
-A mistake models a kernel or an emulator with one error. Most change the registers of one operand
-(`Mistake`): the inputs A, B, C, metadata and scales, or the output D. The others run another instruction on the right
-registers (`Misreading`), with another sign, type or architecture.
+A mistake models a kernel or an emulator with one error. Most change the registers of one operand (`Mistake`): the
+inputs A, B, C, metadata and scales, or the output D. The others run a different instruction on the right registers
+(`Misreading`), with the wrong sign, type or architecture.
 
 `mistakes` yields simple, distinct mistakes, which test vectors must expose. `suspects` returns all mistakes that
 `diagnose` tries, including equal ones with different names.

@@ -1,4 +1,4 @@
-"""Mistakes with registers: registers, slots, bytes, lanes and warps in another order; metadata and scale words."""
+"""Mistakes with registers: registers, slots, bytes, lanes and warps in the wrong order; metadata and scale words."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache, partial
@@ -147,7 +147,7 @@ def _drop(words: Words, *, index: int | NDArray[np.intp], axis: int) -> Words:
 
 
 def lanes(operand: AnyOperand) -> Iterator[Mistake]:
-    """Yield the mistakes of lanes that use each other's registers."""
+    """Yield the mistakes of lanes that use the wrong lane's registers."""
     axis = -1 if isinstance(operand, Metadata | Scale) else -2
     for text, sources, rare in wrong_orders("lane", tuple(range(LANES))):
         change = methodcaller("take", np.array(sources), axis=axis)
@@ -155,7 +155,7 @@ def lanes(operand: AnyOperand) -> Iterator[Mistake]:
 
 
 def warps(operand: AnyOperand) -> Iterator[Mistake]:
-    """Yield the mistakes of warps that use each other's registers."""
+    """Yield the mistakes of warps that use the wrong warp's registers."""
     axis = -2 if operand.role == "metadata" else -3
     for text, sources, rare in wrong_orders("warp", tuple(range(operand.threads[0]))):
         change = methodcaller("take", np.array(sources), axis=axis)
@@ -271,7 +271,7 @@ def chosen_words(operand: Metadata | Scale, codes: NDArray[Any], choice: Mapping
 
 
 def written_elsewhere(operand: Metadata | Scale, codes: NDArray[Any], choice: Immediates) -> Iterator[Mistake]:
-    """Yield the mistake of filling the words for another selector or id."""
+    """Yield the mistake of filling the words for the wrong selector or id."""
     for text, wrong in _wrong_immediates(operand, part_of(choice, operand.role)):
         words = chosen_words(operand, codes, wrong)
         yield Mistake("selector", operand.role, f"written for {text}", partial(_replaced, by=words))
