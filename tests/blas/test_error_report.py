@@ -162,7 +162,7 @@ def test_text_json_and_svg():
     assert Fraction(told["errors"][0]["exact"]) == report.errors[0].exact
     for theme in ("auto", "light", "dark"):
         texts = re.findall(r"<text[^>]*>([^<]+)</text>", report.svg(theme=theme))
-        assert "How it grows" in texts
+        assert "Growth with k" in texts
         assert any(text.startswith("sm_90: largest") for text in texts)
 
 

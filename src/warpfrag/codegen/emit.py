@@ -67,7 +67,7 @@ FAMILIES = (
     # executed by a warpgroup, with operands in shared memory that descriptors address
     FamilyWriter(("wgmma.mma_async", "wgmma.mma_async.sp"), wgmma_functions, wgmma_kernels, wgmma_common),
 )
-"""The families; a new operation joins one of them or adds another."""
+"""The families; a new operation joins one of them or adds a new one."""
 
 
 def _writer(instruction: Instruction) -> FamilyWriter:

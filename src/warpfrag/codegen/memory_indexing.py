@@ -1,7 +1,7 @@
 """Operands in memory: the coordinates of an address, the width of an element, and its index formulas.
 
 A, B, C and D are packed: a 4-bit element takes 4 bits, low bits first, and 6-bit elements cross byte boundaries.
-Metadata codes and scale factors take a byte each, as `Instruction.compress` and NumPy return them.
+Each metadata code or scale factor takes a byte, as `Instruction.compress` and NumPy return them.
 
 A `SharedCopy` is an ldmatrix or stmatrix of an operand in shared memory with run-time strides. `plans.loads` finds the
 suitable instructions and the start of each lane's line; this module turns them into formulas.

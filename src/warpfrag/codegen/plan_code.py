@@ -359,7 +359,7 @@ class RelayoutLowering:
             return self._gathered(pieces, source.format.codes - 1, state)
         if source.container not in {16, 32} or target.low:
             raise InvalidOperand(
-                f"no code is known for {op.source} in {source.container} bits to {op.target} in {target.container}"
+                f"no code converts {op.source} in {source.container} bits to {op.target} in {target.container}"
             )
         size = 2 if row.pair else 1
         together = [cells[at : at + size] for at in range(0, len(cells), size)]

@@ -1,7 +1,7 @@
 """A builder for PTX: automatically declared registers, instructions, labels, functions, kernels and module headers.
 
-PTX registers are virtual: a body declares any number of them, and the assembler allocates physical registers. So each
-`compute` returns a new register.
+PTX registers are virtual: a body declares any number of them, and the assembler allocates physical registers. Each
+`compute` therefore returns a new register.
 """
 
 from collections.abc import Iterable, Mapping, Sequence

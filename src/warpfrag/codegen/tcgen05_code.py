@@ -1,8 +1,8 @@
 """Generate tcgen05 kernels in PTX.
 
 A kernel multiplies one tile, with one block or a pair, on memory images (`tensorcore.tensor_images`). It copies the
-images of A and B to shared memory and that of C to tensor memory, runs one instruction and writes the image of D. So a
-GPU's result can be compared bit for bit with `execute`. A probe is the same kernel with other statements.
+images of A and B to shared memory and that of C to tensor memory, runs one instruction and writes the image of D. A
+GPU's result can thus be compared bit for bit with `execute`. A probe is the same kernel with different statements.
 """
 
 from collections.abc import Sequence

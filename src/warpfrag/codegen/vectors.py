@@ -9,7 +9,7 @@ A group contains operands whose results expose mistakes in a layout, a selector 
 selectors and scales for other ids hold different legal values, so a wrong selector or id changes the result.
 `group.catches` names the mistakes that a group exposes. The raw kernels of `emit(..., kernels=True)` take these arrays.
 
-wgmma and tcgen05 read A and B from shared memory, K-major and without gaps; wgmma has another group with A in
+wgmma and tcgen05 read A and B from shared memory, K-major and without gaps; wgmma has one more group, with A in
 registers.
 """
 

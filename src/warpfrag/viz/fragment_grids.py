@@ -1,7 +1,7 @@
 """Fragment grids: by matrix element, and by lane and register.
 
 In a grid by element, `T5: a3` is the element that PTX calls a3 of lane 5. Every holder of an element is listed; the
-first is the one that the hardware reads. An operand with a third coordinate (the four products of m8n8k4, the matrices
+hardware reads the first. An operand with a third coordinate (the four products of m8n8k4, the matrices
 of ldmatrix) has one grid for each index. A sparse A can be shown as the full matrix: a register stores half of the
 columns of its span, the metadata selects that half, and a cell names every slot that may hold the element. An
 instruction reads the part of each metadata or scale word that immediates select; those cells name the lane and the

@@ -1,7 +1,7 @@
 """Notebook cards of instructions, operands and layouts: the facts, and a small map of lanes.
 
-A map shows a matrix in the colours of its lanes, without text, to recognise a fragment at a glance. The tooltip
-of a patch names its lane. `draw` makes the figure with text.
+A map shows a matrix in the colours of its lanes, without text, so that a fragment can be recognised at a glance. The
+tooltip of a patch names its lane. `draw` makes the figure with text.
 """
 
 from collections.abc import Iterable, Iterator

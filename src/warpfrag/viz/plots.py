@@ -112,7 +112,7 @@ def _histogram(report: ErrorReport, x: int, y: int) -> Iterator[str]:
 
 def _curves(report: ErrorReport, x: int, y: int) -> Iterator[str]:
     """Yield curves of the error by k, relative to the size of the outputs, on logarithmic scales."""
-    yield from _frame(x, y, "How it grows", "k")
+    yield from _frame(x, y, "Growth with k", "k")
     left, bottom = x + LEFT, y + ABOVE + PLOT_HEIGHT
     points = [point for series in report.errors for point in series.growth]
     depths = sorted({point.k for point in points})

@@ -1,9 +1,9 @@
 """Figures of tcgen05: operands in tensor memory, and the registers of its loads and stores.
 
-128 lanes by up to 512 columns are too many cells to read, and most cells follow from their neighbours. So a cell in a
-map of tensor memory is a region: lanes and columns that hold consecutive elements, at most 32 lanes (one warp) high. It
-names the rows and columns of the matrix that the region holds. A load is shown by the registers of each thread of a
-warp: columns of tensor memory, or elements of an operand that is loaded `through` it.
+128 lanes by up to 512 columns are too many cells to read, and most cells follow from their neighbours. A cell in a map
+of tensor memory is therefore a region: lanes and columns that hold consecutive elements, at most 32 lanes (one warp)
+high. It names the rows and columns of the matrix that the region holds. A load is shown by the registers of each thread
+of a warp: columns of tensor memory, or elements of an operand that is loaded `through` it.
 """
 
 from collections.abc import Iterator

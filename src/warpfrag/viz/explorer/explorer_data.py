@@ -1,12 +1,12 @@
 """The data of the explorer page: the tables as one JSON object without repetitions.
 
-Instructions share operands, operands share layouts, and all of them share strings. So each is listed once and referred
-to by its index. A layout lists the move of each bit; the page combines the moves by xor. Formulas are strings.
+Instructions share operands, operands share layouts, and all of them share strings. Each is therefore listed once and
+referred to by its index. A layout lists the move of each bit; the page combines the moves by xor. Formulas are strings.
 `warpfrag.plans` plans the relayouts between all pairs of fragments; the page computes which elements change lanes.
 
-Fifteen thousand tcgen05 instructions have forty spellings. A spelling lists its shapes and its types once; the page
+The 15,000 tcgen05 instructions have 40 spellings. A spelling lists its shapes and its types once; the page
 computes their layouts from the rows of `tables/tcgen05.toml`, as `isa.tmem_layouts` does. The registers of a load are
-those of warp 0; each further warp accesses the same columns, 32 lanes further.
+those of warp 0; each further warp accesses the same columns, 32 lanes higher.
 """
 
 import re

@@ -6,7 +6,7 @@ and puts each module after its imports. All modules then share one scope, so onl
 top level; tests check this, and every imported name.
 
 The content security policy allows the script and the style sheet by their hashes, and nothing else: no request, no
-form, no inline handler or style. So code that is injected through the data or the address cannot run.
+form, no inline handler or style. Code that is injected through the data or the address therefore cannot run.
 """
 
 import base64
