@@ -60,7 +60,7 @@ def wgmma_launches(
     """Yield each launch's description and operands: `cases` in total, and at least one for each of `SETS`."""
     categories = classes(instruction)
     share = -(-cases // len(SETS))
-    # every kernel starts with another class, so that all classes meet all swizzles and both values of scale-d
+    # every kernel starts with a different class, so that all classes meet all swizzles and both values of scale-d
     offset = zlib.crc32(f"{instruction.name} {variant.description} {variant.selector}".encode())
     for number, swizzle in enumerate(SETS):
         category = categories[(number + offset) % len(categories)]

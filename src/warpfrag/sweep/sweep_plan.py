@@ -9,11 +9,11 @@
     backend = "cpu"                                 # the default
     block = [256, 256]                              # rows and columns of D per task; the default
 
-Most keys are arguments of `wf.gemm`. Every key except `block` takes one value or a list.
+Most keys are arguments of `wf.gemm`. Every key except `block` is one value or a list.
 
 Operands are random codes. Each row of A and each column of B has its own generator, seeded with the seed, the operand,
-the index of the row or column, and the name of the distribution. So operands do not depend on the block size, the
-architecture or the order; the format only affects the rounding:
+the index of the row or column, and the name of the distribution. Operands therefore do not depend on the block size,
+the architecture or the order; the format only affects the rounding:
 
     normal    standard normal
     uniform   uniform between -1 and 1, or over all integers

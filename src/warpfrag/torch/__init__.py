@@ -1,4 +1,4 @@
-"""Run PyTorch models with the tensor-core arithmetic of another GPU.
+"""Run PyTorch models with the tensor-core arithmetic of a different GPU.
 
     import warpfrag.torch
 

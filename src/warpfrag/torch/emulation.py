@@ -141,7 +141,7 @@ class Emulation(TorchDispatchMode):
 
     Without an instruction, the dtypes and `arch` determine the one that libraries use; `Record.instruction` names it.
     The context emulates forward and backward matmuls, on CPU and GPU tensors; a GPU computes its own tensors if CuPy is
-    installed. `compare` names another architecture, with which every matmul is compared; `model` gives layers their
+    installed. `compare` names a second architecture, with which every matmul is compared; `model` gives layers their
     names; `keep` keeps the result of every matmul. Operands must have a dtype that the instruction's formats contain,
     unless `rounding="rne"` is given. Afterwards, `records` has a record of each matmul, `results` the kept results, and
     `not_emulated` counts the operations that PyTorch computed itself; with `strict=True`, those that sum products
@@ -529,7 +529,7 @@ TensorScale: TypeAlias = float | Literal["amax"]
 
 
 def scale_factor(tensor: torch.Tensor, name: str, scale: TensorScale) -> float:
-    """Return the divisor of a tensor: the given number or, for "amax", its largest magnitude over the format's."""
+    """Return the divisor of a tensor: the given number or, for "amax", its largest magnitude by that of the format."""
     if scale != "amax":
         return float(scale)
     largest = float(tensor.abs().max()) if tensor.numel() else 0.0

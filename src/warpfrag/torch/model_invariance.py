@@ -21,7 +21,7 @@ from warpfrag.torch.torch_operations import OPERATIONS, TorchProduct
 
 FUSED = "attention, which a GPU usually computes in one fused kernel"
 MAX_NAMES = 8
-"""The number of layers that the first line names; the remaining lines name all layers."""
+"""The maximum number of layers that the first line names; the remaining lines name all layers."""
 
 
 @dataclass(frozen=True)

@@ -203,7 +203,7 @@ def add_unwritten(tensor: torch.Tensor) -> None:
 
 
 def forget_unwritten(*tensors: torch.Tensor, runs_python: bool = False) -> None:
-    """Count the memory of tensors as written, and all memory if it is not known what a function writes."""
+    """Count the memory of tensors as written, or all memory if a function's writes are unknown."""
     for tensor in tensors if UNWRITTEN else ():
         is_plain = type(tensor) in {torch.Tensor, torch.nn.Parameter}
         if is_plain and not runs_python and _storage_address(tensor):

@@ -1,8 +1,8 @@
 """A Triton driver that runs kernels on the PTX machine, and the conversion of launch arguments to entry arguments.
 
 Triton drops constexprs, flattens tuples, splits descriptors and appends two pointers to scratch memory. A pointer may
-point into the middle of an array (a view), and a kernel may access the rest of the allocation. So a kernel gets the
-whole storage of a tensor, and the address inside it.
+point into the middle of an array (a view), and a kernel may access the rest of the allocation. A kernel therefore gets
+the whole storage of a tensor, and the address inside it.
 """
 
 from __future__ import annotations

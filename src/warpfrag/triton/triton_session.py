@@ -84,8 +84,8 @@ class Launch:
 class Session:
     """A context in which every Triton launch runs here, compiled for `arch`, and is recorded in `launches`.
 
-    An autotuned kernel uses the first configuration that remains after pruning and fits the GPU. `config` chooses
-    another: its index in the decorator, a `triton.Config`, or some of its values ({"BLOCK_M": 64, "num_warps": 8}),
+    An autotuned kernel uses the first configuration that remains after pruning and fits the GPU. `config` overrides
+    this: its index in the decorator, a `triton.Config`, or some of its values ({"BLOCK_M": 64, "num_warps": 8}),
     which select the first configuration that has them all; {kernel: config} chooses per kernel. `checks`, `engine`,
     `seed` and `level` are those of `ptx.Kernel.launch`; machine code is Triton's own cubin. `seconds` limits the
     time of each launch. With `judge=False`, which is faster, no launch is judged to be exact. If PyTorch is loaded,

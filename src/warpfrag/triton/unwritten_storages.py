@@ -1,4 +1,4 @@
-"""The memory of new CUDA tensors, such as those of `torch.empty`, that nothing has written yet.
+"""The unwritten memory of new CUDA tensors, such as those of `torch.empty`.
 
 A tensor's memory counts as written once it is passed to any PyTorch function that does not only read its shape or make
 a view, once PyTorch counts a change in place, and once its address is known. Launches with the check "uninitialised"

@@ -118,7 +118,7 @@ def _allocation(array: NDArray[Any]) -> NDArray[np.uint8]:
         else:
             try:
                 return np.frombuffer(link, np.uint8)
-            except (TypeError, ValueError):  # not a buffer, so only NumPy knows this memory
+            except (TypeError, ValueError):  # not a buffer, so only NumPy can access this memory
                 break
     if not owner.flags.forc:
         raise InvalidOperand(f"memory: expected one block of memory, got an array with strides {owner.strides}")
@@ -169,7 +169,7 @@ class Tile:
 
 
 def check_memory_type(pointer: Pointer, element: ElementType, label: str) -> None:
-    """Raise an error for memory with another element type; unsigned bytes are accepted, like a void pointer in C++."""
+    """Raise an error for memory of a different element type; unsigned bytes are accepted, like a C++ void pointer."""
     dtype = pointer.array.dtype
     if element.is_sub_byte:
         expected = f"{8 // element.format.bits} elements in a byte, low bits first, as uint8, uint32 or int32"

@@ -200,7 +200,7 @@ class Fragment:
         return ElementMap(self.operand, self.arch, self.element_type.is_sub_byte)
 
     def codes(self) -> Array:
-        """Return the matrix as unsigned codes; of an element with copies, the one that the hardware reads."""
+        """Return the matrix as unsigned codes; for an element with copies, read the copy that the hardware reads."""
         codes = registers.unpack(self.operand.spec, self._words)
         return codes.copy()  # if places are in matrix order, unpack returns a view of the registers
 

@@ -1,4 +1,4 @@
-"""The vocabulary of nvcuda::wmma: uses, layouts and element types, by their names in CUDA C++.
+"""The terms of nvcuda::wmma: uses, layouts and element types, by their names in CUDA C++.
 
 Names that Python already uses (`float`, `int`) are capitalized here; the package exports them with their C++ names.
 """
