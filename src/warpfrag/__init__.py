@@ -1,7 +1,7 @@
 """warpfrag: NVIDIA's matrix instructions for warps and warpgroups.
 
-It answers, without a GPU: which lane, register and bit hold a matrix element, which GPUs accept an instruction, and
-what the tensor core computes.
+Without a GPU, it finds the lane, register and bits that hold a matrix element, lists the GPUs that accept an
+instruction, and computes the results of tensor cores bit for bit.
 
     >>> import warpfrag as wf
     >>> mma = wf.get("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32")

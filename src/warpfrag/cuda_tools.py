@@ -28,7 +28,7 @@ LEVELS = ("auto", "sass", "ptx")
 
 
 class CudaTool(NamedTuple):
-    """An installed program; `source` says where it was found, and `version` is a text such as "13.0.88"."""
+    """An installed program; `source` is the rule that found it, and `version` is a text such as "13.0.88"."""
 
     name: str
     path: Path

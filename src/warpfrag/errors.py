@@ -91,7 +91,7 @@ class FileError(WarpfragError, OSError):
 
 
 class SchedulerError(WarpfragError, OSError):
-    """A Dask scheduler cannot be reached, has disappeared, or has workers with another version."""
+    """A Dask scheduler cannot be reached, has disappeared, or has workers with a different version."""
 
 
 class MissingExtra(WarpfragError, ImportError):

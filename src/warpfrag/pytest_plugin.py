@@ -3,8 +3,8 @@
 While pytest runs, warpfrag runs every launch of a Triton kernel, compiled for `--triton-arch`, and tensors for device
 "cuda" are created in host memory. The plugin starts before conftest.py is imported. With `--check`, a test whose
 launches have findings fails, and the findings are printed. A launch that takes longer than `--launch-seconds` fails
-with the line that it was running. The fixture `triton_session` has the launches of one test; only in tests that use it
-are launches judged to be exact (`run.exact`), which takes time:
+with an error that names the line it had reached. The fixture `triton_session` has the launches of one test; only in
+tests that use it are launches judged to be exact (`run.exact`), which takes time:
 
     def test_add(triton_session):
         ...
@@ -102,7 +102,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption("--triton-arch", default="sm_90a", metavar="ARCH", help="compile for this GPU [%(default)s]")
     everything = "give the tests a virtual GPU, which runs all CUDA code, not only Triton kernels"
     group.addoption("--virtual-gpu", action="store_true", help=everything)
-    limit = "stop a launch after this time, and show the line that it was running [%(default)s]"
+    limit = "stop a launch after this many seconds, and show the line it had reached [%(default)s]"
     group.addoption("--launch-seconds", type=float, default=LAUNCH_SECONDS, metavar="S", help=limit)
 
 
@@ -207,7 +207,7 @@ def _own_frames(traceback: TracebackType | None) -> TracebackType | None:
 
 
 def _new_findings(item: pytest.Item) -> str:
-    """Return the findings since the last call, one per line; what is not judged counts if it makes tests fail."""
+    """Return the findings since the last call, one per line; unjudged events are included if they make tests fail."""
     device, fails = _virtual_gpu(item.config), item.config.option.check_incomplete == "fail"
     found = device.findings if device else _texts(item.stash[SESSION].launches)
     new, item.stash[REPORTED] = found[item.stash[REPORTED] :], len(found)
@@ -215,7 +215,7 @@ def _new_findings(item: pytest.Item) -> str:
 
 
 def _texts(launches: list[Launch]) -> list[str]:
-    """Return the findings of launches, and what the checks could not judge."""
+    """Return the findings of launches, and the events that the checks could not judge."""
     return [
         f"{launch.kernel}: {text}"
         for launch in launches
@@ -239,7 +239,7 @@ def pytest_testnodedown(node: Any) -> None:  # noqa: ANN401 (a class of pytest-x
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
-    """Print the number of launches and findings, and what the checks could not judge."""
+    """Print the number of launches and findings, and the events that the checks could not judge."""
     device = _virtual_gpu(config)
     found = device.findings if device else config.stash[SUMMARY].unjudged
     for text in unjudged_of(found) if config.option.check_incomplete == "warn" else ():

@@ -230,7 +230,7 @@ def _as_typed(message: str) -> str:
 
 
 def _suggestion(words: list[str], error: Exception) -> str:
-    """Return a suggestion (the command with the nearest instruction, or for a PTX file), or an empty string."""
+    """Return a suggestion (the nearest instruction, or the verb for a PTX file), or an empty string."""
     if not isinstance(error, IllegalInstruction) or words.count(error.name) != 1:
         return ""
     import shlex

@@ -35,8 +35,8 @@ def arithmetic_table(arch: str | None = None, *, for_: InstructionName | None = 
     """Show how many products a tensor core adds per step, the bits kept, the rounding and the order, with references.
 
     Without ARCH, show one table of all architectures. A cell has the products per step and the fraction bits kept; fma
-    means that the sum is rounded after every product, and exact means integers. An instruction in place of ARCH has
-    the same effect as --for. Each row has the source of the rule: published, or hardware if it was measured for
+    means that the sum is rounded after every product, and exact means integers. ARCH may also be an instruction, as
+    with --for. Each row has the source of the rule: published, or hardware if it was measured for
     warpfrag. `get` also names the GPUs that were compared.
 
     Options:

@@ -191,7 +191,7 @@ def diagnose(
 
     FILES are A, B, optionally C, and the result; or pass A, B and C as --a, --b and --c. The result is either D's
     registers, as printf or a debugger prints them (see `warpfrag unpack`), or the matrix D as text or .npy. For wgmma,
-    it is the registers of all four warps, uint32 (4, 32, words). Decimals are compared at the precision of the file,
+    pass the registers of all four warps, uint32 (4, 32, words). Decimals are compared at the precision of the file,
     and lines that are not data are skipped. FILE.npz:NAME is an array in an archive, such as those
     of `warpfrag ptx run -o`.
 

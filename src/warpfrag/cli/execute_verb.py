@@ -185,7 +185,7 @@ class RandomOperands(NamedTuple):
 def _operands(
     instruction: Instruction, files: Mapping[str, str | None], seed: int | None, *, rounding: Rounding
 ) -> RandomOperands:
-    """Return the operands; those without a file are random, except C, which is zero if there is another file."""
+    """Return the operands; those without a file are random, except C, which is zero if another operand has a file."""
     import numpy as np
 
     from warpfrag.formats.codes import code_dtype

@@ -188,7 +188,7 @@ class LibraryOptions(NamedTuple):
 
 
 class EpilogueOptions(NamedTuple):
-    """The operations after the sums.
+    """The operations that follow the sums.
 
     Options:
         alpha: The factor of A B.
@@ -240,8 +240,8 @@ def predict(
 
     float32 is multiplied as TF32, which PyTorch does not use by default. For F.linear(x, W, b), save W.T as B.npy.
 
-    The order of additions follows the library's own choice if the table or a file contains it, or if it is queried.
-    Otherwise, a model chooses, and the answer is labelled as a guess.
+    The order of additions is the library's own choice if the table or a --choices file contains it, or with
+    --query-cublas. Otherwise, a model predicts the choice, and the result is marked as a guess.
 
     Options:
         layout: The memory order of A and B; B always has shape k x n. nt: B is stored as n x k, like a weight.

@@ -31,7 +31,7 @@ def read_size(text: str) -> int:
 
 
 def read_checks(text: str) -> tuple[str, ...]:
-    """Return the names of checks, separated by commas."""
+    """Parse the names of checks, separated by commas."""
     return tuple(name.strip() for name in text.split(","))
 
 
@@ -73,9 +73,9 @@ def gpu(
     fast: bool = False,
     launch_seconds: Seconds | None = None,
 ) -> Answer[GpuFacts]:
-    """Run a CUDA program on a virtual GPU: no GPU, no driver and no changes to the program are needed.
+    """Run an unmodified CUDA program on a virtual GPU, without a GPU or a driver.
 
-    Stand-ins for libcuda and libcudart are loaded instead of NVIDIA's, and every kernel is executed as machine code.
+    The program loads stand-ins for libcuda and libcudart, and every kernel is executed as machine code.
     The exit status is the program's; if that is 0, it is 1 if a launch failed, a check found a mistake or the launches
     could not be recorded, and 3 if the checks could not judge everything or a launch could not be executed.
 
@@ -84,11 +84,12 @@ def gpu(
         profile (NAME): The GPU that the program sees.
         memory: The size of device memory, such as 16G.
         check: The mistakes to search for in every launch: memory, races, uninitialised, barriers, async or all.
-        check_incomplete: Launches that the checks cannot judge completely: exit status 3, a message, or nothing.
-        report: Write an HTML page with every launch: grid, time, exact or the reason, findings.
+        check_incomplete: The response to launches that the checks cannot judge completely: exit status 3, a message, or
+            nothing.
+        report: Write an HTML page with the grid, time, exactness and findings of every launch.
         record_only: Record the launches and do not execute them.
         fast: Do not judge whether the results of launches are exact.
-        launch_seconds: Stop a launch after this time, and report the line that it was running.
+        launch_seconds: Stop a launch after this many seconds, and report the line it had reached.
 
     For example:
         warpfrag gpu -- python train.py

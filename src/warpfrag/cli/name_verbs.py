@@ -66,8 +66,8 @@ def find(
 ) -> Answer[FoundInstructions]:
     """List instructions, one name per line; options filter them.
 
-    The fifteen thousand tcgen05 instructions are listed only with a filter such as --op tcgen05. The exit status is 1
-    if no instruction matches.
+    The 15,000 tcgen05 instructions are listed only with a filter such as --op tcgen05. The exit status is 1 if no
+    instruction matches.
 
     Options:
         arch: Only instructions that this architecture accepts.
@@ -361,7 +361,7 @@ def _print_legal(facts: Legality, versions: dict[str, str]) -> None:
     output.echo(output.wrapped(f"legal on {' '.join(facts.archs)}", indent=9))
     if facts.arch:
         last = targets()[facts.arch].ptxas
-        only = f", and an assembler of CUDA {last} or earlier" if last else ""
+        only = f", and ptxas from CUDA {last} or earlier" if last else ""
         output.echo(f"needs PTX {versions[facts.arch]} or later on {facts.arch}{only}")
     if facts.advice:
         output.echo(output.wrapped(facts.advice))

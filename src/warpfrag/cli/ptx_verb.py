@@ -68,7 +68,7 @@ class LaunchSettings(NamedTuple):
 
     Options:
         entry (NAME): The kernel, or a part of its C++ name; needed only if there are several.
-        link (FILE.ptx): Another module that defines .extern names of this one.
+        link (FILE.ptx): A module that defines this module's .extern names.
         grid: Number of blocks; default: 1.
         block: Threads per block; default: the kernel's .reqntid, or 32.
         arg (ARG): An argument, in order: FILE.npy, NAME:TYPE:SHAPE for zeros, TYPE:NUMBER, null, or [ARG,ARG] for
@@ -76,10 +76,10 @@ class LaunchSettings(NamedTuple):
         symbol (NAME[=VALUE]): A module variable, optionally set to FILE.npy or a number; -o writes it too.
         shared (BYTES): Dynamic shared memory.
         cluster: Blocks per cluster; default: as declared in the PTX.
-        cooperative: Run all blocks at the same time, as grid.sync() needs.
+        cooperative: Run all blocks at the same time, as grid.sync() requires.
         seed: Seed of the order in which blocks and, with --check, warps run.
-        arch: The architecture whose arithmetic is used; default: sm_90 if it can run the module, or the module's.
-        launch_seconds: Stop the launch after this time, and report the line that it was running.
+        arch: The architecture whose arithmetic is used; default: sm_90 if it can run the module, else its target.
+        launch_seconds: Stop the launch after this many seconds, and report the line it had reached.
     """
 
     entry: str | None = None
@@ -442,7 +442,7 @@ def _print_run(kernel: Kernel, run: Run) -> None:
 
 
 def _exactness(run: Run) -> str:
-    """Return a line that says if the run is exact, or the first reason why not."""
+    """Return a line that states that the run is exact, or the first reason why not."""
     if run.exact:
         return "exact: yes, all executed spellings were compared with a GPU (column known: evidence for the operation)"
     first, *others = sorted(run.inexact, key=lambda reason: reason != UNORDERED)

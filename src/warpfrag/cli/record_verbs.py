@@ -60,10 +60,9 @@ def record(
 ) -> Answer[RecordFacts]:
     """Run a program on this machine's GPU, and store kernel launches for `warpfrag replay`.
 
-    A stored launch has the code, the grid, the parameters, and the contents of all memory that it can reach, before
-    and after the launch: memory that a parameter or other stored memory points to. The program runs unchanged; CUPTI,
-    which is part of the CUDA toolkit and of PyTorch, reports its launches. The code of NVIDIA's closed libraries is
-    not stored.
+    A stored launch contains the code, the grid, the parameters, and all reachable memory before and after the launch.
+    Memory is reachable if a parameter or other stored memory points to it. The program runs unchanged; CUPTI, which
+    the CUDA toolkit and PyTorch contain, reports its launches. The code of NVIDIA's closed libraries is not stored.
 
     Options:
         output (FOLDER): The folder to write.

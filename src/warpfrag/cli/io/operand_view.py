@@ -1,7 +1,7 @@
 """The command line's view of an operand: its registers and lanes, the coordinates that users pass, and notes.
 
 Layout coordinates that select a matrix, selector or byte are options; row and column are arguments. A record is a
-register slot with its element: a dict from column to number, printed as text or JSON.
+register slot with its element, as a dict from column to number, which is printed as text or JSON.
 """
 
 from __future__ import annotations
@@ -194,7 +194,7 @@ class OperandView:
         return [*place, *dims, *(["logical cols"] if about else [])]
 
     def cells(self, record: Record) -> list[object]:
-        """Return one row of the table that `header` heads."""
+        """Return one row of the table that `header` begins."""
         cells: list[object] = [record[name] for name in self.threads]
         if self.registers:
             cells += [*(record[name] for name in self.counted), bits_text(record)]

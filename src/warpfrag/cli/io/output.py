@@ -41,7 +41,7 @@ MIN_SECONDS = 3  # before the remaining time is estimated
 
 
 def encodable(text: str, encoding: str | None) -> str:
-    """Return the text, in plain ASCII if a stream with this encoding cannot write it.
+    """Return the text, converted to plain ASCII if a stream with this encoding cannot write it.
 
     >>> encodable("A · B", "ascii")
     'A * B'

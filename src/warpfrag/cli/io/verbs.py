@@ -78,7 +78,7 @@ class PipeSafeCommand(click.Command):
 
 
 def print_and_exit(text: Callable[[click.Context], str]) -> Callable[[click.Context, click.Parameter, bool], None]:
-    """Return a callback for an option that prints a text instead of running the command."""
+    """Return a callback for an option that prints text instead of running the command."""
 
     def callback(context: click.Context, _parameter: click.Parameter, is_set: bool) -> None:  # noqa: FBT001 (click's)
         if is_set and not context.resilient_parsing:
