@@ -1,4 +1,4 @@
-"""The JSON Schema of every answer, made from the types that verbs return and their docstrings.
+"""The JSON Schema of every answer, derived from the types that verbs return and their docstrings.
 
 A named tuple or dataclass is an object with its fields; lines `field: meaning` in the docstring describe them. A class
 with `to_dict` is an object whose keys the library defines.
@@ -24,7 +24,7 @@ MEANING = re.compile(r"^(\w+): (.*(?:\n +.*)*)", re.MULTILINE)
 PLAIN = {str: "string", bool: "boolean", int: "integer", float: "number", NoneType: "null", dict: "object"} | {
     Instruction: "string"
 }
-COMMON = {  # keys that mean the same wherever they are
+COMMON = {  # keys with the same meaning everywhere
     "instruction": "canonical name",
     "operand": "the operand",
     "name": "its name",
@@ -49,7 +49,7 @@ Schema = dict[str, Any]
 
 
 class ModuleNames(dict[str, Any]):
-    """The names of a module, also those that it imports for types alone; an unknown one is any value."""
+    """The names of a module, including those imported only for types; an unknown name stands for any value."""
 
     def __init__(self, module: ModuleType) -> None:
         """Read the imports of the module's source."""
@@ -70,7 +70,7 @@ class ModuleNames(dict[str, Any]):
 
 
 def answer_schema() -> Schema:
-    """Return the schema: a definition for each verb, the error, and the parts they share."""
+    """Return the schema: a definition for each verb, the error, and the shared parts."""
     parts: Schema = {}
     verbs: Schema = {}
     for verb in VERBS:
@@ -91,7 +91,7 @@ def answer_schema() -> Schema:
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": "Answers of warpfrag --json",
-        "description": "One definition for each verb, under its name, then the parts they share.",
+        "description": "One definition for each verb, under its name, then the shared parts.",
         "anyOf": [{"$ref": f"#/$defs/{name}"} for name in verbs],
         "$defs": {**verbs, **dict(sorted(parts.items()))},
     }

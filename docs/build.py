@@ -1,7 +1,7 @@
 """Build the documentation as HTML: `make docs`, or python docs/build.py [FOLDER].
 
-Needs the extra `docs`. The pages are copied and those of the instruction families added, so that nothing is written
-into the checkout but FOLDER, which is build/docs unless said. A warning is an error.
+Needs the extra `docs`. The pages are copied, and pages for the instruction families are added. Nothing is written into
+the checkout except FOLDER (default: build/docs). Warnings are errors.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from pathlib import Path
 
 DOCS = Path(__file__).parent
 ROOT = DOCS.parent
-EXPLORER = "<!-- live explorer -->"  # where a page links to the explorer of the site
+EXPLORER = "<!-- live explorer -->"  # replaced by a link to the site's explorer
 
 
 def copy_sources(folder: Path) -> Path:
-    """The pages, with those that are generated, in a folder of their own."""
+    """Copy the pages to a folder, and add the generated ones."""
     from family_pages import write_pages
 
     shutil.rmtree(folder, ignore_errors=True)
@@ -28,7 +28,7 @@ def copy_sources(folder: Path) -> Path:
 
 
 def add_explorer(pages: Path) -> None:
-    """Put the live explorer into the site, and links to it where pages have the mark."""
+    """Add the live explorer to the site, and links to it at the marks in pages."""
     from warpfrag.viz.explorer import build_page
 
     live = pages / "_extra" / "live" / "index.html"
@@ -43,7 +43,7 @@ def add_explorer(pages: Path) -> None:
 
 
 def main(arguments: list[str]) -> int:
-    """Generate, then run Sphinx; its exit code."""
+    """Generate the pages, run Sphinx, and return its exit code."""
     try:
         from sphinx.cmd.build import main as sphinx
     except ImportError:

@@ -1,4 +1,4 @@
-"""Sphinx: how the documentation is built. docs/build.py runs it."""
+"""Sphinx configuration of the documentation, which docs/build.py builds."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ root_doc = "index"
 
 myst_enable_extensions = ["colon_fence", "deflist"]
 myst_heading_anchors = 3
-suppress_warnings = ["myst.header", "ref.python"]  # generated regions start where the page wants them
+suppress_warnings = ["myst.header", "ref.python"]  # generated regions may start at any heading level
 
 autodoc_typehints = "signature"
 autodoc_member_order = "bysource"
@@ -40,4 +40,4 @@ pygments_style = "default"
 gemm = ModuleAnalyzer.for_module("warpfrag.blas.gemm")
 gemm.analyze()
 gemm.overloads.clear()
-del gemm  # Sphinx takes what is left here for settings
+del gemm  # Sphinx treats every remaining name as a setting

@@ -1,13 +1,13 @@
 """Run the examples of a page: every Python block, and every command of a console block.
 
-python docs/examples.py PAGE...            # run them; say what differs from what the page shows
-python docs/examples.py --write PAGE...    # write what the commands print into the pages
+python docs/examples.py PAGE...            # run them; report differences from the page
+python docs/examples.py --write PAGE...    # write the commands' output into the pages
 
-The blocks of a page run in order, in one folder and one Python namespace, so a block may use what an earlier one made.
+The blocks of a page run in order, in one folder and one Python namespace, so a block may use earlier results.
 In shown output, a line of dots stands for any lines, and dots in a line for any text. A command without shown output
 must succeed. So must a command inside a sentence or a table, if it names an instruction:
 `warpfrag at mma.m16n8k16.f32.f16.f16.f32 a 5`.
-A block whose first line is a comment with nothing but a name (`# matmul.py`, `// saxpy.cu`) is that file.
+A block whose first line is a comment that contains only a name (`# matmul.py`, `// saxpy.cu`) is that file.
 A block after the line `<!-- needs torch triton -->` runs only if these packages are installed.
 """
 
@@ -33,7 +33,7 @@ from warpfrag.cli import main as warpfrag
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-os.environ.setdefault("WARPFRAG_LEVEL", "ptx")  # pages show what is the same with and without a ptxas
+os.environ.setdefault("WARPFRAG_LEVEL", "ptx")  # pages show output that is the same with and without ptxas
 BLOCK = re.compile(
     r"(?:^<!-- needs (?P<needs>[\w ]+) -->\n)?^(?P<fence>`{3,})(?P<language>[\w-]+)\n(?P<text>.*?)^(?P=fence)$",
     re.MULTILINE | re.DOTALL,
@@ -41,7 +41,7 @@ BLOCK = re.compile(
 FILE = re.compile(r"(?:#|//) (\w+\.(?:py|cu|toml|ptx))\n")
 INLINE = re.compile(r"`(warpfrag [a-z-]+ [a-z]\S*\.[^`\n]*)`")
 DOTS = "..."
-# what a command inside a sentence may read: registers of four words, matrices, a sweep
+# files that a command inside a sentence may read: registers of four words, matrices, a sweep
 FILES = {"dump.txt": "0 0 0 0\n" * 32, "A.txt": "0 " * 15 + "0\n", "B.txt": "0 " * 7 + "0\n"}
 FILES |= {name: FILES[name] * 16 for name in ("A.txt", "B.txt")}
 FILES["sweep.toml"] = """
@@ -51,7 +51,7 @@ shape = [16, 8, 16]
 data = "normal"
 """
 
-# Commands that are shown and not run here, each with its reason.
+# Commands that are shown but not run here, each with the reason.
 NOT_RUN = {
     r"warpfrag survey": "it needs a GPU",
     r"warpfrag cache --clear": "others need what it removes",
@@ -85,7 +85,7 @@ class Block:
 
     @property
     def is_runnable(self) -> bool:
-        """True if the packages that the block needs are installed, or must be."""
+        """True if the packages that the block needs are installed, or are required."""
         return os.environ.get("WARPFRAG_REQUIRE_TRITON") == "1" or all(map(find_spec, self.needs))
 
 
@@ -108,7 +108,7 @@ class Command:
 
 
 def blocks(page: str) -> list[Block]:
-    """The blocks of Python and of console sessions, in order."""
+    """Return the Python and console blocks, in order."""
     return [
         Block(
             language=found["language"],
@@ -123,19 +123,19 @@ def blocks(page: str) -> list[Block]:
 
 
 def files(page: str) -> dict[str, str]:
-    """The files that blocks of a page are, by name."""
+    """Return the files that blocks of a page define, by name."""
     return {file[1]: found["text"] for found in BLOCK.finditer(page) if (file := FILE.match(found["text"]))}
 
 
 def commands(text: str) -> list[Command]:
-    """The commands of a console block."""
+    """Return the commands in a console block."""
     if not any(line.startswith("$ ") for line in text.splitlines()):  # no prompt: every line is a command
         return [Command(line, []) for line in text.splitlines() if line.strip()]
     found: list[Command] = []
     for line in text.splitlines():
         if line.startswith("$ "):
             found.append(Command(line[2:], []))
-        elif found and found[-1].line.endswith("\\"):  # a command goes on in the next line
+        elif found and found[-1].line.endswith("\\"):  # a command continues on the next line
             found[-1] = Command(f"{found[-1].line}\n{line}", [])
         elif found:
             found[-1].shown.append(line)
@@ -159,7 +159,7 @@ def same(shown: list[str], printed: list[str]) -> bool:
 
 
 def stages(line: str) -> tuple[list[list[str]], str | None]:
-    """The commands of a pipe, as words, and the file that the last one's output goes to."""
+    """Return the commands of a pipe, as words, and the file that receives the output."""
     lexer = shlex.shlex(line.replace("\\\n", " "), posix=True, punctuation_chars="|>")
     lexer.commenters = "#"
     lexer.wordchars += "#:%,@"
@@ -177,7 +177,7 @@ def stages(line: str) -> tuple[list[list[str]], str | None]:
 
 
 def run_command(line: str) -> tuple[int, str]:
-    """Exit code and output of a command line: warpfrag, pytest, cat, pipes of them, and > FILE."""
+    """Return the exit code and output of a command line: warpfrag, pytest, cat, pipes of these, and > FILE."""
     piped, file = stages(line)
     text, status = "", 0
     for words in piped:
@@ -210,7 +210,7 @@ def run_command(line: str) -> tuple[int, str]:
 
 
 def run_inline(text: str, outcome: Outcome) -> None:
-    """Run the commands inside sentences and tables: each must answer, be it with no."""
+    """Run the commands inside sentences and tables: each must succeed or answer no."""
     for name, content in FILES.items():
         Path(name).write_text(content, encoding="utf-8")
     for line in INLINE.findall(BLOCK.sub("", text)):
@@ -224,7 +224,7 @@ def run_inline(text: str, outcome: Outcome) -> None:
 
 
 def run_console(block: Block, outcome: Outcome) -> str:
-    """Run the commands of a block; the block as it would be with what they print."""
+    """Run the commands of a block; return the block with their actual output."""
     written = []
     for command in commands(block.text):
         written.append(f"$ {command.line}" if f"$ {command.line}" in block.text else command.line)
@@ -248,7 +248,7 @@ def run_console(block: Block, outcome: Outcome) -> str:
 
 
 def run_python(block: Block, namespace: dict[str, object], outcome: Outcome) -> None:
-    """Run a block of Python: a session as a doctest, else as a program."""
+    """Run a Python block: as a doctest if it is a session, else as a program."""
     outcome.ran += 1
     if ">>> " in block.text:
         name = f"line {block.line}"
@@ -264,13 +264,13 @@ def run_python(block: Block, namespace: dict[str, object], outcome: Outcome) -> 
         source = compile("\n" * block.line + block.text, "page", "exec")
         with redirect_stdout(io.StringIO()):
             exec(source, namespace)  # noqa: S102 (the page's own code)
-    except Exception:  # noqa: BLE001 (whatever a page's code raises is a failure of the page)
+    except Exception:  # noqa: BLE001 (any exception from a page's code is a failure of the page)
         outcome.failures.append(f"line {block.line}:\n{traceback.format_exc(limit=-1)}")
 
 
 @contextmanager
 def importable(folder: str) -> Iterator[None]:
-    """Let Python find modules of a folder, and forget them afterwards."""
+    """Make the modules of a folder importable, and forget them afterwards."""
     before = set(sys.modules)
     sys.path.insert(0, folder)
     try:
@@ -283,7 +283,7 @@ def importable(folder: str) -> Iterator[None]:
 
 
 def run_page(path: Path) -> Outcome:
-    """Run the examples of a page in a folder of its own."""
+    """Run the examples of a page in a separate folder."""
     text = path.read_text(encoding="utf-8")
     outcome = Outcome(written=text)
     namespace: dict[str, object] = {"__name__": "page"}
@@ -305,7 +305,7 @@ def run_page(path: Path) -> Outcome:
 
 
 def main(arguments: list[str]) -> int:
-    """Run or write pages; exit code 1 if one shows what is not so."""
+    """Run or write pages; return exit code 1 if a page is wrong."""
     os.environ["COLUMNS"] = "100"
     write = "--write" in arguments
     failed = False

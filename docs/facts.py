@@ -1,4 +1,4 @@
-"""Counts that README and documentation state: taken from the package, typed nowhere.
+"""Counts that README and documentation state, computed from the package.
 
 `python docs/generate.py` writes them into the pages; a test compares.
 """
@@ -21,7 +21,7 @@ from warpfrag.tensorcore.captures.capture_index import INDEX, evidence_rows
 
 @dataclass(frozen=True)
 class CapturedGpu:
-    """One GPU whose results the package holds."""
+    """A GPU whose results the package contains."""
 
     device: str
     arch: str
@@ -34,7 +34,7 @@ class CapturedGpu:
 
 @cache
 def captured_gpus() -> tuple[CapturedGpu, ...]:
-    """Every capture: how many instructions, kernels (an instruction with a selector) and cases."""
+    """Return, for every capture, the numbers of instructions, kernels (an instruction with a selector) and cases."""
     found = []
     for capture in captures():
         about = capture.about
@@ -58,7 +58,7 @@ class Known:
 
 @cache
 def evidence_by_architecture() -> dict[str, Known]:
-    """The evidence for the arithmetic of each architecture."""
+    """Return the evidence for the arithmetic of each architecture."""
     products = [instruction for instruction in wf.find() if instruction.form.is_product]
     found = {}
     for arch in architectures():
@@ -66,23 +66,25 @@ def evidence_by_architecture() -> dict[str, Known]:
         known = [one.evidence(arch) for one in able]
         compared = [entry for entry in known if entry.cases]
         gpus = tuple(dict.fromkeys(gpu for entry in compared for gpu in entry.gpus))
-        # a width of wgmma may rest on the cases of another: each is counted once
+        # the cases of one wgmma width may be evidence for other widths: each is counted once
         cases = sum(row.cases for one in able for row in evidence_rows(one.name, arch))
         found[arch] = Known(Counter(entry.authority for entry in known), len(compared), cases, gpus)
     return found
 
 
 def facts() -> dict[str, int]:
-    """The counts, by the words that a page uses for them."""
+    """Return the counts, by their names on the page."""
     everything = wf.find()
     operands = [operand for instruction in everything for operand in instruction.operands.values()]
     families = sum(len(table["families"]) for table in read_table("instructions").values())
     return {
         "instructions": len(everything),
-        "products (mma, mma.sp, wmma.mma, wgmma)": sum(instruction.form.is_product for instruction in everything),
-        "of them sparse": sum(instruction.form.is_sparse for instruction in everything),
-        "loads, stores and other movers": sum(not instruction.form.is_product for instruction in everything),
-        "family rows in the table": families,
+        "matrix multiplications (mma, mma.sp, wmma.mma, wgmma)": sum(
+            instruction.form.is_product for instruction in everything
+        ),
+        "sparse matrix multiplications": sum(instruction.form.is_sparse for instruction in everything),
+        "loads, stores and other moves": sum(not instruction.form.is_product for instruction in everything),
+        "rows of the instruction table": families,
         "operands": len(operands),
         "different layouts": len({operand.spec.layout for operand in operands if not operand.spec.unknown}),
         "number formats": len(FORMATS),

@@ -1,8 +1,8 @@
-"""A page for every operation and shape, from the tables: operands, formulas, a figure, targets, evidence.
+"""Pages for every operation and shape, generated from the tables: operands, formulas, a figure, targets, evidence.
 
-The n of wgmma is only a size, so its shapes of the same k share a page, which shows a narrow, a usual and the widest.
+The shapes of wgmma with the same k share a page, which shows a narrow, a common and the widest n.
 
-docs/build.py writes them beside the other pages; they are not in the repository.
+docs/build.py writes these pages next to the others; they are not in the repository.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ if TYPE_CHECKING:
     from warpfrag.tensorcore.instruction import Instruction
     from warpfrag.tensorcore.operand import OperandBase
 
-HEAD = "<!-- Written by docs/family_pages.py from the tables of the package. Change those, not this page. -->\n"
+HEAD = "<!-- Written by docs/family_pages.py from the package's tables. Change the tables, not this page. -->\n"
 WIDTHS = (8, 64, 256)  # of wgmma
 
 
 def groups() -> dict[str, list[Instruction]]:
-    """Instructions that share an operation and a shape; wmma's loads and stores go with their product."""
+    """Group the instructions by operation and shape; wmma's loads and stores belong to their mma."""
     found: dict[str, list[Instruction]] = {}
     for instruction in wf.find():
         m, _, k = instruction.shape
@@ -38,23 +38,23 @@ def groups() -> dict[str, list[Instruction]]:
 
 
 def of_some_widths(members: list[Instruction]) -> list[Instruction]:
-    """Those of which operands and formulas are shown: all, but of a warpgroup only some widths."""
+    """Return the instructions whose operands and formulas are shown: all, except most wgmma widths."""
     return [one for one in members if not one.form.is_warpgroup or one.shape.n in WIDTHS]
 
 
 def page(title: str, members: list[Instruction], folder: Path) -> str:
-    """The page of a group; its figure is written into the folder."""
+    """Return the page of a group, and write its figure into the folder."""
     shown = members[0]
     figure = f"{title}.svg"
     wf.draw(shown).save(folder / figure)
     parts = [
         f"# `{title}`\n\n{HEAD}",
-        f"{len(members)} instructions. The figure shows the first; any other can be drawn:",
+        f"{len(members)} instructions. The figure shows the first. To draw any of them:",
         f"```console\n$ warpfrag draw {shown.name} -o figure.svg\n```",
-        f"![Where the elements of {shown.name} sit]({figure})",
+        f"![The elements of {shown.name}]({figure})",
         f'<p class="live"><a href="../live/index.html#i={shown.name}">Open it in the live explorer</a></p>',
         "## Operands\n\n" + _operands(of_some_widths(members)),
-        "## Formulas\n\n`i` is PTX's element number, `slots * reg + slot`. The bases are read as in "
+        "## Formulas\n\n`i` is PTX's element number, `slots * reg + slot`. For the bases, see "
         "{doc}`../explanation/linear-map`.\n\n" + _formulas(of_some_widths(members)),
     ]
     parts.append("## Spellings, targets and evidence\n\n" + _spellings(members))
@@ -64,7 +64,7 @@ def page(title: str, members: list[Instruction], folder: Path) -> str:
 
 
 def _operands(members: list[Instruction]) -> str:
-    """Every kind of operand of the group, and in how many instructions it is."""
+    """Return a table of the distinct operands of the group."""
     seen: dict[tuple[str, ...], set[str]] = {}
     for member in members:
         for role, operand in member.operands.items():
@@ -75,7 +75,7 @@ def _operands(members: list[Instruction]) -> str:
         [f"`{role}`", code(sorted(formats)), extents, *held]
         for (role, extents, *held), formats in sorted(seen.items(), key=lambda kind: kind[0][0])
     ]
-    return markdown_table(["operand", "formats", "matrix", "registers of a lane", "elements in each"], rows)
+    return markdown_table(["operand", "formats", "matrix", "registers per lane", "elements per register"], rows)
 
 
 def _held(operand: OperandBase) -> tuple[str, str]:
@@ -83,7 +83,7 @@ def _held(operand: OperandBase) -> tuple[str, str]:
 
 
 def _formulas(members: list[Instruction]) -> str:
-    """Every layout of the group once, with the operands that have it."""
+    """Return every distinct layout of the group, with its operands."""
     users: dict[Layout, dict[str, set[str]]] = {}
     unknown = set()
     for member in members:
@@ -105,7 +105,7 @@ def _formulas(members: list[Instruction]) -> str:
 
 
 def _spellings(members: list[Instruction]) -> str:
-    """Instructions that are legal and known alike, together."""
+    """Group instructions that have the same targets and evidence."""
     alike: dict[tuple[tuple[str, ...], tuple[tuple[str, str], ...]], list[str]] = {}
     for member in members:
         able = dict.fromkeys(targets()[target].arch for target in member.targets)
@@ -123,7 +123,7 @@ def _spellings(members: list[Instruction]) -> str:
 
 
 def write_pages(folder: Path) -> list[Path]:
-    """Write every page and the index of them; the files."""
+    """Write every page and their index; return the files."""
     folder.mkdir(exist_ok=True)
     written = []
     for title, members in groups().items():

@@ -1,7 +1,7 @@
-"""Write what the documentation takes from the package.
+"""Write the generated parts of the documentation.
 
 python docs/generate.py            # the generated regions of every page and of README.md
-python docs/generate.py --check    # only say which pages are out of date; exit code 1 if one is
+python docs/generate.py --check    # only list the pages that are out of date; exit code 1 if there are any
 python docs/generate.py --facts    # print the counts as JSON
 """
 
@@ -21,7 +21,7 @@ SCHEMA = DOCS / "reference" / "schema.json"
 
 
 def pages() -> list[Path]:
-    """Every page that may hold regions."""
+    """Return every page that may contain regions."""
     return sorted([*DOCS.rglob("*.md"), ROOT / "README.md"])
 
 
@@ -33,12 +33,12 @@ def generated(path: Path) -> str:
 
 
 def outdated() -> list[Path]:
-    """Return the files that differ from what the package says."""
+    """Return the files that are out of date."""
     return [path for path in [*pages(), SCHEMA] if generated(path) != path.read_text(encoding="utf-8")]
 
 
 def main(arguments: list[str]) -> int:
-    """Write, check or print; the exit code."""
+    """Write, check or print; return the exit code."""
     if arguments == ["--facts"]:
         print(json.dumps(facts(), indent=1))
         return 0

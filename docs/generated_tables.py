@@ -1,6 +1,6 @@
-"""Tables inside pages that are written by a command: `<!-- generated: NAME -->` to `<!-- end of NAME -->`.
+"""Generated tables inside pages, from `<!-- generated: NAME -->` to `<!-- end of NAME -->`.
 
-Each function here makes the text of one region from the tables of the package.
+Each function generates the text of one region from the package's tables.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ AUTHORITIES = ("specified", "published", "measured", "not modelled")
 
 
 def markdown_table(header: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
-    """A table; columns of numbers are set to the right."""
+    """Return a table in which columns of numbers are right-aligned."""
     cells = [list(row) for row in rows]
     numeric = [bool(cells) and all(isinstance(row[place], int) for row in cells) for place in range(len(header))]
     lines = [header, ["---:" if right else "---" for right in numeric], *cells]
@@ -45,7 +45,7 @@ def markdown_table(header: Sequence[str], rows: Iterable[Sequence[object]]) -> s
 
 
 def code(words: Iterable[str], joint: str = " ") -> str:
-    """Words as code; nothing where there are none."""
+    """Return words as code, or an empty string if there are none."""
     text = joint.join(words)
     return f"`{text}`" if text else ""
 
@@ -66,7 +66,7 @@ def captured_table() -> str:
 
 
 def reports_list() -> str:
-    """The reports of longer comparisons, each with its title and its first whole sentences."""
+    """List the reports, each with its title and first sentences."""
     lines = []
     for path in sorted(REPORTS.glob("*.md")):
         if path.name != "README.md":
@@ -79,7 +79,7 @@ def reports_list() -> str:
 
 
 def evidence_table() -> str:
-    """For each architecture, the instructions by level of evidence, and those compared with a GPU."""
+    """Count the instructions of each architecture by level of evidence, and those compared with a GPU."""
     rows = []
     for arch, known in evidence_by_architecture().items():
         compared = f"{known.compared} ({', '.join(known.gpus)}, {known.cases} cases)" if known.compared else "0"
@@ -88,7 +88,7 @@ def evidence_table() -> str:
 
 
 def gpu_speed_table() -> str:
-    """Products of 4096 cubed on a GPU, from the report that was written there."""
+    """Return the speed of 4096-cubed products on a GPU, from the report."""
     lines = (REPORTS / "h200_products.md").read_text(encoding="utf-8").splitlines()
     measured = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines if line.startswith("| `")]
     rows = [
@@ -109,7 +109,7 @@ def mistakes_line() -> str:
 
 
 def units_table() -> str:
-    """The numbers of every unit: tables/arithmetic_units.toml."""
+    """Return the parameters of every unit in tables/arithmetic_units.toml."""
     header = ["unit", "rule", "architectures", "A and B", "D", "products at once", "fraction bits", "rounding"]
     rows = [
         [
@@ -131,7 +131,7 @@ def units_table() -> str:
 
 
 def steps_table() -> str:
-    """The machine code of each instruction: tables/arithmetic_steps.toml, in its order."""
+    """Return the machine code of each instruction in tables/arithmetic_steps.toml."""
     rows = []
     for row in read_table("arithmetic_steps")["instruction"]:
         which = [*row.get("op", ()), *row.get("shape", ()), *(f"kind::{kind}" for kind in row.get("kind", ()) if kind)]
@@ -144,7 +144,7 @@ def steps_table() -> str:
 
 
 def _step(step: dict[str, Any]) -> str:
-    """A step of the table, with what it says besides its name."""
+    """Return a step of the table, with its parameters."""
     more = [f"{key} {said}" for key, said in step.items() if key not in {"do", "of", "take"}]
     if "of" in step:
         more.append(("even" if step["take"] == 0 else "odd") + (" pairs" if step["of"] == 2 else f" {step['of']}s"))
@@ -152,7 +152,7 @@ def _step(step: dict[str, Any]) -> str:
 
 
 def targets_table() -> str:
-    """Every target: what its assembler accepts, and whose arithmetic runs."""
+    """List the targets, with their instructions and arithmetic."""
     first = read_table("versions")["target"]
     rows = [
         [
@@ -170,7 +170,7 @@ def targets_table() -> str:
 
 
 def gpus_table() -> str:
-    """GPUs by the target that takes all they can run."""
+    """List the GPUs by target."""
     rows = [[f"`{target}`", ", ".join(names)] for target, names in read_table("gpus")["gpu"].items()]
     return markdown_table(["target", "GPUs"], rows)
 
@@ -246,7 +246,7 @@ def motion_table() -> str:
 
 
 def notations_table() -> str:
-    """The layouts that each notation can express, found by trying."""
+    """Test which layouts each notation can express."""
     plain = Layout.parse({"row": 16, "col": 8}, lane="c2 c4 r1 r2 r4", reg="c1 r8")
     whole = [layout for layout in registry_layouts() if not any(size & (size - 1) for size in layout.shape)]
     other = [layout for layout in registry_layouts() if layout not in whole]
@@ -264,14 +264,17 @@ def notations_table() -> str:
         "an inverse, from elements to places": [plain.inverse()],
     }
     rows = [
-        [kind, *(_expressed(name, layouts) for name in NOTATIONS)]  # a layout that is not expressed makes it a no
+        [
+            kind,
+            *(_expressed(name, layouts) for name in NOTATIONS),
+        ]  # "no" if one layout cannot be expressed
         for kind, layouts in kinds.items()
     ]
     return markdown_table(["layouts", *(f"`{name}`" for name in NOTATIONS)], rows)
 
 
 def registry_layouts() -> list[Layout]:
-    """Every layout of the instruction set."""
+    """Return every layout of the instruction set."""
     operands = [operand for instruction in find() for operand in instruction.operands.values()]
     found = [operand.layout for operand in operands if operand.storage != "shared" and not operand.spec.unknown]
     found += [instruction.addresses for instruction in find() if instruction.addresses is not None]
@@ -279,7 +282,7 @@ def registry_layouts() -> list[Layout]:
 
 
 def _expressed(notation: str, layouts: list[Layout]) -> str:
-    """Return True if all layouts can be written, and read back if the notation is read."""
+    """Return "yes" if all layouts can be expressed, "written" if they cannot be read back, else "no"."""
     try:
         texts = [layout.to(notation) for layout in layouts]
     except WarpfragError:
@@ -302,9 +305,7 @@ def _expressed(notation: str, layouts: list[Layout]) -> str:
 
 def verbs_table() -> str:
     """Every verb of the command."""
-    return markdown_table(
-        ["verb", "what it answers"], [[f"`warpfrag {verb}`", text] for verb, (_, text) in VERBS.items()]
-    )
+    return markdown_table(["verb", "purpose"], [[f"`warpfrag {verb}`", text] for verb, (_, text) in VERBS.items()])
 
 
 def statuses_table() -> str:
@@ -335,7 +336,7 @@ REGIONS: dict[str, Callable[[], str]] = {
 
 @cache
 def region(name: str) -> str:
-    """The text of a region."""
+    """Return the text of a region."""
     if name not in REGIONS:
         msg = f"no region is called {name!r}: there are {', '.join(REGIONS)}"
         raise KeyError(msg)
@@ -343,5 +344,5 @@ def region(name: str) -> str:
 
 
 def fill(text: str) -> str:
-    """Return a page with every region written again; an unknown region is an error."""
+    """Return a page with every region regenerated; raise an error for an unknown region."""
     return REGION.sub(lambda found: f"{found[1]}{region(found[2])}\n{found[3]}", text)

@@ -1,6 +1,6 @@
 """Write the gallery: every figure of `tables/figures.toml` as SVG, and the page that shows them.
 
-python docs/make_figures.py [FOLDER]     # FOLDER is docs/ unless said
+python docs/make_figures.py [FOLDER]     # default: docs/
 """
 
 from __future__ import annotations
@@ -22,20 +22,19 @@ HEAD = """\
 
 <!-- Written by docs/make_figures.py from src/warpfrag/tables/figures.toml. Change those, not this page. -->
 
-The figures of the PTX ISA that show where elements sit, drawn by warpfrag from its tables under the numbers they have
-there, and some other views. A cell `T5: a3` says that lane 5 holds the element as its a3; dark outlines are
-registers. Each file has real text and a tooltip on every cell (open it by itself to see them), follows a light or dark
-screen, and prints in light colours.
+The fragment figures of the PTX ISA, with their numbers there, and some other views, drawn from warpfrag's tables. A
+cell `T5: a3` is the element that lane 5 holds as its a3, and dark outlines are registers. Each file has real text and a
+tooltip on every cell (open the file itself to see them), follows light and dark themes, and prints in light colours.
 """
 
 
 def name_of(row: FigureRow) -> str:
-    """The file of a figure."""
+    """Return the file name of a figure."""
     return f"figure-{row.key}.svg" if row.key.isdigit() else f"{row.key}.svg"
 
 
 def entry(row: FigureRow) -> str:
-    """A figure on the page: caption, picture, and two commands that draw it."""
+    """Return the entry for a figure: caption, picture, and two commands that draw it."""
     name = name_of(row)
     return f"""\
 ### {row.title}
@@ -50,7 +49,7 @@ $ {row.command} -o {name}
 
 
 def motion() -> dict[str, tuple[str, str, Drawing]]:
-    """Figures of relayouts, loads and stores: by file, a caption, the command and the picture."""
+    """Return the figures of relayouts, loads and stores by file: caption, command and picture."""
     mma = get(MMA)
     load = f"warpfrag loads {MMA} a --pitch 128"
     return {
@@ -77,7 +76,7 @@ def warpgroups() -> dict[str, tuple[str, str, Drawing]]:
     wgmma = get(WGMMA)
     found = {
         "wgmma-d.svg": (
-            "m64n64k16: what warp 1 holds of D",
+            "m64n64k16: the part of D that warp 1 holds",
             f"warpfrag draw {WGMMA} d --warp 1",
             draw(wgmma, "d", options=ViewOptions(warp=1)),
         )
@@ -125,7 +124,7 @@ def tensor_memory() -> dict[str, tuple[str, str, Drawing]]:
             {},
         ),
         "tensor-metadata.svg": ("Metadata of a sparse A of f16", sparse, "metadata", {}),
-        "tensor-load.svg": ("What warp 0 loads with 16x256b.x2, by lane and column", LOAD, None, {}),
+        "tensor-load.svg": ("The elements that warp 0 loads with 16x256b.x2, by lane and column", LOAD, None, {}),
         "tensor-through.svg": (
             "D of m 128 in the registers of warp 1 after that load",
             d,
@@ -146,7 +145,7 @@ def tensor_memory() -> dict[str, tuple[str, str, Drawing]]:
 
 
 def motion_entry(name: str, caption: str, command: str) -> str:
-    """Such a figure on the page."""
+    """Return the entry for one of these figures."""
     return f"### {caption}\n\n![{caption}](figures/{name})\n\n```console\n$ {command} -o {name}\n```\n"
 
 

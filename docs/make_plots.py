@@ -1,4 +1,4 @@
-"""Write the plots of the pages: errors, batch invariance, an order of additions, a race and a profile.
+"""Write the plots for the pages: errors, batch invariance, an order of additions, a race and a profile.
 
 python docs/make_plots.py [FOLDER]     # FOLDER is docs/plots by default
 """
@@ -35,12 +35,12 @@ TOP = MARGIN + 34
 
 
 def line(points: list[tuple[float, float]], classes: str) -> str:
-    """A line through points."""
+    """Return a line through points."""
     return svg.element("path", {"class": classes, "d": "M" + "L".join(f"{x:g} {y:g}" for x, y in points)})
 
 
 def node(words: str, x: float, y: float, width: float, classes: str) -> list[str]:
-    """A box with one line of text in it."""
+    """Return a box with one line of text."""
     return [
         svg.rect(x=x, y=y, width=width, height=24, classes=classes),
         svg.text(words, x=x + width / 2, y=y + 16, classes="middle ink"),
@@ -53,7 +53,7 @@ def sum_of(step: ProductStep) -> str:
 
 
 def order_plot() -> Plot:
-    """The first output that two orders of additions compute differently, as two trees of partial sums."""
+    """Plot the first output that differs between two orders of additions, as two trees of partial sums."""
     random = np.random.default_rng(1)
     A, B = (random.standard_normal(shape).astype(np.float16) for shape in ((4, 128), (128, 8)))
     results = [wf.gemm(A, B, instruction=MMA, order=order) for order in (wf.Order(), wf.Order(split_k=2, unit=64))]
@@ -96,7 +96,7 @@ def shared_accesses(text: str) -> tuple[list[tuple[str, list[int]]], tuple[objec
 
 
 def race_plot() -> Plot:
-    """The sample `rowsum` on a time line of warps, as it is and with the barrier that is missing."""
+    """Plot the sample `rowsum` on a time line of warps, without and with the missing barrier."""
     text = sample_path("rowsum.ptx").read_text(encoding="utf-8")
     compare = "\tsetp.gt.s32"
     repaired = text.replace(compare, f"\tbar.sync 0;\n{compare}")
@@ -139,7 +139,7 @@ def race_plot() -> Plot:
 
 
 def profile_plot() -> Plot:
-    """The wavefronts of each line of the kernel on the page about looking inside."""
+    """Plot the wavefronts of each line of the kernel in docs/how-to/look-inside.md."""
     page = (DOCS / "how-to" / "look-inside.md").read_text(encoding="utf-8")
     A, B = np.arange(1024, dtype=np.int32).reshape(32, 32), np.zeros((32, 32), np.int32)
     run = wf.ptx.load(examples.files(page)["tile.ptx"])["transpose"].launch(grid=1, block=1024, args=[A, B])
@@ -161,7 +161,7 @@ def profile_plot() -> Plot:
 
 
 def plots() -> dict[str, str]:
-    """Every plot, by the name of its file."""
+    """Return every plot, by its file name."""
     random = np.random.default_rng(0)
     A, B = (random.standard_normal(shape).astype(np.float16) for shape in ((48, 1024), (1024, 48)))
     errors = wf.error_report(A, B, instruction=MMA, arch=["sm_80", "sm_90", "sm_100"])
@@ -178,7 +178,7 @@ def plots() -> dict[str, str]:
 
 
 def main() -> None:
-    """Write them into a folder."""
+    """Write the plots into a folder."""
     folder = Path(sys.argv[1]) if len(sys.argv) > 1 else DOCS / "plots"
     folder.mkdir(parents=True, exist_ok=True)
     for name, text in plots().items():
