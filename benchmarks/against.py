@@ -7,8 +7,6 @@ disturbed. More than 1 is slower than before. Interpreter and dependencies are t
 `--cpu` takes one thread and its CPU time instead, for a machine that is shared. Labels after it select jobs.
 """
 
-from __future__ import annotations
-
 import math
 import subprocess
 import sys

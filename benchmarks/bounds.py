@@ -1,7 +1,5 @@
 """Lower bounds of cycles per multiply-add, from the instructions that the vector loops need."""
 
-from __future__ import annotations
-
 import ctypes
 import platform
 import statistics

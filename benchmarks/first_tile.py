@@ -8,8 +8,6 @@ With --large, a product of 512 and of 1024 cubed of each type too, each in a pro
 product and of the whole process, which imports, too; --large=f16,s8 measures those.
 """
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

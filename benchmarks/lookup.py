@@ -5,8 +5,6 @@ minimum of several rounds, in which all take turns. Both sides have bytecode: wi
 in every process, but not numpy, which is installed with bytecode.
 """
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

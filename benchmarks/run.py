@@ -5,8 +5,6 @@ pip install torch ninja setuptools mmasim==2.1.1. If its compiled part lacks Ope
 LD_PRELOAD=libgomp.so.1.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import statistics

@@ -4,8 +4,6 @@ Each kernel runs in the compiled engine, once from its PTX text and once from th
 sm_90. The sides take turns; a figure is the least processor time of some rounds, after one that compiles.
 """
 
-from __future__ import annotations
-
 import json
 import sys
 import time

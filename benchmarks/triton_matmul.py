@@ -3,8 +3,6 @@
 Prints the seconds of one launch, the best of some.
 """
 
-from __future__ import annotations
-
 import sys
 import time
 

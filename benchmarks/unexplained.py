@@ -6,8 +6,6 @@ A third are right; the others have random codes in some elements, some elements 
 a random order of all elements. Whatever is named for one of these is wrong, and is printed; the exit status is then 1.
 """
 
-from __future__ import annotations
-
 import sys
 
 import numpy as np

@@ -4,8 +4,6 @@ A named tuple or dataclass is an object with its fields; lines `field: meaning` 
 with `to_dict` is an object whose keys the library defines.
 """
 
-from __future__ import annotations
-
 import ast
 import builtins
 import inspect

@@ -4,8 +4,6 @@ Needs the extra `docs`. The pages are copied, and pages for the instruction fami
 the checkout except FOLDER (default: build/docs). Warnings are errors.
 """
 
-from __future__ import annotations
-
 import shutil
 import sys
 from pathlib import Path

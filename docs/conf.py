@@ -1,7 +1,5 @@
 """Sphinx configuration of the documentation, which docs/build.py builds."""
 
-from __future__ import annotations
-
 from sphinx.pycode import ModuleAnalyzer
 
 import warpfrag

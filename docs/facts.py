@@ -3,8 +3,6 @@
 `python docs/generate.py` writes them into the pages; a test compares.
 """
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 from dataclasses import dataclass

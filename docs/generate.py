@@ -5,8 +5,6 @@ python docs/generate.py --check    # only list the pages that are out of date; e
 python docs/generate.py --facts    # print the counts as JSON
 """
 
-from __future__ import annotations
-
 import json
 import sys
 from pathlib import Path

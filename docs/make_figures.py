@@ -3,8 +3,6 @@
 python docs/make_figures.py [FOLDER]     # default: docs/
 """
 
-from __future__ import annotations
-
 import sys
 from itertools import groupby
 from pathlib import Path

@@ -7,8 +7,6 @@ The weights are made from integers, so every machine has the same. `llama_h200.j
 output, all logits and every gradient on an H200; `--write FILE` stores those of this machine.
 """
 
-from __future__ import annotations
-
 import argparse
 import hashlib
 import json

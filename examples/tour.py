@@ -3,8 +3,6 @@
 Every statement is checked while the tour runs, and the tour stops if one does not hold.
 """
 
-from __future__ import annotations
-
 import sys
 import warnings
 from pathlib import Path

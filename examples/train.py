@@ -7,8 +7,6 @@ Weights and data are made from integers, so every machine has the same. `train_h
 `--write FILE` stores those of this machine.
 """
 
-from __future__ import annotations
-
 import argparse
 import hashlib
 import json

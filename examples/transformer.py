@@ -6,8 +6,6 @@ Weights are made on the spot. Every product, forward and backward, has the arith
 is the same. So every difference below is the tensor cores'.
 """
 
-from __future__ import annotations
-
 import torch
 from torch import nn
 

@@ -1,7 +1,5 @@
 """Settings that all tests share: hypothesis examples, slow cases, and the summary of a run."""
 
-from __future__ import annotations
-
 import signal
 from collections import Counter, defaultdict
 from pathlib import Path

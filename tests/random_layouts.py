@@ -1,7 +1,5 @@
 """Random layouts, for hypothesis."""
 
-from __future__ import annotations
-
 from hypothesis import strategies as st
 
 from warpfrag.layout.axes import Axis

@@ -1,7 +1,5 @@
 """Open every page of the built site in a real browser, as a reader of the published site does."""
 
-from __future__ import annotations
-
 import shutil
 import sys
 from contextlib import contextmanager

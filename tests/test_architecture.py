@@ -1,7 +1,5 @@
 """The architecture: imports that point down without cycles, names, and the public surface."""
 
-from __future__ import annotations
-
 import ast
 import inspect
 import logging

@@ -1,7 +1,5 @@
 """The programs of the CUDA toolkit: the search order, and the message if one is missing."""
 
-from __future__ import annotations
-
 import os
 from types import SimpleNamespace
 

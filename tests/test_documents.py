@@ -5,8 +5,6 @@ types, and the order of elements inside a register. The formulas are written out
 can hold this file next to the document. g is the lane's group (lane >> 2), t its place in the group (lane & 3).
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

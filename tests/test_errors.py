@@ -1,7 +1,5 @@
 """The error classes, and how messages quote a user's values."""
 
-from __future__ import annotations
-
 import ast
 from pathlib import Path
 

@@ -6,8 +6,6 @@ A function, or a method that takes something, is tried here or a test fails; tho
 wmma/test_wrong_types.py. `WARPFRAG_FUZZ=100` in the environment tries a hundred times as many pairs.
 """
 
-from __future__ import annotations
-
 import inspect
 import os
 import random

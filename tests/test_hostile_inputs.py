@@ -1,7 +1,5 @@
 """Inputs that once raised a foreign error, were rejected without need, or took more than linear time."""
 
-from __future__ import annotations
-
 import re
 import time
 from typing import Any

@@ -1,7 +1,5 @@
 """PyTorch with a tensor core's arithmetic: forward and backward products, records, and what is refused."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os

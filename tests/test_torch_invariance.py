@@ -1,7 +1,5 @@
 """The layers of a PyTorch model whose bits change with the batch size."""
 
-from __future__ import annotations
-
 import os
 from collections import OrderedDict
 

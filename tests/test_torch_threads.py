@@ -1,7 +1,5 @@
 """Emulation of PyTorch in other threads, in compiled functions and in loaders, and products that are not emulated."""
 
-from __future__ import annotations
-
 import os
 import threading
 import warnings

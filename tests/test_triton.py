@@ -1,7 +1,5 @@
 """Triton kernels without a GPU: launches, sessions, arguments, and tests written for a GPU."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os

@@ -1,7 +1,5 @@
 """torch.autocast("cuda") under Triton sessions: CUDA tensors have the types that they have on a GPU."""
 
-from __future__ import annotations
-
 import os
 import re
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The pytest plugin with Triton: tests written for a GPU, findings, and errors of single tests."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Tensors of `torch.empty` under Triton sessions: what nothing wrote is a finding, and everything else is not."""
 
-from __future__ import annotations
-
 import os
 from threading import Thread
 

@@ -1,7 +1,5 @@
 """warpfrag as a type checker sees it: `make types` checks tests/typed_program.py, in which no Any is allowed."""
 
-from __future__ import annotations
-
 import inspect
 import re
 import runpy

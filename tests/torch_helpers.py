@@ -1,7 +1,5 @@
 """Instructions, marks and helpers of the tests of PyTorch emulation."""
 
-from __future__ import annotations
-
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest

@@ -5,8 +5,6 @@ of 128 threads of them: one loads by TMA, two multiply. Gluon, Triton's language
 itself. Products are those of `gemm`, code by code.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import numpy as np

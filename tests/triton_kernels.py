@@ -3,8 +3,6 @@
 `CASES` is read by the tests, and by whoever compares them with a GPU. Sizes are small and seldom multiples of blocks.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass, field
 

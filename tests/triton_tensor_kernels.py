@@ -3,8 +3,6 @@
 Each case has the product as `gemm` computes it with the arithmetic of sm_100, code by code.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """Command-line options that the tools share."""
 
-from __future__ import annotations
-
 from argparse import ArgumentParser, RawDescriptionHelpFormatter
 from pathlib import Path
 

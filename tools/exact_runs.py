@@ -7,8 +7,6 @@ the hardware leaves open, and no value that was never written, may change a byte
 printed, and the exit status is 1.
 """
 
-from __future__ import annotations
-
 import sys
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence

@@ -7,8 +7,6 @@ A pair is the first and last m of a range, whose common rows must be equal, or t
 whose rows differ because the order of additions changes.
 """
 
-from __future__ import annotations
-
 import json
 import sys
 import time

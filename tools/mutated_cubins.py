@@ -6,8 +6,6 @@ A cubin of a random kernel is truncated, overwritten or shortened, or gets wrong
 code. Each step must succeed or raise WarpfragError within the time limit. The exit status is 1 if one does not.
 """
 
-from __future__ import annotations
-
 import random
 import sys
 import time

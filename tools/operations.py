@@ -5,8 +5,6 @@
 Only the outputs of an operation are compared: blocks that were freed within it are not recorded.
 """
 
-from __future__ import annotations
-
 import json
 import sys
 import tarfile

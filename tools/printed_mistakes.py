@@ -9,8 +9,6 @@ text contains one of its findings, and misdiagnosed if the first finding is anot
 the digits are too few, or how to tell the findings apart.
 """
 
-from __future__ import annotations
-
 import argparse
 import sys
 import tempfile

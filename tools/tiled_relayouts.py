@@ -7,8 +7,6 @@ extents. The plan runs on random codes; the target registers must be those that 
 that differs is printed, refusals are counted by their reason.
 """
 
-from __future__ import annotations
-
 import re
 import sys
 from collections import Counter

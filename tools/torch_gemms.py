@@ -8,8 +8,6 @@ Operands are made from integers on the host, so every machine has the same. A ca
 one is tried. On a GPU, the names and grids of the kernels are stored too.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import re

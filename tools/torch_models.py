@@ -7,8 +7,6 @@ Models: the Llama of examples/llama.py, a BERT with an attention mask, the MLP o
 torch.compile compiles. OUT/models.json is written after each; a model that fails is reported and the next one is tried.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import sys

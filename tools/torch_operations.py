@@ -7,8 +7,6 @@ Inputs are made from integers on the host, so that every machine has the same. N
 none depends on the order of floating-point atomics. An operation that fails is reported and the next one is tried.
 """
 
-from __future__ import annotations
-
 import argparse
 import hashlib
 import json

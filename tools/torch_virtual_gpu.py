@@ -6,8 +6,6 @@ Runs the operations, training, a Llama, a BERT and compiled functions, and appen
 `results/virtual_gpu.txt`. Needs no command line of warpfrag, so that a machine without click can run it.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import os

@@ -1,7 +1,5 @@
 """Backends and array types, as far as they can be tested without a GPU."""
 
-from __future__ import annotations
-
 import logging
 import re
 import subprocess

@@ -1,7 +1,5 @@
 """One bfloat16 transformer block on an H200: every product, given its operands, is predicted to the last bit."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import ml_dtypes

@@ -1,7 +1,5 @@
 """Dask products have the same codes for any chunks; invalid arguments are rejected immediately."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

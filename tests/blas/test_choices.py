@@ -1,7 +1,5 @@
 """A library's choices as data: the file, the table of the wheel, the rules from a choice to an order, the model."""
 
-from __future__ import annotations
-
 import json
 import time
 import zipfile

@@ -1,7 +1,5 @@
 """Error reports: every figure against rational arithmetic, one output at a time."""
 
-from __future__ import annotations
-
 import json
 import math
 import re

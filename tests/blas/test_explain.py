@@ -1,7 +1,5 @@
 """Why two results differ, one output of a long product step by step, and the m at which a layer changes bits."""
 
-from __future__ import annotations
-
 import json
 from xml.etree import ElementTree as ET
 

@@ -1,7 +1,5 @@
 """Whole products: the chain of instructions, edges, threads, errors."""
 
-from __future__ import annotations
-
 import ml_dtypes
 import numpy as np
 import pytest

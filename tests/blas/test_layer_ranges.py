@@ -1,7 +1,5 @@
 """The ranges of m of 60 real layers, confirmed at their edges on an H200 (tools/layer_ranges.py)."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

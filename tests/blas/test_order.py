@@ -1,7 +1,5 @@
 """Orders of additions: the terms of each, products in an order, and the order that reproduces an observed product."""
 
-from __future__ import annotations
-
 import math
 from itertools import pairwise
 from pathlib import Path

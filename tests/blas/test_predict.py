@@ -1,7 +1,5 @@
 """Predictions of PyTorch on an H200: the table, predictions compared with captured outputs, guesses, errors."""
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path

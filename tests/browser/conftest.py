@@ -1,7 +1,5 @@
 """A real browser for these tests: Debian's chromium or any other that is on the path, driven by playwright."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -1,7 +1,5 @@
 """Boxes and edges of the page, measured in the browser, so that tests do not compare pixels."""
 
-from __future__ import annotations
-
 DASHES = str.maketrans({"\N{EN DASH}": "-", "\N{SINGLE LEFT-POINTING ANGLE QUOTATION MARK}": "<"})
 DASHES |= str.maketrans({"\N{SINGLE RIGHT-POINTING ANGLE QUOTATION MARK}": ">"})
 

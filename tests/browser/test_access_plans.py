@@ -1,7 +1,5 @@
 """The page's modules, run in the browser, agree with Python about memory and tiles."""
 
-from __future__ import annotations
-
 import json
 import random
 import re

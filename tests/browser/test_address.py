@@ -1,7 +1,5 @@
 """The address holds the state: a link shows the same view, and an invalid link does no harm."""
 
-from __future__ import annotations
-
 import pytest
 
 SPARSE = "mma.sp.sync.aligned.m16n8k32.row.col.f32.f16.f16.f32"

@@ -1,7 +1,5 @@
 """Names from other tools: the search finds the instructions that Python finds, and the page shows names to copy."""
 
-from __future__ import annotations
-
 import re
 
 import pytest

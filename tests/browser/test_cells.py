@@ -1,7 +1,5 @@
 """The page and the Python tables agree about every cell."""
 
-from __future__ import annotations
-
 import json
 import random
 from functools import cache

@@ -1,7 +1,5 @@
 """Copying: the PTX text, the formulas, the table, the figure, the link."""
 
-from __future__ import annotations
-
 import csv
 import re
 from io import StringIO

@@ -1,7 +1,5 @@
 """Finding instructions by words and by filters, and searches without results."""
 
-from __future__ import annotations
-
 import pytest
 
 import warpfrag as wf

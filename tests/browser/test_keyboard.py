@@ -1,7 +1,5 @@
 """Everything can be done with the keyboard, and highlighted elements are announced."""
 
-from __future__ import annotations
-
 import pytest
 
 START = "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32"

@@ -1,7 +1,5 @@
 """The page in light and dark, on a laptop, a large screen and a phone: nothing is hidden, clipped or covered."""
 
-from __future__ import annotations
-
 import re
 from itertools import product
 

@@ -1,7 +1,5 @@
 """The memory view: lanes at their addresses, banks and their conflicts, and the plans that Python finds."""
 
-from __future__ import annotations
-
 import shlex
 
 import pytest

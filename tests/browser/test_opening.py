@@ -1,7 +1,5 @@
 """The page opens from disk without errors and without requests."""
 
-from __future__ import annotations
-
 import pytest
 
 from browser.conftest import check, open_tab

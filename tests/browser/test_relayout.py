@@ -1,7 +1,5 @@
 """The relayout view: two fragments side by side, the moves between them, and the plan that Python makes."""
 
-from __future__ import annotations
-
 import json
 import shlex
 

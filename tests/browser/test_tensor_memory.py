@@ -1,7 +1,5 @@
 """tcgen05 in the explorer: tensor memory by lane and column, one element before and after a load, loads and stores."""
 
-from __future__ import annotations
-
 import pytest
 
 import warpfrag as wf

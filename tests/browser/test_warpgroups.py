@@ -1,7 +1,5 @@
 """wgmma in the explorer: any n, one warp of four, and operands in shared memory under a descriptor."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """Helpers for the command-line tests: run the command in this process."""
 
-from __future__ import annotations
-
 import io
 import json
 from typing import NamedTuple

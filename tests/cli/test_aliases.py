@@ -1,7 +1,5 @@
 """`warpfrag aliases`: names from other tools, in text and JSON."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 

@@ -1,7 +1,5 @@
 """`warpfrag at`."""
 
-from __future__ import annotations
-
 import pytest
 
 import warpfrag as wf

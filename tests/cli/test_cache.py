@@ -1,7 +1,5 @@
 """`warpfrag cache`: the location, the size and the removal of compiled code."""
 
-from __future__ import annotations
-
 import errno
 import json
 import os

@@ -1,7 +1,5 @@
 """The command as a whole: help, errors, exit codes, encodings, pipes and imports."""
 
-from __future__ import annotations
-
 import io
 import json
 import os

@@ -1,7 +1,5 @@
 """The output and exit status of `warpfrag diagnose`."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

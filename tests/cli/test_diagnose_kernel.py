@@ -1,7 +1,5 @@
 """`warpfrag diagnose kernel.cu`: kernels whose mma instructions use each other's results."""
 
-from __future__ import annotations
-
 import re
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Register dumps as printf and debuggers write them."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given

@@ -1,7 +1,5 @@
 """`warpfrag error-report`: its table, its figure and its errors."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import ml_dtypes

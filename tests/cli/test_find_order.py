@@ -1,7 +1,5 @@
 """The output and exit status of `warpfrag find-order`."""
 
-from __future__ import annotations
-
 import pathlib
 
 import ml_dtypes

@@ -4,8 +4,6 @@ The words are drawn from a seed, and the options are those that the verbs declar
 look further: `WARPFRAG_FUZZ=1000 .venv/bin/pytest tests/cli/test_fuzz.py` makes a thousand times as many.
 """
 
-from __future__ import annotations
-
 import io
 import json
 import os

@@ -1,7 +1,5 @@
 """`warpfrag get`: the printed formulas are those of the layout."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import asdict
 

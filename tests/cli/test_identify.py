@@ -1,7 +1,5 @@
 """`warpfrag identify`, and `--to` of `table` and `info`."""
 
-from __future__ import annotations
-
 import pytest
 
 import warpfrag as wf

@@ -1,7 +1,5 @@
 """`warpfrag legal` and `warpfrag find`."""
 
-from __future__ import annotations
-
 import pytest
 
 import warpfrag as wf

@@ -1,7 +1,5 @@
 """`warpfrag pack` and `warpfrag unpack`: matrices to registers, and back."""
 
-from __future__ import annotations
-
 from fractions import Fraction
 
 import numpy as np

@@ -1,7 +1,5 @@
 """`warpfrag relayout`, `loads` and `stores`."""
 
-from __future__ import annotations
-
 import pytest
 
 import warpfrag as wf

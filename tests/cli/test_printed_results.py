@@ -1,7 +1,5 @@
 """`warpfrag diagnose` with realistic inputs: decimals, matrices as text, transposed results, hostile files."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

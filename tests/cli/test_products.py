@@ -1,7 +1,5 @@
 """`warpfrag products`: the product computed from the listed bits is the product."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """The verbs that compute: run, check and verify."""
 
-from __future__ import annotations
-
 import json
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The example files of the package: listed, printed, copied, and read by every verb that takes a file."""
 
-from __future__ import annotations
-
 import io
 
 import numpy as np

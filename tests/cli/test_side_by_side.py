@@ -1,7 +1,5 @@
 """`execute` on several architectures, and descriptors in hex and decimal."""
 
-from __future__ import annotations
-
 import numpy as np
 
 import warpfrag as wf

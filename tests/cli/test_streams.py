@@ -1,7 +1,5 @@
 """Exit statuses and streams: closed, full, broken or hostile streams cause a message, never a traceback."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

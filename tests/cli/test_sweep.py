@@ -1,7 +1,5 @@
 """The files that `warpfrag sweep` writes beside the store."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

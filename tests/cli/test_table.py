@@ -1,7 +1,5 @@
 """`warpfrag table`."""
 
-from __future__ import annotations
-
 import pytest
 
 import warpfrag as wf

@@ -1,7 +1,5 @@
 """`warpfrag at`, `where` and `table` of tensor memory, and of the registers after a tcgen05.ld."""
 
-from __future__ import annotations
-
 import pytest
 
 import warpfrag as wf

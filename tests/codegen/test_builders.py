@@ -1,7 +1,5 @@
 """The builders: declarations, statements and braces are valid PTX and CUDA C++, and in order."""
 
-from __future__ import annotations
-
 import pytest
 
 from warpfrag.codegen import ptx_builder as ptx

@@ -1,7 +1,5 @@
 """`warpfrag emit`."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

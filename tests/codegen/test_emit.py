@@ -1,7 +1,5 @@
 """The text that `emit` writes: names, targets, versions, errors. oracle/test_assembler.py assembles it."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 import sys

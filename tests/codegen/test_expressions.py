@@ -1,7 +1,5 @@
 """Formulas: the text for a linear map computes the map, in every language."""
 
-from __future__ import annotations
-
 from functools import reduce
 from operator import xor
 

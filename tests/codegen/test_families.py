@@ -1,7 +1,5 @@
 """Every operation has exactly one family of writers."""
 
-from __future__ import annotations
-
 from warpfrag import find
 from warpfrag.codegen.emit import FAMILIES
 

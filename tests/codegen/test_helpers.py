@@ -1,7 +1,5 @@
 """Load and store helpers follow the layout: emitted C++ compiled for the host."""
 
-from __future__ import annotations
-
 import ctypes
 import os
 import shutil

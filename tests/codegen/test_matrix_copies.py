@@ -1,7 +1,5 @@
 """ldmatrix and stmatrix helpers: moved byte by byte by the instruction's own layout, and compared with pack."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from functools import cache
 

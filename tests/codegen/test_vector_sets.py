@@ -1,7 +1,5 @@
 """Test vectors: every layout mistake is caught for every instruction, and files contain the same arrays as the set."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

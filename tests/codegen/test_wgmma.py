@@ -1,7 +1,5 @@
 """wgmma in emitted code: staging fills shared memory as its descriptor reads it, and statements follow the ISA."""
 
-from __future__ import annotations
-
 import ctypes
 import os
 import re

@@ -1,7 +1,5 @@
 """Skips for tests of the virtual GPU."""
 
-from __future__ import annotations
-
 import sys
 
 import pytest

@@ -1,7 +1,5 @@
 """The driver API through ctypes, in a separate process: `run(source)` executes a program's text."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Gemms of a C program through the stand-ins for libcublas and libcublasLt."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import subprocess

@@ -1,7 +1,5 @@
 """Functions that kernels call: the driver's printf, malloc, free and assert, and functions of another file."""
 
-from __future__ import annotations
-
 import subprocess
 from pathlib import Path
 

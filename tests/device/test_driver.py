@@ -1,7 +1,5 @@
 """The stand-in driver, called through ctypes: results, attributes, and the errors that a driver returns."""
 
-from __future__ import annotations
-
 import gzip
 import json
 from pathlib import Path

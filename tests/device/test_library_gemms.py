@@ -3,8 +3,6 @@
 Operands and digests are those of tools/torch_gemms.py, which recorded tests/data/torch/gemms_h200.json.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Limits of the virtual GPU that programs meet: a full disk, and NVIDIA's closed libraries."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import subprocess

@@ -4,8 +4,6 @@ tools/lt_epilogues made the operands and recorded tests/data/torch/lt_epilogues_
 auxiliary buffer and the bias for each call, digests of the sums of the probes, and of GELU's gradient.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

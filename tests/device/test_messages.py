@@ -1,7 +1,5 @@
 """Output and status of `warpfrag gpu`: time limits, Ctrl-C, findings, counts, and launches that nothing executed."""
 
-from __future__ import annotations
-
 import os
 import re
 import signal

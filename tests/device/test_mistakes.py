@@ -1,7 +1,5 @@
 """Ten mistakes planted in CUDA programs: each is reported with its source line."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 from pathlib import Path

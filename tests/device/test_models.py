@@ -3,8 +3,6 @@
 They run if this Python has a CUDA build of PyTorch, or if WARPFRAG_CUDA_TORCH names a Python that has one.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

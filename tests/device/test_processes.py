@@ -1,7 +1,5 @@
 """Processes of the virtual GPU: kills, forks, several programs; nothing hangs, and no process remains."""
 
-from __future__ import annotations
-
 import os
 import random
 import signal

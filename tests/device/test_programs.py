@@ -1,7 +1,5 @@
 """Unmodified programs on the virtual GPU, built with nvcc, cuda-bindings, numba-cuda and Triton, and the verb `gpu`."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Call diagnose with every option by its own name."""
 
-from __future__ import annotations
-
 import warpfrag as wf
 from warpfrag.diagnosis.diagnose import DiagnoseOptions
 from warpfrag.isa.immediates import Immediates

@@ -1,7 +1,5 @@
 """Diagnose: each planted mistake is among the first findings, and a correct result is reported as correct."""
 
-from __future__ import annotations
-
 from functools import cache
 from zlib import crc32
 

@@ -1,7 +1,5 @@
 """The index expressions of wrong stores and loads are found from the addresses of the elements."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """Mistakes with indices, strides, offsets, accumulators, the order of k and rounding are found in every family."""
 
-from __future__ import annotations
-
 from functools import partial
 
 import numpy as np

@@ -3,8 +3,6 @@
 Nothing here reads the list of mistakes that diagnose searches: each is made as a kernel would make it.
 """
 
-from __future__ import annotations
-
 from functools import cache
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Mistakes: each is one named change of registers, different from all others."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """wgmma mistakes, planted by hand as kernels make them, are among the first three findings."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from functools import cache
 

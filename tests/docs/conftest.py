@@ -1,7 +1,5 @@
 """Make the scripts in docs/ importable."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 

@@ -3,8 +3,6 @@
 Sphinx is the extra `docs`. Without it this test is skipped, unless WARPFRAG_REQUIRE_DOCS is set: then it fails.
 """
 
-from __future__ import annotations
-
 import inspect
 import os
 import re

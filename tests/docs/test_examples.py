@@ -1,7 +1,5 @@
 """Every command and every line of Python on every page runs, with the output that the page shows."""
 
-from __future__ import annotations
-
 import os
 import re
 import runpy

@@ -1,7 +1,5 @@
 """The generated parts of pages are up to date: run the command again and compare."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

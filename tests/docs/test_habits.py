@@ -1,7 +1,5 @@
 """Pages name this version, and their links and file names exist."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

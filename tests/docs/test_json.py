@@ -1,7 +1,5 @@
 """JSON answers follow docs/reference/schema.json, for every query."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

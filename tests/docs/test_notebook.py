@@ -1,7 +1,5 @@
 """The notebook runs from top to bottom, as a kernel would run it: every cell in one namespace."""
 
-from __future__ import annotations
-
 import ast
 import json
 from pathlib import Path

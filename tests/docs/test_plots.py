@@ -1,7 +1,5 @@
 """The plots of the how-to pages are up to date."""
 
-from __future__ import annotations
-
 import runpy
 from pathlib import Path
 

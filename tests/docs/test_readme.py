@@ -1,7 +1,5 @@
 """README's commands run unchanged from an empty folder: they need no files except the package's."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Epilogues: alpha, beta, C and bias as a kernel applies them, in exact arithmetic with the same roundings."""
 
-from __future__ import annotations
-
 from fractions import Fraction
 
 import ml_dtypes

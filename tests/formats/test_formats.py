@@ -1,7 +1,5 @@
 """Formats: every code of the small formats, in both implementations, compared with NumPy and ml_dtypes."""
 
-from __future__ import annotations
-
 import math
 import pickle
 from decimal import Decimal

@@ -1,7 +1,5 @@
 """Quantizing and pruning, compared with the definitions of the formats in exact arithmetic."""
 
-from __future__ import annotations
-
 from bisect import bisect
 from fractions import Fraction
 from functools import cache

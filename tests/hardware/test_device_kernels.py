@@ -4,8 +4,6 @@ So every kernel, its preparation and its launch are held to the reference in CI 
 a GPU can show, how fast they are and that the hardware agrees, `python -m tools.products` shows.
 """
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from types import MappingProxyType, SimpleNamespace

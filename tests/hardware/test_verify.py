@@ -1,7 +1,5 @@
 """Comparing with hardware, with a worker that simulates the GPU: its findings, captures and failures."""
 
-from __future__ import annotations
-
 import importlib
 import json
 import re

@@ -1,7 +1,5 @@
 """wgmma on the GPU: the kernels, their operands and their launches."""
 
-from __future__ import annotations
-
 import re
 
 import numpy as np

@@ -3,8 +3,6 @@
 The lists in tests/data are what CUTLASS, LLVM and public kernels have; our tables do not read them.
 """
 
-from __future__ import annotations
-
 import csv
 import re
 import tomllib

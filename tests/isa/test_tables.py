@@ -1,7 +1,5 @@
 """The tables: every row is complete and has a source, and an invalid row is rejected when it is read."""
 
-from __future__ import annotations
-
 from dataclasses import fields
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The linear map: reading, rank, both directions, its algebra, errors. Oracles enumerate places one by one."""
 
-from __future__ import annotations
-
 import pickle
 from collections import defaultdict
 from itertools import product

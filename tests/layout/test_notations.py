@@ -1,7 +1,5 @@
 """Layouts to and from the notations of other tools; oracle/test_notations.py checks their meaning in those tools."""
 
-from __future__ import annotations
-
 import json
 import re
 from math import prod

@@ -5,8 +5,6 @@ sizes is cut into one index for each size, the lowest first, and each is multipl
 joined by xor. The operators of MLIR's affine maps and of our C expressions bind as Python's do.
 """
 
-from __future__ import annotations
-
 import ast
 import re
 from functools import cache

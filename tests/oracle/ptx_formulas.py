@@ -8,8 +8,6 @@ Every shape has its own row, as it has its own page in the document. The general
 more, apart from them, and a test compares the two: a wrong row and a wrong rule cannot hide behind each other.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
 from dataclasses import dataclass

@@ -3,8 +3,6 @@
 Global and shared memory are the same bytes.
 """
 
-from __future__ import annotations
-
 import re
 
 MASK = (1 << 32) - 1

@@ -1,7 +1,5 @@
 """NVIDIA's assembler accepts every emitted kernel on targets where the instruction is legal, and on no others."""
 
-from __future__ import annotations
-
 import os
 import re
 import subprocess

@@ -1,7 +1,5 @@
 """Layouts of tensor memory and of its loads, against those that Triton's Gluon computes for sm_100."""
 
-from __future__ import annotations
-
 import os
 
 import pytest

@@ -5,8 +5,6 @@ fragments an H200 gave (data/wmma_layout_sm90.npz), and what its ldmatrix, stmat
 (data/movers_sm90.npz).
 """
 
-from __future__ import annotations
-
 import csv
 from functools import cache
 from pathlib import Path

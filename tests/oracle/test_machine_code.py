@@ -1,7 +1,5 @@
 """Machine code compared with the disassembler: the table lists the instructions that it prints."""
 
-from __future__ import annotations
-
 import os
 
 import pytest

@@ -6,8 +6,6 @@ and `dot_op` layouts, and what its LinearLayout computes for bases that warpfrag
 follow the definitions.
 """
 
-from __future__ import annotations
-
 import csv
 import json
 from functools import cache

@@ -5,8 +5,6 @@ so that the comparison needs no assembler; `python -m oracle.test_word_order` in
 assembler, thousands more are judged.
 """
 
-from __future__ import annotations
-
 import csv
 import random
 import tempfile

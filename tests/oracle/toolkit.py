@@ -5,8 +5,6 @@ that it no longer knows; else nvcc and ptxas of the path serve. WARPFRAG_REQUIRE
 a skip into a failure.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import shutil

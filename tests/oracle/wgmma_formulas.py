@@ -4,8 +4,6 @@ Written from the PTX ISA ("Register Fragments for wgmma", "Matrix descriptor for
 person would write it down: with divisions, not with bits.
 """
 
-from __future__ import annotations
-
 
 def accumulator(warp: int, lane: int, i: int) -> tuple[int, int]:
     """Row and column of element i of C or D, of 32 or 16 bits."""

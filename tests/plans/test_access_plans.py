@@ -1,7 +1,5 @@
 """Plans between shared memory and fragments: each moves the right bytes, at the stated addresses and cost."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
 from functools import cache

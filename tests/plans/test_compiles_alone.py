@@ -1,7 +1,5 @@
 """Emitted relayouts and loads are complete: a compiler accepts each one alone."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

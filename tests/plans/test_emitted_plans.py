@@ -1,7 +1,5 @@
 """Emitted PTX executed on the PTX machine: the registers and the memory are those of the plan."""
 
-from __future__ import annotations
-
 import math
 from functools import cache
 from random import Random

@@ -1,7 +1,5 @@
 """The relayout of fp8 accumulators to A costs 24, and no plan of these instructions costs less."""
 
-from __future__ import annotations
-
 from itertools import product
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Relayouts: every plan runs, every element arrives, and no plan has more shuffles than necessary."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import replace
 from functools import cache

@@ -1,7 +1,5 @@
 """Results in a console and in a notebook: short, with labels, and readable on any background."""
 
-from __future__ import annotations
-
 import re
 from typing import Any
 from xml.etree import ElementTree as ET

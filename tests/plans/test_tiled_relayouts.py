@@ -1,7 +1,5 @@
 """Relayouts of tiled fragments: no plan is wrong for any n, and a wrong plan is never returned."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from random import Random
 from typing import Any

@@ -1,7 +1,5 @@
 """Run a few PTX lines as a kernel."""
 
-from __future__ import annotations
-
 import numpy as np
 
 import warpfrag as wf

@@ -1,7 +1,5 @@
 """Kernels around statements of tcgen05: an image of tensor memory before and after."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from warpfrag import ptx

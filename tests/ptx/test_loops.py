@@ -1,7 +1,5 @@
 """The C loops of the compiled engine, its disk cache, and launches in installations that lack one of them."""
 
-from __future__ import annotations
-
 import errno
 import os
 import re

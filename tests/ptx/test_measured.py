@@ -1,7 +1,5 @@
 """Results of single instructions on an H200, for rules that are easy to get wrong."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """CUDA C++ through the installed nvcc: compiled, cached by content, launched with structs and shared memory."""
 
-from __future__ import annotations
-
 import json
 
 import numpy as np

@@ -4,8 +4,6 @@ The machine follows the manual. These tests show that: it differs from the H200 
 example of the documentation page leaves what the page gives as the manual's result.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path

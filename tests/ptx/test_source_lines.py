@@ -1,7 +1,5 @@
 """The source lines of instructions: .file and .loc, in errors and in counts."""
 
-from __future__ import annotations
-
 import pickle
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Mistakes with tensor memory, planted in correct kernels: each is found at its line, and the kernels are clean."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

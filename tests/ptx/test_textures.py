@@ -1,7 +1,5 @@
 """Textures and surfaces: an H200's results, in both engines, and errors."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

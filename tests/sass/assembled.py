@@ -1,7 +1,5 @@
 """Modules of machine code that ptxas makes from PTX text."""
 
-from __future__ import annotations
-
 import subprocess
 
 from oracle import toolkit

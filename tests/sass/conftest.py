@@ -1,7 +1,5 @@
 """A fixture that lets tests of `exact` look at order and values only."""
 
-from __future__ import annotations
-
 import pytest
 
 from oracle import toolkit

@@ -1,7 +1,5 @@
 """Machine code for other architectures: the same results as the PTX machine. Only sm_90 was compared with a GPU."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

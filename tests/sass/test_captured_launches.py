@@ -1,7 +1,5 @@
 """Launches that an H200 ran, as machine code of its driver's assembler: every byte equal, and exact if compared."""
 
-from __future__ import annotations
-
 import os
 
 import pytest

@@ -1,7 +1,5 @@
 """Compare-and-swap loops are proven if the load and the swap have equal addresses, however the code copied them."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

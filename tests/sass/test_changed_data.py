@@ -1,7 +1,5 @@
 """Discarded data and changed constant data: kernels that are not exact, and correct neighbours."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """The level of a launch: machine code if PTX can be assembled and runs, else PTX with a reason."""
 
-from __future__ import annotations
-
 import pickle
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Cubins, fatbins and host binaries: their contents, and the errors for damaged files and closed libraries."""
 
-from __future__ import annotations
-
 import random
 import struct
 import subprocess

@@ -1,7 +1,5 @@
 """Machine code to typed instructions: the grammar of operands, immediates from the encoding, and the cache."""
 
-from __future__ import annotations
-
 import struct
 import subprocess
 from pathlib import Path

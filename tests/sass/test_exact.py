@@ -1,7 +1,5 @@
 """`exact`: planted cases for every reason, and machine code that is exact under other schedules and values."""
 
-from __future__ import annotations
-
 import random
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Random kernels with atomics: if a run is exact, no order of blocks and warps changes a byte."""
 
-from __future__ import annotations
-
 from random import Random
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Machine code in both engines: kernels from PTX through ptxas, compared with NumPy and an H200's memory."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import zipfile

@@ -1,7 +1,5 @@
 """Single machine instructions in both engines."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

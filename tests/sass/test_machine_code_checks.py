@@ -1,7 +1,5 @@
 """Checks, profile and debugger on machine code, without its PTX: planted mistakes are found, and nothing is claimed."""
 
-from __future__ import annotations
-
 import re
 import struct
 

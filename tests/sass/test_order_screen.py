@@ -1,7 +1,5 @@
 """Compiled code proves the order of machine code with mbarriers, bulk copies and wgmma, and of nothing that is open."""
 
-from __future__ import annotations
-
 import re
 import zipfile
 from pathlib import Path

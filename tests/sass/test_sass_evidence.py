@@ -1,7 +1,5 @@
 """The evidence for machine code: when a spelling counts as compared, and kernels that probe one instruction."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """Shared memory: addresses both ways, swizzles, banks; ldmatrix, stmatrix and movmatrix on a byte buffer."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

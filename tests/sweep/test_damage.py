@@ -3,8 +3,6 @@
 `python tests/sweep/test_damage.py 0 2000` tries that range of seeds; the suite tries a few.
 """
 
-from __future__ import annotations
-
 import json
 import random
 import shutil

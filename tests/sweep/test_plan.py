@@ -1,7 +1,5 @@
 """Sweep plans: their cases and operands, and errors that name the wrong key."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """A sweep has the products and figures of gemm and error_report; killed at any moment, it resumes and ends the same."""
 
-from __future__ import annotations
-
 import os
 import random
 import shutil

@@ -1,7 +1,5 @@
 """Let the tests of this folder import their helpers in every import mode of pytest."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 

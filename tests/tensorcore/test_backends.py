@@ -1,7 +1,5 @@
 """Which backend runs a rule, without a compiler at run time, and with a library that is missing or damaged."""
 
-from __future__ import annotations
-
 import contextlib
 import gc
 import os

@@ -1,7 +1,5 @@
 """Captured results of real GPUs: every code is equal, and the index matches the data."""
 
-from __future__ import annotations
-
 import io
 import json
 from functools import cache

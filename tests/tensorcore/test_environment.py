@@ -3,8 +3,6 @@
 A caller's environment is set here through the C library, apart from the code under test.
 """
 
-from __future__ import annotations
-
 import ctypes
 import platform
 import signal

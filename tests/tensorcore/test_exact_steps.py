@@ -1,7 +1,5 @@
 """Steps that truncate no product have separate loops, and BLAS: the blocks that use them, and codes near the limit."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from arithmetic_cases import (

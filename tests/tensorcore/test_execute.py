@@ -1,7 +1,5 @@
 """Execute on registers and on matrices: batches, broadcasting, every error."""
 
-from __future__ import annotations
-
 import inspect
 import pickle
 

@@ -1,7 +1,5 @@
 """Packing and unpacking for any layout, against places one by one."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The operands that have a given layout."""
 
-from __future__ import annotations
-
 import pytest
 
 import warpfrag as wf

@@ -1,7 +1,5 @@
 """Operands and instructions as objects: identity, registers, and every kind of bad input."""
 
-from __future__ import annotations
-
 import pickle
 
 import ml_dtypes

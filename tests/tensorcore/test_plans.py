@@ -1,7 +1,5 @@
 """Plans: the steps of an instruction on each architecture, and unknown arithmetic."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from dataclasses import fields, replace

@@ -1,7 +1,5 @@
 """The portable backend against the reference: fused steps in floats and in integers, and integer sums by BLAS."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -4,8 +4,6 @@ The expected codes of sm_90 were measured on an H200; those of other architectur
 `name instruction C | products | arch=result ...`, all in hex: a row of A and a column of B; what is not named is zero.
 """
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from arithmetic_cases import TWINS, code_type, instruction, rule_of

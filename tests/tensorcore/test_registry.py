@@ -1,7 +1,5 @@
 """`get` and `find` with any argument that a program may pass: an answer, or IllegalInstruction in one short line."""
 
-from __future__ import annotations
-
 import pickle
 import re
 

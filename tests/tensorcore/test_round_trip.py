@@ -1,7 +1,5 @@
 """Round trips for every operand of every instruction: places to elements and back, codes to registers and back."""
 
-from __future__ import annotations
-
 from functools import cache
 from itertools import product
 from math import prod

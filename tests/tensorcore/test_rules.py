@@ -1,7 +1,5 @@
 """The arithmetic table: it states what `execute` computes, and every reference exists."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """Steps of few products run in separate loops: which blocks use them, and the fallbacks for a block or a row."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from arithmetic_cases import (

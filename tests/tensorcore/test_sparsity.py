@@ -1,7 +1,5 @@
 """Sparse A: compress, expand, spans, and every error."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given

@@ -1,7 +1,5 @@
 """Results do not depend on threads, blocks, tiles, neighbours, or how K is split; wrong operands are rejected."""
 
-from __future__ import annotations
-
 import threading
 import time
 from contextlib import suppress

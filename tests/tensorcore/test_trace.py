@@ -1,7 +1,5 @@
 """The trace: the kept and lost parts of each step, and the same result as the implementations."""
 
-from __future__ import annotations
-
 from fractions import Fraction
 
 import numpy as np

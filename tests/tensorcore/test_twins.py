@@ -1,7 +1,5 @@
 """The reference and the fast implementation give the same codes, for edge-case codes."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from arithmetic_cases import (

@@ -1,7 +1,5 @@
 """wgmma: forms, registers, descriptors, shared memory and execution, against statements made apart from the tables."""
 
-from __future__ import annotations
-
 import random
 from pathlib import Path
 

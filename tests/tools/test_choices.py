@@ -1,7 +1,5 @@
 """The parts of the choice tools that need no GPU."""
 
-from __future__ import annotations
-
 import json
 
 import numpy as np

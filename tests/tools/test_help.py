@@ -1,7 +1,5 @@
 """Every tool describes itself and its arguments, without a GPU."""
 
-from __future__ import annotations
-
 from importlib import import_module
 
 import pytest

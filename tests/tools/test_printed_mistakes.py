@@ -1,7 +1,5 @@
 """A sample of the planted mistakes of `tools.printed_mistakes`."""
 
-from __future__ import annotations
-
 from itertools import islice
 
 import pytest

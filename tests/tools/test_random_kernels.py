@@ -1,7 +1,5 @@
 """The generator of random kernels, its probes, and the search for causes, with the PTX machine instead of a GPU."""
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 

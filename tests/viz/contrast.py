@@ -3,8 +3,6 @@
 A colour is `#rrggbb`, or its red, green and blue as numbers up to 255.
 """
 
-from __future__ import annotations
-
 READABLE = 4.5  # the contrast that WCAG asks of text
 
 

@@ -1,7 +1,5 @@
 """The figures that are stored as files; `python tests/viz/golden.py` rewrites them after an intended change."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from viz.parsed import draw

@@ -1,7 +1,5 @@
 """Read figures back: helpers shared by the figure tests."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import fields
 from xml.etree import ElementTree as ET

@@ -1,7 +1,5 @@
 """The page is one small, reproducible file, and its policy matches its contents."""
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import json

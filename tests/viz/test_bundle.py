@@ -1,7 +1,5 @@
 """Joining modules: the order is correct, and the modules of the page can share one scope."""
 
-from __future__ import annotations
-
 import re
 
 from warpfrag.viz.explorer.page_builder import IMPORT, PAGE, join_modules

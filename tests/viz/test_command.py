@@ -1,7 +1,5 @@
 """`warpfrag draw`: files, text, figures by number, and errors."""
 
-from __future__ import annotations
-
 import shlex
 import subprocess
 import sys

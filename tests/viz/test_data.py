@@ -1,7 +1,5 @@
 """The data of the page agrees with the tables."""
 
-from __future__ import annotations
-
 import json
 import re
 from functools import cache

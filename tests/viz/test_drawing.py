@@ -1,7 +1,5 @@
 """Drawings: their outputs (files, notebooks, terminals), their text, and errors."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """`warpfrag explore`."""
 
-from __future__ import annotations
-
 import click
 import pytest
 

@@ -1,7 +1,5 @@
 """The figures of the ISA by number, the gallery in the docs, and golden files."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Files are written completely or not at all."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

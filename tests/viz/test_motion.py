@@ -1,7 +1,5 @@
 """Figures of relayouts, loads and stores: their text agrees with the plans."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

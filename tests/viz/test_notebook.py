@@ -1,7 +1,5 @@
 """Cards for notebooks: the facts, maps in the colours of the lanes, in light and dark, and never an error."""
 
-from __future__ import annotations
-
 import re
 
 import pytest

@@ -1,7 +1,5 @@
 """The SVG of every operand of every instruction: well-formed, one cell per element, and consistent with the layout."""
 
-from __future__ import annotations
-
 from math import prod
 
 import pytest

@@ -1,7 +1,5 @@
 """Colours: text is readable on all of them, in light and dark, and lanes are distinguishable in greyscale print."""
 
-from __future__ import annotations
-
 import re
 from itertools import pairwise
 

@@ -1,7 +1,5 @@
 """The SVG writer: elements, escapes, numbers."""
 
-from __future__ import annotations
-
 import pytest
 
 from viz.parsed import SVG, parse

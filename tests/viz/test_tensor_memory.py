@@ -3,8 +3,6 @@
 Every cell is held to the layout: a region holds exactly the elements that its ranges name.
 """
 
-from __future__ import annotations
-
 import re
 from itertools import product
 

@@ -1,7 +1,5 @@
 """Figures of wgmma: the warps of a fragment, and operands in shared memory as descriptors read them."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """The captured results of wmma.mma, and fragments for the registers they were computed from."""
 
-from __future__ import annotations
-
 from functools import cache
 
 import warpfrag as wf

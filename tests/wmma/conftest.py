@@ -1,7 +1,5 @@
 """Fragments that tests fill, load and store."""
 
-from __future__ import annotations
-
 import pytest
 
 from warpfrag import wmma

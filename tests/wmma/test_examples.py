@@ -1,7 +1,5 @@
 """The programs of `examples/` and of the documentation run, and compute the stated results."""
 
-from __future__ import annotations
-
 import re
 import runpy
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Fragments: which exist, and the elements that they hold."""
 
-from __future__ import annotations
-
 import copy
 import pickle
 import re

@@ -1,7 +1,5 @@
 """Loads and stores: the measured fragments, and memory of every kind; test_memory_rules.py has the rules."""
 
-from __future__ import annotations
-
 import array
 import mmap
 import re

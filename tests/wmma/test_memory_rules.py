@@ -1,7 +1,5 @@
 """Loads and stores: each memory rule of the guide, violated, and the error message."""
 
-from __future__ import annotations
-
 import ml_dtypes
 import numpy as np
 import pytest

@@ -1,7 +1,5 @@
 """mma_sync and bmma_sync: an H200's bits, saturation, compatible fragments, unmeasured architectures."""
 
-from __future__ import annotations
-
 import copy
 
 import numpy as np

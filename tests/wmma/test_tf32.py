@@ -1,7 +1,5 @@
 """Rounding to tf32: to nearest, ties away from zero."""
 
-from __future__ import annotations
-
 from fractions import Fraction
 
 import numpy as np

@@ -1,7 +1,5 @@
 """For any argument of wmma, only a WarpfragError is raised, and it states what was expected."""
 
-from __future__ import annotations
-
 import inspect
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Finds the lines of a module that ptxas rejects."""
 
-from __future__ import annotations
-
 import os
 import re
 import shutil

@@ -3,8 +3,6 @@
 A thread copies to its own part of shared memory and has an mbarrier of its own there, so nothing depends on others.
 """
 
-from __future__ import annotations
-
 from tools.fuzz.writer import OWN_BARRIER, OWN_DATA, Generator, Recipe
 
 BARRIER = f"[%own+{OWN_BARRIER}]"

@@ -1,7 +1,5 @@
 """Recipes for single threads: arithmetic, moves, memory, branches, loops and calls."""
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 from tools.fuzz.kernel import BITS, BLOB_BYTES, IN_BYTES, SCRATCH_BYTES

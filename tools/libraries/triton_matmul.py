@@ -3,8 +3,6 @@
 # mypy: ignore-errors
 # (Triton compiles the source of the function; its types are Triton's.)
 
-from __future__ import annotations
-
 from functools import cache
 
 try:

@@ -11,8 +11,6 @@ gradients for many shapes. OUT/probes.npz shows the order of the additions of a 
 number, its negative, and small units. The units that are lost are those added between the two.
 """
 
-from __future__ import annotations
-
 import json
 import sys
 import time

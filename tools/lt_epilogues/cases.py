@@ -1,7 +1,5 @@
 """Calls with random numbers, and their comparison with stored ones."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import time

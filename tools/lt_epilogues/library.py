@@ -1,7 +1,5 @@
 """cublasLtMatmul with auxiliary and gradient epilogues, for one call at a time."""
 
-from __future__ import annotations
-
 import ctypes
 from typing import Any, NamedTuple
 

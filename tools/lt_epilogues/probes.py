@@ -1,7 +1,5 @@
 """Tables of activations, and probes that show the order of the additions of a bias gradient."""
 
-from __future__ import annotations
-
 import json
 import time
 from pathlib import Path

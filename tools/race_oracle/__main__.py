@@ -12,8 +12,6 @@ set contains the other. A wrong verdict is printed with its seed: `findings` of 
 one, or a finding about two instructions that do not race. `incomplete` is no verdict and is counted.
 """
 
-from __future__ import annotations
-
 import sys
 from collections import Counter
 from collections.abc import Sequence

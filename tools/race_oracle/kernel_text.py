@@ -1,7 +1,5 @@
 """The PTX of steps."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 
 from tools.race_oracle.oracle import LANES, REGION_BYTES, REGION_WORDS, REGIONS, Shape, Step, Word

@@ -1,7 +1,5 @@
 """Random steps of a kernel, with few or no races."""
 
-from __future__ import annotations
-
 from random import Random
 from typing import Any
 

@@ -13,8 +13,6 @@ found (`warpfrag.cuda_tools`) assembles PTX; to repeat an H200's bytes it must b
 3/16 compares every sixteenth case, from the third.
 """
 
-from __future__ import annotations
-
 import lzma
 import os
 import sys

@@ -1,7 +1,5 @@
 """Reads captured launches: the cubin, the arguments, and the arrays that the GPU left."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import tarfile

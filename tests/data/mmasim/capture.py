@@ -12,8 +12,6 @@ Keys: `in/<operand>/<format>/<rows>x<columns>/<class>` are codes [rows, columns]
 `out/<arch>/<mmasim's name of the instruction>/<class>` are the codes of D.
 """
 
-from __future__ import annotations
-
 import hashlib
 import zlib
 from pathlib import Path
