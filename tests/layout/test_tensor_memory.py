@@ -96,7 +96,7 @@ def test_pairs_loads_and_near_layouts_are_identified():
     assert {*wf.identify(ld.d)} == {(ld, "d"), (st, "a")}
     plain = wf.Layout.read("cute", "tmem_[32b](0x0) o (_64,_64):(_65536,_1)")
     assert wf.identify(plain) == []
-    assert wf.identify(plain).near[0].differences == ("tlanes in another order",)
+    assert wf.identify(plain).near[0].differences == ("tlanes in a different order",)
 
 
 def test_a_load_is_found_from_the_registers_it_leaves():
