@@ -55,7 +55,7 @@ def test_the_lowest_ptx_version_is_said(run, name, target, version):
     answer = run("legal", name, "--arch", target)
 
     assert f"needs PTX {version} or later on {read}" in answer.out
-    assert ("an assembler of CUDA 12.9 or earlier" in answer.out) == (read in {"sm_70", "sm_72", "sm_101f"})
+    assert ("ptxas from CUDA 12.9 or earlier" in answer.out) == (read in {"sm_70", "sm_72", "sm_101f"})
     for verb in ("legal", "get"):
         versions = run(verb, name, "--arch", target, "--json").json["ptx_versions"]
         assert versions[read] == version
