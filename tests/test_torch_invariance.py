@@ -71,7 +71,7 @@ def test_the_headline_counts_only_what_was_judged():
         "  remedy: pad",
         "no change, a guess: layer '3'",
         "layer '0', layer '2' not judged: gemv",
-        "not judged (not a cuBLAS call): gelu 1",
+        "not judged (not a matrix product): gelu 1",
     ]
     many = tuple(layer_orders(str(place), None) for place in range(10))
     headline = str(ModelInvariance((1,), many, {}, "H200")).splitlines()[0]
@@ -139,6 +139,32 @@ def test_a_model_names_the_layers_that_change_with_the_batch_size():
 def test_what_pytorch_rejects_raises_its_error(example: torch.Tensor, message: str, bias: bool):
     with pytest.raises(RuntimeError, match=message):
         wf.torch.batch_invariance(torch.nn.Linear(4096, 64, bias=bias).bfloat16(), example, [4])
+
+
+@pytest.mark.filterwarnings("ignore::warpfrag.errors.NotEmulated")
+def test_products_that_are_not_modelled_are_called_products():
+    class Products(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return torch.mv(x, x[0]) + torch.linalg.solve(torch.eye(64), torch.addmv(x[0], x, x[0]).float()).relu()
+
+    found = wf.torch.batch_invariance(Products(), torch.ones(1, 64).bfloat16(), [64])
+    assert str(found).splitlines()[-2:] == [
+        "not judged (a product that is not modelled): mv 1, addmv 1, linalg_solve 1",
+        "not judged (not a matrix product): relu 1, add 1",
+    ]
+    assert found.to_dict()["products"] == ["addmv", "linalg_solve", "mv"]
+
+
+@pytest.mark.filterwarnings("ignore:scaled_dot_product_attention:warpfrag.errors.NotEmulated")
+@pytest.mark.parametrize("training", [True, False])
+def test_the_attention_of_a_layer_is_not_judged(training: bool):
+    """PyTorch's own layers call attention where no mode sees it; its bfloat16 operands are widened there."""
+    layer = torch.nn.TransformerEncoderLayer(64, 4, 128, dropout=0, batch_first=True).bfloat16().train(training)
+    found = wf.torch.batch_invariance(layer, torch.zeros(1, 4, 64).bfloat16(), [1, 2])
+    reasons = {layer.reason for layer in found.layers if not layer.is_judged}
+    assert reasons == {"attention, which a GPU usually computes in one fused kernel"}
+    assert PLAIN_FLOAT32 not in str(found)
+    assert torch.nn.functional.scaled_dot_product_attention is torch._C._nn.scaled_dot_product_attention
 
 
 @pytest.mark.filterwarnings("ignore:scaled_dot_product_attention:warpfrag.errors.NotEmulated")

@@ -69,6 +69,17 @@ NOT_EMULATED = {
     "conv1d": torch.inference_mode()(lambda: torch.nn.Conv1d(2, 3, 3)(torch.ones(1, 2, 5))),
     "_trilinear": lambda: torch.nn.Bilinear(3, 3, 2)(torch.ones(2, 3), torch.ones(2, 3)),
     "mkldnn_rnn_layer": lambda: torch.nn.LSTM(3, 3)(torch.ones(2, 1, 3)),
+    "linalg_solve": lambda: torch.linalg.solve(torch.eye(3), torch.ones(3, 3)),
+    "linalg_inv": lambda: torch.linalg.inv(torch.eye(3)),
+    "linalg_qr": torch.inference_mode()(lambda: torch.linalg.qr(torch.eye(3))),
+    "fft_r2c": lambda: torch.fft.rfft(torch.ones(8)),
+    "_scaled_mm": lambda: torch._scaled_mm(
+        torch.ones(16, 16).to(torch.float8_e4m3fn),
+        torch.ones(16, 16).to(torch.float8_e4m3fn).t(),
+        scale_a=torch.tensor(1.0),
+        scale_b=torch.tensor(1.0),
+        out_dtype=torch.bfloat16,
+    ),
     "_scaled_dot_product_flash_attention_for_cpu": lambda: torch.ops.aten._scaled_dot_product_flash_attention_for_cpu(
         *(torch.ones(1, 1, 4, 8),) * 3
     ),
@@ -99,6 +110,40 @@ def test_products_that_are_not_emulated_warn_once(name: str, where: str):
     texts = [str(entry.message) for entry in told if entry.category is wf.torch.NotEmulated]
     assert texts.count(f"{name} is not emulated: PyTorch computes it") == 1
     assert len(texts) == (2 if name == "convolution_backward" else 1)
+
+
+@pytest.mark.parametrize("name", ["mv", "linalg_solve", "linalg_inv", "linalg_qr"])
+def test_products_that_are_not_emulated_are_reported_or_forbidden(name: str):
+    with wf.torch.emulate(instruction=F16) as run:
+        torch.ones(3).relu()
+        with pytest.warns(wf.torch.NotEmulated, match=f"{name} is not emulated"):
+            NOT_EMULATED[name]()
+    assert str(run).endswith(f"computed by PyTorch, not as on a GPU: {name} 1")
+    with wf.torch.emulate(strict=True), pytest.raises(wf.errors.NotModelled, match=f"{name} is not emulated, which"):
+        NOT_EMULATED[name]()
+
+
+@pytest.mark.slow
+def test_flex_attention_is_named_and_forbidden():
+    flex = pytest.importorskip("torch.nn.attention.flex_attention", reason="it is new in PyTorch 2.5")
+    q = torch.ones(1, 1, 16, 16)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # it is slow without torch.compile, PyTorch says
+        with wf.torch.emulate() as run:
+            flex.flex_attention(q, q, q)
+        assert "computed by PyTorch, not as on a GPU: flex_attention 1" in str(run)
+        with (
+            wf.torch.emulate(strict=True),
+            pytest.raises(wf.errors.NotModelled, match="flex_attention is not emulated"),
+        ):
+            flex.flex_attention(q, q, q)
+
+
+def test_an_operation_made_of_emulated_products_is_not_counted():
+    A = torch.ones(6, 6).bfloat16()
+    with torch.inference_mode(), wf.torch.emulate(strict=True) as run:
+        _ = A @ A, torch.einsum("ij,jk->ik", A, A), torch.addbmm(A, A[None], A[None]), torch.linalg.multi_dot([A, A])
+    assert (len(run.records), dict(run.not_emulated)) == (4, {})
 
 
 @pytest.mark.parametrize(

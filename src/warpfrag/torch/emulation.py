@@ -14,6 +14,7 @@ from typing import Any, Literal, NamedTuple, Self, TypeAlias
 
 import numpy as np
 import torch
+from torch._ops import HigherOrderOperator
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from warpfrag.blas.cublas.choice_table import TABLE_OF_ARCH, choices_of
@@ -33,7 +34,7 @@ from warpfrag.isa.qualifiers import HasForm
 from warpfrag.tensorcore.arithmetic_plan import arithmetic_arch
 from warpfrag.tensorcore.array_types import ArrayKind, to_caller_kind
 from warpfrag.tensorcore.backends.device_kernel import cupy
-from warpfrag.torch.process import AttentionWatch, ProcessSwitch, ProductHooks
+from warpfrag.torch.process import ATTENTION, AttentionWatch, ProcessSwitch, ProductHooks
 from warpfrag.torch.torch_operations import OPERATIONS, PLAIN_PRODUCTS, NodeLabels, TorchProduct, computes, has_numbers
 
 ASCENDING = Order()
@@ -133,7 +134,13 @@ def _warn_of_workers(method: str) -> None:
         emulation.warn_once("DataLoader", msg)
 
 
-SWITCH = ProcessSwitch(_warn_of_workers)
+def _watch_attention(*args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 (the arguments of attention)
+    """Call attention, watched by the emulation of this thread."""
+    emulation = _emulation_here("scaled_dot_product_attention") if OPEN else None
+    return ATTENTION(*args, **kwargs) if emulation is None else emulation.attention.watch(args, kwargs)
+
+
+SWITCH = ProcessSwitch(_warn_of_workers, _watch_attention)
 
 
 class Emulation(TorchDispatchMode):
@@ -158,9 +165,12 @@ class Emulation(TorchDispatchMode):
 
     An emulation applies to every thread of the process except threads that enter their own. If several threads have an
     emulation, a matmul in a thread without one is rejected. Functions of torch.compile run uncompiled. Other operations
-    that sum products (mv, dot, convolutions, fused recurrent layers) are left to PyTorch, with a `NotEmulated` warning
-    for each. A matmul in a process that is forked inside an emulation, such as a DataLoader worker, is rejected.
+    that sum products (mv, dot, convolutions, solvers, fused recurrent layers) are left to PyTorch, with a `NotEmulated`
+    warning for each. A matmul in a process that is forked inside an emulation, such as a DataLoader worker, is
+    rejected.
     """
+
+    supports_higher_order_operators = True
 
     def __init__(
         self,
@@ -211,12 +221,14 @@ class Emulation(TorchDispatchMode):
         self.results: list[torch.Tensor] = []
         self.not_emulated: Counter[str] = Counter()
         """Counts of the operations that PyTorch computed itself, apart from copies and views."""
+        self.products: set[str] = set()
+        """The operations, of those that PyTorch computed itself, that sum products."""
         self._keep = check_flag("keep", keep)
         self._names = {} if model is None else {id(module): name for name, module in model.named_modules()}
         self._inside = _Inside()
         self._layers, self._widenings = NodeLabels(), NodeLabels()
         self._around = ExitStack()
-        self._attention = AttentionWatch(self.warn_once)
+        self.attention = AttentionWatch(self.warn_once)
         self._is_open = False
         self._lock = Lock()
         self._warned: set[str] = set()
@@ -233,7 +245,7 @@ class Emulation(TorchDispatchMode):
         with ExitStack() as around:  # undoes a partial setup if something fails
             HOOKS.install([*OPERATIONS, *PLAIN_PRODUCTS], _run_anywhere)
             around.enter_context(SWITCH)
-            around.enter_context(self._attention)
+            around.enter_context(self.attention)
             around.callback(hooks.register_module_forward_pre_hook(self._enter_layer).remove)
             around.callback(hooks.register_module_forward_hook(self._leave_layer, always_call=True).remove)
             super().__enter__()
@@ -271,11 +283,14 @@ class Emulation(TorchDispatchMode):
 
     def run(self, func: Any, plain: Callable[..., Any], args: Any, kwargs: Any) -> Any:  # noqa: ANN401 (torch's)
         """Run an operation: emulate it if it is a matmul, and otherwise call `plain`."""
-        if func in PLAIN_PRODUCTS:
+        is_attention = isinstance(func, HigherOrderOperator) and "attention" in func.name()
+        if func in PLAIN_PRODUCTS or is_attention:
             if has_numbers(args):
-                self._leave(PLAIN_PRODUCTS[func])
+                self._leave(func.name() if is_attention else PLAIN_PRODUCTS[func])
             with COMPUTING:
                 return plain(*args, **kwargs)
+        if isinstance(func, HigherOrderOperator):  # it calls functions, whose matmuls are emulated
+            return plain(*args, **kwargs)
         read = OPERATIONS.get(func)
         if read is None:
             if not COMPUTING.depth and computes(func) and has_numbers(args):
@@ -304,6 +319,7 @@ class Emulation(TorchDispatchMode):
         if self.strict:
             raise NotModelled(f"{name} is not emulated, which strict=True forbids")
         self._count(name)
+        self.products.add(name)
         self.warn_once(name, f"{name} is not emulated: PyTorch computes it")
 
     def _count(self, name: str) -> None:
@@ -326,7 +342,7 @@ class Emulation(TorchDispatchMode):
         choice = self._choice(operation)
         form, device = form_of(choice.instruction), _device(operation.A)
         if self.rounding is None and not self.is_chosen and self.scales == (1.0, 1.0):
-            check_dtypes(operation, (form.a, form.b), self._attention.widening(operation.A.dtype))
+            check_dtypes(operation, (form.a, form.b), self.attention.widening(operation.A.dtype))
         wide = [tensor.detach().resolve_neg().to(device) for tensor in (operation.A, operation.B)]
         factors = [scale_factor(*part) for part in zip(wide, (form.a, form.b), self.scales, strict=True)]
         A, B = (
@@ -349,7 +365,7 @@ class Emulation(TorchDispatchMode):
     def _choice(self, operation: TorchProduct) -> ProductChoice:
         """Return the instruction and order for a matmul: those of the emulation, or the library's choice."""
         if self.is_chosen and self.rounding is None and is_plain_float32(operation):
-            widening = self._attention.widening(operation.A.dtype) or self._widenings.of_running_node()
+            widening = self.attention.widening(operation.A.dtype) or self._widenings.of_running_node()
             self._widenings.add(operation, widening)
             raise NotModelled(widening or PLAIN_FLOAT32)
         if self.library is None:
@@ -472,8 +488,9 @@ class Emulation(TorchDispatchMode):
         lines = table_lines(heads, rows) if rows else []
         if overflows := sum(record.overflows for record in self):
             lines.append(f"finite numbers of operands that became infinite or NaN when they were rounded: {overflows}")
-        if self.is_chosen and self.not_emulated:
-            counts = ", ".join(f"{name} {count}" for name, count in self.not_emulated.most_common())
+        left = [entry for entry in self.not_emulated.most_common() if self.is_chosen or entry[0] in self.products]
+        if left:
+            counts = ", ".join(f"{name} {count}" for name, count in left)
             lines.append(f"computed by PyTorch, not as on a GPU: {counts}")
         return "\n".join([self._heading(), *lines])
 

@@ -64,6 +64,8 @@ class ModelInvariance(TextCard):
     layers: tuple[LayerOrders, ...]
     not_judged: Mapping[str, int]
     arch: str
+    products: frozenset[str] = frozenset()
+    """The operations in `not_judged` that sum products, in kernels that are not modelled."""
 
     @property
     def changes(self) -> tuple[LayerOrders, ...]:
@@ -96,9 +98,10 @@ class ModelInvariance(TextCard):
             if not layer.is_judged:
                 unknown.setdefault(layer.reason, []).append(layer)
         lines += [f"{_named(layers)} not judged: {reason}" for reason, layers in unknown.items()]
-        if self.not_judged:
-            listed = ", ".join(f"{name} {number}" for name, number in self.not_judged.items())
-            lines.append(f"not judged (not a cuBLAS call): {listed}")
+        for label, is_product in (("a product that is not modelled", True), ("not a matrix product", False)):
+            counts = (entry for entry in self.not_judged.items() if (entry[0] in self.products) == is_product)
+            if listed := ", ".join(f"{name} {number}" for name, number in counts):
+                lines.append(f"not judged ({label}): {listed}")
         return "\n".join(lines)
 
     def to_dict(self) -> dict[str, object]:
@@ -118,7 +121,13 @@ class ModelInvariance(TextCard):
             }
             for layer in self.layers
         ]
-        return {"arch": self.arch, "batches": list(self.batches), "layers": layers, "not_judged": dict(self.not_judged)}
+        return {
+            "arch": self.arch,
+            "batches": list(self.batches),
+            "layers": layers,
+            "not_judged": dict(self.not_judged),
+            "products": sorted(self.products),
+        }
 
 
 def _named(layers: Sequence[LayerOrders], limit: int | None = None) -> str:
@@ -160,7 +169,7 @@ class OrderRecorder(Emulation):
         return ""
 
     def _multiply(self, operation: TorchProduct) -> torch.Tensor:
-        known, reason = None, FUSED if self._attention.depth else ""
+        known, reason = None, FUSED if self.attention.dtypes else ""
         try:
             known = None if reason else self._choice(operation).prediction
         except NotModelled as error:
@@ -203,7 +212,8 @@ def batch_invariance(
         shapes = tuple((*record.shape, record.k) for record in records)
         layer = LayerOrders(records[0].layer, records[0].operation, shapes, known, reason=max(unknown))
         layers.append(replace(layer, remedy=_remedy(known, arch, layer)))
-    return ModelInvariance(sizes, tuple(layers), dict(runs[-1].not_emulated.most_common()), arch)
+    counted, products = dict(runs[-1].not_emulated.most_common()), frozenset(runs[-1].products)
+    return ModelInvariance(sizes, tuple(layers), counted, arch, products)
 
 
 def _arguments(example: Any) -> tuple[Sequence[Any], Mapping[str, Any]]:  # noqa: ANN401 (a model's input)

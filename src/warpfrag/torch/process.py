@@ -11,12 +11,14 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack
-from functools import partial
-from threading import Lock
+from functools import partial, wraps
+from threading import Lock, local
 from typing import Any
 
 import torch
 from torch.overrides import TorchFunctionMode
+
+from warpfrag.torch.torch_operations import is_composite
 
 Run = Callable[[Any, Callable[..., Any], tuple[Any, ...], dict[str, Any]], Any]
 KEY = "BackendSelect"
@@ -40,14 +42,8 @@ class ProductHooks:
             self._library = torch.library.Library("aten", "IMPL")
             below = torch._C._dispatch_keyset_full_after(getattr(torch._C.DispatchKey, KEY))  # noqa: SLF001
             for operation in operations:
-                if not _is_composite(operation):
+                if not is_composite(operation):
                     self._library.impl(operation, _kernel(operation, below, run), KEY, with_keyset=True)
-
-
-def _is_composite(operation: Any) -> bool:  # noqa: ANN401 (an overload of torch)
-    """Return True if an operation is composed of other operations, which are intercepted themselves."""
-    has_kernel = torch._C._dispatch_has_kernel_for_dispatch_key  # noqa: SLF001
-    return bool(has_kernel(operation.name(), "CompositeImplicitAutograd"))
 
 
 def _kernel(operation: Any, below: Any, run: Run) -> Callable[..., Any]:  # noqa: ANN401 (an overload and keys of torch)
@@ -57,6 +53,10 @@ def _kernel(operation: Any, below: Any, run: Run) -> Callable[..., Any]:  # noqa
     return kernel
 
 
+ATTENTION = torch.nn.functional.scaled_dot_product_attention
+"""PyTorch's own function; while an emulation is open, `torch.nn.functional` has one that calls `watch_attention`."""
+
+
 class AttentionWatch(TorchFunctionMode):
     """Warns that attention is emulated as two matmuls, although a GPU usually runs one fused kernel."""
 
@@ -64,40 +64,47 @@ class AttentionWatch(TorchFunctionMode):
         """Create the watch, given the function that issues warnings."""
         super().__init__()
         self._warn_once = warn_once
-        self.depth = 0
-        """The number of attention calls that are running."""
-        self.dtype: torch.dtype | None = None
-        """The dtype of the queries in the most recent attention call."""
+        self._running = local()
+
+    @property
+    def dtypes(self) -> list[torch.dtype]:
+        """The dtypes of the queries of the attention calls that this thread is running."""
+        dtypes: list[torch.dtype] = self._running.__dict__.setdefault("dtypes", [])
+        return dtypes
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:  # noqa: ANN401
-        """Warn if the function is scaled_dot_product_attention, and call it."""
-        if func is not torch.nn.functional.scaled_dot_product_attention:
-            return func(*args, **(kwargs or {}))
+        """Call a function; an attention function that was imported by name is watched too."""
+        return self.watch(args, kwargs or {}) if func is ATTENTION else func(*args, **(kwargs or {}))
+
+    def watch(self, args: Any, kwargs: Any) -> Any:  # noqa: ANN401 (the arguments of attention)
+        """Warn, and call attention."""
         msg = "scaled_dot_product_attention runs as two matmuls and a softmax; a GPU usually runs a fused kernel"
         self._warn_once("scaled_dot_product_attention", f"{msg}, whose bits differ")
-        self.depth += 1
-        self.dtype = (args[0] if args else kwargs["query"]).dtype
+        self.dtypes.append((args[0] if args else kwargs["query"]).dtype)
         try:
-            return func(*args, **(kwargs or {}))
+            return ATTENTION(*args, **kwargs)
         finally:
-            self.depth -= 1
+            self.dtypes.pop()
 
     def widening(self, dtype: torch.dtype) -> str:
         """Return a note if attention is running and its operands were converted to this dtype, or ""."""
-        note = f"attention: PyTorch's CPU implementation widened {self.dtype} to {dtype}, which is not emulated; "
+        own = self.dtypes[-1] if self.dtypes else dtype
+        note = f"attention: PyTorch's CPU implementation widened {own} to {dtype}, which is not emulated; "
         note += "torch.backends.cuda.allow_fp16_bf16_reduction_math_sdp(True) prevents it"
-        return note if self.depth and dtype != self.dtype else ""
+        return note if dtype != own else ""
 
 
 class ProcessSwitch:
     """The settings of the process while at least one emulation is open.
 
     Attention runs as separate matmuls, not as one fused kernel. Functions of torch.compile run uncompiled, because
-    compiled code may contain matmuls that are not operations.
+    compiled code may contain matmuls that are not operations. Attention is watched in `torch.nn.functional`, because
+    modes do not see the calls of PyTorch's own functions, such as that of nn.MultiheadAttention.
     """
 
-    def __init__(self, warn_of_workers: Callable[[str], None]) -> None:
-        """Create the switch, given the function that warns about DataLoader workers."""
+    def __init__(self, warn_of_workers: Callable[[str], None], watch_attention: Callable[..., Any]) -> None:
+        """Create the switch, given the functions that warn about DataLoader workers and that call attention."""
+        self._watch_attention = wraps(ATTENTION)(watch_attention)
         self._users = 0
         self._lock = Lock()
         self._undo = ExitStack()
@@ -113,9 +120,11 @@ class ProcessSwitch:
                     undo.enter_context(sdpa_kernel(SDPBackend.MATH))
                     undo.callback(torch.backends.mha.set_fastpath_enabled, torch.backends.mha.get_fastpath_enabled())
                     torch.backends.mha.set_fastpath_enabled(False)
-                    # if it is not loaded, nothing is compiled; importing it takes seconds
-                    if "torch._dynamo" in sys.modules:
+                    # if these are not loaded, nothing is compiled; importing torch._dynamo takes seconds
+                    if {"torch._dynamo", "torch.nn.attention.flex_attention"} & sys.modules.keys():
                         undo.enter_context(torch.compiler.set_stance("force_eager"))
+                    undo.callback(setattr, torch.nn.functional, "scaled_dot_product_attention", ATTENTION)
+                    torch.nn.functional.scaled_dot_product_attention = self._watch_attention
                     undo.callback(setattr, torch.utils.data.DataLoader, "__iter__", self._watch_loaders())
                     self._undo = undo.pop_all()
             self._users += 1

@@ -1,12 +1,14 @@
 """PyTorch's matrix multiplications, and the functions that read their arguments.
 
 A matmul reaches the dispatcher as one of a few ATen operations, each with several overloads. `OPERATIONS` maps every
-overload to the function that reads its arguments. `PLAIN_PRODUCTS` has dot products that are not emulated.
+overload to the function that reads its arguments. `PLAIN_PRODUCTS` has sums of products that are not emulated.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
+from functools import cache
 from typing import Any, NamedTuple
 
 import torch
@@ -125,25 +127,43 @@ def _operations() -> dict[Any, Callable[..., TorchProduct]]:
 
 
 OPERATIONS = _operations()
-ATTENTION = ("flash_attention", "flash_attention_for_cpu", "efficient_attention", "cudnn_attention")
-NOT_EMULATED = (
-    *("mv", "addmv", "addmv_", "dot", "vdot", "_trilinear", "_cdist_forward", "_addmm_activation"),
-    *("convolution", "convolution_backward", "convolution_overrideable", "conv1d", "conv2d", "conv3d", "conv_tbc"),
-    *("conv_transpose1d", "conv_transpose2d", "conv_transpose3d"),
-    *("mkldnn_rnn_layer", "mkldnn_rnn_layer_backward", "_cudnn_rnn", "_cudnn_rnn_backward", "miopen_rnn"),
-    *("_scaled_mm", "_scaled_grouped_mm", "_grouped_mm", "_sparse_addmm", "_weight_int4pack_mm", "_weight_int8pack_mm"),
-    *("mkldnn_linear", "_native_multi_head_attention", "_transformer_encoder_layer_fwd"),
-    *(f"_scaled_dot_product_{name}" for name in ATTENTION),
-    *(f"_scaled_dot_product_{name}_backward" for name in ATTENTION),
+PRODUCT_NAME = re.compile(
+    r"(?:^|_)(?:[a-z]*mm|(?:add)?mv|v?dot|tensordot|inner|einsum|matmul|linear|bilinear|trilinear|conv(?!ert)[a-z]*|rnn|"
+    r"attention|transformer_encoder|fft|cdist|linalg|cholesky|lstsq|geqrf|or[mg]qr|(?:triangular|lu)_solve)(?:_|\d|$)"
 )
-"""Operations with dot products that PyTorch computes: GPUs run them without tensor cores, or in kernels whose
-order of additions is not modelled. (einsum, matmul, addbmm and others consist of emulated matmuls.)"""
+OTHER_NAME = re.compile(r"norm|powsum|errors|cross|diagonal|freq|shift|search|upsample|weight$|reorder|prepack")
+MADE_OF_PRODUCTS = re.compile(r"^(?:addbmm_?|einsum|tensordot|inner|bilinear|linalg_matrix_exp|linalg_pinv)$")
+"""Operations that PyTorch's kernels compose of other operations, which are intercepted themselves."""
+
+
+@cache
+def sums_products(name: str) -> bool:
+    """Return True if the ATen operation with this name sums products: a matmul, convolution, solver or transform."""
+    return bool(PRODUCT_NAME.search(name)) and not OTHER_NAME.search(name)
+
+
+def is_composite(operation: Any) -> bool:  # noqa: ANN401 (an overload of torch)
+    """Return True if an operation is composed of other operations, which are intercepted themselves."""
+    has_kernel = torch._C._dispatch_has_kernel_for_dispatch_key  # noqa: SLF001
+    return bool(has_kernel(operation.name(), "CompositeImplicitAutograd"))
 
 
 def _plain_products() -> dict[Any, str]:
-    """Return every overload, in this version of PyTorch, of an operation that is not emulated."""
-    packets = [getattr(torch.ops.aten, name) for name in NOT_EMULATED if hasattr(torch.ops.aten, name)]
-    return {getattr(packet, each): packet.__name__ for packet in packets for each in packet.overloads()}
+    """Return every overload, in this version of PyTorch, that sums products and is not emulated, with its name.
+
+    GPUs run these operations without tensor cores, or in kernels whose order of additions is not modelled. (einsum,
+    matmul, addbmm and others consist of emulated matmuls.)
+    """
+    every = torch._C._dispatch_get_all_op_names()  # noqa: SLF001
+    names = {name[6:].partition(".")[0] for name in every if name.startswith("aten::")}
+    packets = [getattr(torch.ops.aten, name) for name in sorted(names) if sums_products(name)]
+    found = [getattr(packet, each) for packet in packets for each in packet.overloads()]
+    named = {operation: operation.overloadpacket.__name__ for operation in found if operation not in OPERATIONS}
+    return {
+        operation: re.sub(r"^_(?=linalg|fft)|_ex$", "", name)
+        for operation, name in named.items()
+        if not MADE_OF_PRODUCTS.search(name) and (name.startswith("conv") or not is_composite(operation))
+    }
 
 
 PLAIN_PRODUCTS = _plain_products()
@@ -151,7 +171,8 @@ PLAIN_PRODUCTS = _plain_products()
 
 def has_numbers(args: Any) -> bool:  # noqa: ANN401 (the arguments of any operation)
     """Return True if an argument is a tensor of real or complex numbers."""
-    tensors = [entry for entry in args if isinstance(entry, torch.Tensor)]
+    parts = (part for entry in args for part in (entry if isinstance(entry, list | tuple) else (entry,)))
+    tensors = [part for part in parts if isinstance(part, torch.Tensor)]
     return any((tensor.is_floating_point() or tensor.is_complex()) and not tensor.is_meta for tensor in tensors)
 
 
@@ -167,5 +188,6 @@ COPIES = {
 
 
 def computes(func: Any) -> bool:  # noqa: ANN401 (an overload of torch)
-    """Return True if an operation does arithmetic, so that a GPU's result may have different bits."""
-    return not func.is_view and func.overloadpacket.__name__ not in COPIES
+    """Return True if an operation does arithmetic other than products, so that a GPU's result may have other bits."""
+    name = func.overloadpacket.__name__
+    return not func.is_view and name not in COPIES and not sums_products(name)
