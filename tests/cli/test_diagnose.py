@@ -93,6 +93,20 @@ def test_a_warp_is_chosen(run, mma):
     assert ask(run, "--expect", "a", "a.npy", "--warp", 0, stdin=dump).code == 1
 
 
+def test_rounding_is_no_mistake(run, mma):
+    random = np.random.default_rng(3)
+    A, B = random.normal(size=(16, 16)).astype(np.float16), random.normal(size=(16, 8)).astype(np.float16)
+    np.save("a.npy", A)
+    np.save("b.npy", B)
+    np.save("d.npy", np.nextafter(mma(A, B), np.float32(9)))
+    np.save("far.npy", mma(A, B) * np.float32(1.01))
+    answer = ask(run, "a.npy", "b.npy", "d.npy")
+
+    assert (answer.code, answer.lines[0]) == (0, "no mistake: D differs only by rounding:")
+    assert "128 of 128 elements differ, by at most 1 ulp " in answer.out
+    assert ask(run, "a.npy", "b.npy", "far.npy").code == 1
+
+
 SPARSE = "mma.sp.m16n8k32.f32.f16.f16.f32"
 SCALED = "mma.m16n8k64.kind::mxf4.block_scale.f32.e2m1.e2m1.f32.ue8m0"
 

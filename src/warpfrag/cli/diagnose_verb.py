@@ -53,7 +53,7 @@ class DiagnosisFacts(NamedTuple):
     instruction: canonical name
     operand: the operand in the registers: d, or that of --expect
     arch: the architecture whose arithmetic is used; null if nothing was computed
-    correct: true if nothing is wrong
+    correct: true if nothing is wrong and all bits are right
     findings: most likely first
     tried: number of mistakes tried, by category
     agreement: the correct elements; null if all are correct, and with --expect
@@ -203,7 +203,7 @@ def diagnose(
     The D that the kernel stores is compared with A B. A is M x K. B is K x N or, if it is column-major in memory,
     N x K; if N equals K, save a column-major B with np.save(file, np.asfortranarray(B)).
 
-    The exit status is 0 if the result is correct, 1 if it is wrong or a mistake is found, and 3 if nothing wrong is
+    The exit status is 0 if the result is correct or differs only by rounding, 1 if it is wrong or a mistake is found, and 3 if nothing wrong is
     found but something cannot be judged.
 
     Options:
@@ -298,7 +298,7 @@ def diagnose(
         findings=list(diagnosis),
         notes=notes,
     )
-    status = NO if not diagnosis.correct else DONE if diagnosis.is_certain else INCOMPLETE
+    status = NO if not (diagnosis.correct or diagnosis.is_rounding) else DONE if diagnosis.is_certain else INCOMPLETE
     return Answer(facts, lambda: _print(diagnosis, notes), status)
 
 

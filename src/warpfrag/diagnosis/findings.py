@@ -261,6 +261,7 @@ def _by(step: int) -> str:
 Suspect: TypeAlias = Mistake | Misreading
 MAX_LISTED = 3  # number of findings in a repr
 SAME_D = "All give the same D for other inputs too; fix the one that matches your code"
+HARMLESS = {"order", "rounding"}  # the kinds of findings that are not mistakes
 TOO_FEW_DIGITS = "print D with %.9g or %08x for a certain answer"
 
 
@@ -281,7 +282,7 @@ class Finding:
 class Diagnosis(list[Finding]):
     """The findings, most likely first, and the extent of the search.
 
-    `correct` is True if nothing is wrong. `tried` counts the mistakes by category. `agreement` lists the correct
+    `correct` is True if nothing is wrong and all bits are right. `tried` counts the mistakes by category. `agreement` lists the correct
     elements, and the known values of wrong elements; it is None if everything is right. `notes` are hints: the
     precision of the comparison, the architecture, and a kernel result that would distinguish several findings.
     """
@@ -331,12 +332,19 @@ class Diagnosis(list[Finding]):
         return not any(note.endswith(TOO_FEW_DIGITS) for note in self.notes)
 
     @property
+    def is_rounding(self) -> bool:
+        """True if D is right except for the rounding, or for the order in which terms are added."""
+        return bool(self) and all(finding.kind in HARMLESS for finding in self)
+
+    @property
     def summary(self) -> str:
         """The diagnosis in one sentence."""
         if self.correct and self.notes:
             return "correct as far as the printed digits show"
         if self.correct:
             return "correct: the instruction gives this result"
+        if self.is_rounding:
+            return "no mistake: D differs only by rounding"
         if self:
             if len(self) == 1:
                 return f"1 mistake {'explains' if self.is_certain else 'may explain'} it"

@@ -229,7 +229,7 @@ class OperandComparison:
             found = diagnose(mma, array.reshape(shape), A, B, C, arch=self.debugger.config.arch, tile=tile)
         except InvalidOperand as error:
             return MmaOperand("d", uncompared=f"argument {name}: {error}")
-        if found.agreement is None or any(finding.kind in {"rounding", "order"} for finding in found):
+        if found.agreement is None or found.is_rounding:
             return MmaOperand("d", f"argument {name}")
         text = f"wrong in {array.size - found.agreement.correct} of {array.size} elements of argument {name}"
         if not all(each.is_correct for each in executed):
