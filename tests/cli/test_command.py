@@ -176,8 +176,18 @@ def test_a_file_of_ptx_is_refused_with_the_verb_for_it(refused):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["find", "e4m3", "sm_89"], "Got unexpected extra arguments (e4m3 sm_89); options: --arch --type --a "),
-        (["ptx", "run", "x.ptx", "--kernel", "k"], "No such option '--kernel'; options: --entry --link "),
+        (
+            ["find", "e4m3", "sm_89"],
+            "Got unexpected extra arguments (e4m3 sm_89); expected no arguments; options: --arch --type --a ",
+        ),
+        (
+            ["relayout", "I", "d", "I", "a"],
+            "arguments (I a); expected INSTRUCTION:OPERAND INSTRUCTION:OPERAND; options: --permute ",
+        ),
+        (
+            ["ptx", "run", "x.ptx", "--kernel", "k"],
+            "No such option '--kernel'; expected ACTION FILE; options: --entry --link ",
+        ),
         (["ptx", "run", "sample:rowsum.ptx", "--arg", "100"], "TYPE:NUMBER (such as i32:100)"),
     ],
 )

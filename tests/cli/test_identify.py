@@ -98,7 +98,7 @@ def test_three_coordinates_need_names(run):
         ),
         (["--cute", CUTE_A, "--shape", "16x16", "--slots", "3"], "does not divide its values into registers of 3"),
         (["--triton", "nowhere.txt"], "nowhere.txt"),
-        ([], "expected one layout: FRAGMENT, --cute or --triton; got none"),
+        ([], "expected one layout: INSTRUCTION:OPERAND, --cute or --triton; got none"),
         ([f"{MMA}:a", "--cute", CUTE_A], "--cute or --triton; got 2"),
         (["--triton", "#ttg.dot_op<{}>"], "#ttg.dot_op names a family of layouts and has no bases"),
     ],

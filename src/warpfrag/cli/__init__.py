@@ -213,7 +213,8 @@ def _answer(words: list[str], *, as_json: bool) -> int:
         where = f" (see {error.ctx.command_path} --help)" if error.ctx else ""
         if error.ctx and re.match(r"No such option '[^']*'\.?$|Got unexpected extra", error.format_message()):
             options = (each.opts[0] for each in error.ctx.command.params if isinstance(each, click.Option))
-            where = f"; options: {' '.join(options)}{where}"
+            _, *expected = error.ctx.command.collect_usage_pieces(error.ctx)
+            where = f"; expected {' '.join(expected) or 'no arguments'}; options: {' '.join(options)}{where}"
         output.print_error(error, error.format_message().rstrip(".") + where, as_json=as_json)
         return output.ERROR
     except (click.ClickException, WarpfragError) as error:

@@ -203,8 +203,8 @@ def diagnose(
     The D that the kernel stores is compared with A B. A is M x K. B is K x N or, if it is column-major in memory,
     N x K; if N equals K, save a column-major B with np.save(file, np.asfortranarray(B)).
 
-    The exit status is 0 if the result is correct or differs only by rounding, 1 if it is wrong or a mistake is found, and 3 if nothing wrong is
-    found but something cannot be judged.
+    The exit status is 0 if the result is correct or differs only by rounding, 1 if it is wrong or a mistake is found,
+    and 3 if nothing wrong is found but something cannot be judged.
 
     Options:
         expect (OPERAND MATRIX): Diagnose one operand: the result contains the registers of OPERAND, which should hold

@@ -94,8 +94,8 @@ def identify(
 ) -> Answer[Identification]:
     """Find the operands that have a given layout, or whose tiles form it; otherwise show the most similar operands.
 
-    LAYOUT is the text itself, the name of a file that contains it, or - for stdin. FRAGMENT is one of warpfrag's own
-    layouts, written INSTRUCTION:OPERAND, or INSTRUCTION:OPERAND:col=2 for two tiles side by side. The exit status is 1
+    LAYOUT is the text itself, the name of a file that contains it, or - for stdin. INSTRUCTION:OPERAND is one of
+    warpfrag's own layouts; INSTRUCTION:OPERAND:col=2 has two tiles side by side. The exit status is 1
     if no operand is found.
 
     Options:
@@ -116,7 +116,7 @@ def identify(
     texts = {name: text for name, text in (("cute", cute), ("triton", triton)) if text is not None}
     count = len(texts) + (fragment is not None)
     if count != 1:
-        raise InvalidOperand(f"expected one layout: FRAGMENT, --cute or --triton; got {count or 'none'}")
+        raise InvalidOperand(f"expected one layout: INSTRUCTION:OPERAND, --cute or --triton; got {count or 'none'}")
     if fragment is not None:
         readings = [LayoutReading(read_fragment(fragment, None).layout)]
     else:

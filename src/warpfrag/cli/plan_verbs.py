@@ -370,7 +370,7 @@ def relayout(
 ) -> Answer[RelayoutFacts]:
     """Plan the instructions that move a matrix from the registers of one fragment to those of another.
 
-    The first FRAGMENT is the source and the second the destination. Each is written INSTRUCTION:OPERAND, and
+    The first fragment is the source and the second the destination. Each is written INSTRUCTION:OPERAND, and
     INSTRUCTION:OPERAND:col=2 for two tiles side by side, row=2 for two stacked tiles, row=2,col=2 for four. Both
     must hold a matrix of the same size. If the formats differ, values are rounded to nearest even, with the
     saturation of cvt. A step that only renames registers is free.

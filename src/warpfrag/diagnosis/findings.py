@@ -282,9 +282,10 @@ class Finding:
 class Diagnosis(list[Finding]):
     """The findings, most likely first, and the extent of the search.
 
-    `correct` is True if nothing is wrong and all bits are right. `tried` counts the mistakes by category. `agreement` lists the correct
-    elements, and the known values of wrong elements; it is None if everything is right. `notes` are hints: the
-    precision of the comparison, the architecture, and a kernel result that would distinguish several findings.
+    `correct` is True if nothing is wrong and all bits are right. `tried` counts the mistakes by category. `agreement`
+    lists the correct elements, and the known values of wrong elements; it is None if everything is right. `notes` are
+    hints: the precision of the comparison, the architecture, and a kernel result that would distinguish several
+    findings.
     """
 
     def __init__(

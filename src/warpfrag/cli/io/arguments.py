@@ -104,7 +104,7 @@ def _beginning(words: Iterable[str], start: str) -> list[str]:
 
 InstructionName = Annotated[str, Param("INSTRUCTION", complete=complete_instruction, help="An instruction.")]
 OperandName = Annotated[str, Param("OPERAND", complete=complete_operand)]
-FragmentName = Annotated[str, Param("FRAGMENT", complete=complete_instruction)]
+FragmentName = Annotated[str, Param("INSTRUCTION:OPERAND", complete=complete_instruction)]
 Seconds = Annotated[float, Param("SECONDS", click.FloatRange(0, min_open=True))]
 Arch = Annotated[
     str,
