@@ -93,6 +93,30 @@ def test_a_warp_is_chosen(run, mma):
     assert ask(run, "--expect", "a", "a.npy", "--warp", 0, stdin=dump).code == 1
 
 
+@pytest.mark.parametrize(
+    "line",
+    [
+        "D[{lane}][{i}] = {value}",
+        "thread {lane}, i={i}, val={value}",
+        "{lane} {i} {value}",
+        "{lane} {row}",
+        "{lane}, {row}",
+    ],
+)
+def test_lanes_and_elements_without_a_name_are_read(run, mma, line):
+    values = mma.d.pack(mma(np.load("a.npy").T, np.load("b.npy"))).view(np.float32)
+    texts = [[f"{value:.1f}" for value in row] for row in values]
+    each = range(1 if "row" in line else 4)
+    dump = [
+        line.format(lane=lane, i=i, value=row[i], row=", ".join(row)) for lane, row in enumerate(texts) for i in each
+    ]
+    answer = ask(run, "a.npy", "b.npy", "-", stdin="\n".join(["the result", *dump[::-1]]))
+
+    assert answer.lines[1] == "  transposed: A: read with row-major and column-major order swapped"
+    assert answer.code == 1
+    assert ask(run, "a.npy", "b.npy", "-", stdin="\n".join(dump[1:])).code == 2
+
+
 def test_rounding_is_no_mistake(run, mma):
     random = np.random.default_rng(3)
     A, B = random.normal(size=(16, 16)).astype(np.float16), random.normal(size=(16, 8)).astype(np.float16)

@@ -3,7 +3,8 @@
 Text that names lanes or registers is a register dump. Otherwise the number of lines, and of numbers per line,
 determines whether it is a matrix (or its transpose) or a register dump with a line for each lane. Rows may be labelled
 (`row 3:`) or in brackets, as NumPy and PyTorch print them, and elements may be on separate lines (`D[3][4] = 1.5`, or
-`D[28] = 1.5` in row-major order). For an ambiguous text, the error suggests `--as`. Lines that are not data (prompts,
+`D[28] = 1.5` in row-major order). Registers may be printed one by one (`D[lane][i] = 1.5`, `thread 3, i=1, val=1.5`)
+or after a lane without a name. For an ambiguous text, the error suggests `--as`. Lines that are not data (prompts,
 headings, other output) are skipped.
 """
 
@@ -19,6 +20,9 @@ import numpy as np
 
 from warpfrag.cli.io.matrix_files import InputSource, read_operand, read_source, words_of_text
 from warpfrag.cli.io.register_dumps import (
+    HEX,
+    PREFIXED,
+    VALUE,
     DumpLine,
     are_values,
     dump_lines_of,
@@ -50,6 +54,13 @@ ELEMENT = re.compile(
 
 FLAT_ELEMENT = re.compile(r"\w+\s*+\[\s*+(\d{1,7})\s*+\]\s*+[=:]\s*+([^\s,;]++)", re.ASCII)
 
+INDEXED = re.compile(
+    r"\b(?:i|j|idx|index|elem|element)\s*+[=:]\s*+(\d{1,3})\s*+[,;:]?+\s*+\w++\s*+[=:]\s*+([^\s,;]++)", re.ASCII
+)
+NUMBER = re.compile(rf"(?=[^\s]){VALUE.pattern}|{PREFIXED.pattern}|{HEX.pattern}", re.ASCII | re.IGNORECASE)
+SEPARATORS = re.compile(r"[\s,;]++")
+BARE_LANES = {str(lane) for lane in range(LANES)}
+
 
 def read_result(
     file: str,
@@ -71,6 +82,7 @@ def read_result(
     text = _rows_of_brackets(_checked(source), source.name)
     if arranged != "registers" and (labelled := _labelled(text, operand)) is not None:
         return labelled
+    text = text if arranged == "matrix" else _by_lane(text, operand)
     skipped = {} if skipped is None else skipped
     with _naming(source, skipped):
         lines = dump_lines_of(text, dump_of(operand), skipped)
@@ -164,6 +176,22 @@ def _labelled(text: str, operand: OperandBase) -> NDArray[Any] | Printed | None:
         return None
     ordered = "\n".join(" ".join(found[row, col] for col in range(cols)) for row in range(rows))
     return _matrix(dump_lines_of(ordered, dump_of(operand)), operand, "the dump")
+
+
+def _by_lane(text: str, operand: OperandBase) -> str:
+    """Label the lanes of registers that are printed as `D[lane][i] = 1.5`, `i=1, val=1.5`, or after a bare lane."""
+    text = INDEXED.sub(r"v\1=\2", text)
+    rows = {number: SEPARATORS.split(line.strip()) for number, line in enumerate(text.splitlines())}
+    rows = {number: row for number, row in rows.items() if all(map(NUMBER.fullmatch, row))}
+    found = ELEMENT.findall(text) or [row for row in rows.values() if len(row) == 3]
+    registers = {(int(lane), int(i)): word for lane, i, word in found if lane.isdecimal() and i.isdecimal()}
+    for count in (operand.regs * operand.slots, operand.words):
+        if registers.keys() == {(lane, i) for lane in range(LANES) for i in range(count)}:
+            return "\n".join(f"lane {lane}: v{i}={word}" for (lane, i), word in registers.items())
+        if {len(row) for row in rows.values()} == {count + 1} and {row[0] for row in rows.values()} == BARE_LANES:
+            lines = enumerate(text.splitlines())
+            return "\n".join(f"lane {line.lstrip()}" if number in rows else line for number, line in lines)
+    return text
 
 
 def _arrangement(lines: list[DumpLine], operand: OperandBase, name: str) -> Arrangement:
