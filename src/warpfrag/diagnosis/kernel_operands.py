@@ -29,7 +29,7 @@ from warpfrag.formats.arrays import as_doubles
 from warpfrag.machine.debugger.debug_views import ptx_operands
 from warpfrag.machine.ir.actions import MatrixOp
 from warpfrag.machine.ir.program import DecodedInstruction, excerpt, registers_of
-from warpfrag.machine.launch.names import readable
+from warpfrag.machine.launch.symbol_names import readable
 from warpfrag.tensorcore import fragment
 from warpfrag.tensorcore.arithmetic_plan import arithmetic_arch
 from warpfrag.tensorcore.instruction import Instruction
