@@ -58,9 +58,9 @@ def tensor_as_array(tensor: torch.Tensor) -> NDArray[Any]:
     plain = dense(tensor).cpu()
     wanted = dtype_of(plain)
     if wanted.kind in "biufc":  # dtypes that NumPy itself supports
-        return plain.numpy()
+        return np.asarray(plain.numpy())
     bits = {1: torch.uint8, 2: torch.int16}[wanted.itemsize]
-    return plain.contiguous().view(bits).numpy().view(wanted)
+    return np.asarray(plain.contiguous().view(bits).numpy().view(wanted))
 
 
 def dense(tensor: torch.Tensor) -> torch.Tensor:
