@@ -21,7 +21,6 @@ from warpfrag.isa.instruction_names import LONGEST, ParsedName, head, read, spel
 from warpfrag.isa.instruction_table import families_of, fits, forms_of, in_space, legal_targets
 from warpfrag.isa.operations import OPS
 from warpfrag.isa.qualifiers import QUALIFIERS, Form, HasForm
-from warpfrag.isa.similar_names import MOST, shape_distance, similar_names
 from warpfrag.isa.targets import read_target
 from warpfrag.isa.tcgen05_forms import TensorForm, read_form
 from warpfrag.isa.tcgen05_names import forms_named
@@ -126,7 +125,7 @@ def _form_by_alias(text: str, problem: str) -> Form:
         if beyond:
             raise illegal(name, f"out of scope: {beyond}")
         if named is None:
-            raise illegal(text, problem, lambda: similar_names(text))
+            raise illegal(text, problem, partial(_similar_names, text))
         reason = f"unknown {named.called}"
         raise illegal(name[:LONGEST], reason, lambda: tuple(map(spell, near(name, named.notation))))
     if len(named.forms) > 1:
@@ -147,6 +146,13 @@ def _quoted(subject: object) -> str:
         return spell(subject)
     name, longest = head(subject) if isinstance(subject, str) else quote(subject), 160
     return name if len(name) <= longest else name[:longest] + "..."
+
+
+def _similar_names(text: str, target: str | None = None) -> tuple[str, ...]:
+    """Return suggestions for a name; errors call this function when they are printed."""
+    from warpfrag.isa.similar_names import similar_names
+
+    return similar_names(text, target)
 
 
 def _spelled(found: Iterable[Form]) -> Callable[[], tuple[str, ...]]:
@@ -198,9 +204,11 @@ def _blame(reading: ParsedName, name: str, choice: object, allowed: Sequence[obj
     if isinstance(choice, bool):
         return f"{name!r} must {'not be written' if choice else 'be written'} with {beside}"
     texts = list(filter(None, (_written(name, entry) for entry in allowed)))
-    near = sorted(texts, key=partial(shape_distance, _written(name, choice)))[:MOST]
-    is_short = len(texts) <= MAX_NAMED
-    options = ", ".join(texts) or "none" if is_short else f"one of {len(texts)}, such as {', '.join(near)}"
+    options = ", ".join(texts) or "none"
+    if len(texts) > MAX_NAMED:
+        from warpfrag.isa.similar_names import nearest_shapes
+
+        options = f"one of {len(texts)}, such as {', '.join(nearest_shapes(_written(name, choice), texts))}"
     label = QUALIFIERS[name].label
     if not choice:
         return f"the {label} is missing with {beside}: expected {options}"
@@ -239,7 +247,7 @@ def _check_target(text: str, form: Form, target: str) -> None:
     legal = legal_targets(form)
     if name not in legal:
         reason = f"not available on {name}; it is legal on {', '.join(legal)}"
-        raise illegal(text, reason, lambda: similar_names(text, name))
+        raise illegal(text, reason, partial(_similar_names, text, name))
 
 
 def first_version(form: Form, target: str) -> Version:

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from functools import cache, lru_cache
+from collections.abc import Iterable
+from functools import cache, lru_cache, partial
 
 from warpfrag.isa.instruction_names import spell, tokens
 from warpfrag.isa.instruction_table import forms, in_space, is_legal
@@ -34,7 +35,7 @@ def similar_names(text: str, target: str | None = None) -> tuple[str, ...]:
             # a sparse instruction is no substitute in a dense kernel
             rest = pieces.total() - shared
             # prefer f32, because most kernels accumulate in it
-            apart = 0 if has_shape else shape_distance(shape, str(form.shape))
+            apart = 0 if has_shape else _distance(shape, str(form.shape))
             scored.append((form.is_sparse != is_sparse, -shared, rest, apart, form.d == "f16", order, form))
     best = [form for *_, form in sorted(scored, key=lambda row: row[:-1])[:MOST]]
     return tuple(spell(_in_same_space(form, qualifiers)) for form in best)
@@ -78,7 +79,12 @@ def _cut(qualifier: str) -> tuple[str, ...]:
     return () if qualifier in FIXED else (qualifier.lower(),)
 
 
-def shape_distance(text: str, other: str) -> int:
+def nearest_shapes(text: str, others: Iterable[str]) -> list[str]:
+    """Return the texts whose numbers are closest to those of a text."""
+    return sorted(others, key=partial(_distance, text))[:MOST]
+
+
+def _distance(text: str, other: str) -> int:
     """Return the sum of the differences between corresponding numbers in two texts, such as shapes."""
     pairs = zip(re.findall(r"\d+", text), re.findall(r"\d+", other), strict=False)
     return sum(abs(int(first) - int(second)) for first, second in pairs)
