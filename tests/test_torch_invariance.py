@@ -13,9 +13,12 @@ if os.environ.get("WARPFRAG_REQUIRE_TORCH") != "1":
 import torch
 
 from warpfrag.blas.cublas.predict_order import PredictedOrder
+from warpfrag.blas.cublas.torch_settings import assumption_lines, own_value
 from warpfrag.torch import LayerOrders, ModelInvariance
 from warpfrag.torch.emulation import PLAIN_FLOAT32
 
+NAME = "allow_bf16_reduced_precision_reduction"
+REDUCED = f"torch.backends.cuda.matmul.{NAME}"
 F16 = "mma.m16n8k16.f32.f16.f16.f32"
 
 
@@ -37,6 +40,29 @@ def test_a_layer_of_float32_without_tf32_is_not_judged(precision):
     precision("high")
     found = wf.torch.batch_invariance(model, torch.zeros(1, 256), [16, 64])
     assert [(layer.is_judged, layer.reason) for layer in found.layers] == [(True, "")] * 2
+
+
+def test_the_settings_of_this_process_are_read(precision):
+    before = torch.backends.cuda.matmul.allow_bf16_reduced_precision_reduction
+    try:
+        for value in (False, True):
+            torch.backends.cuda.matmul.allow_bf16_reduced_precision_reduction = value
+            (line,) = assumption_lines(["bf16", "e4m3", "bf16"])
+            assert line.endswith(
+                "here it is True, so a GPU may run other kernels with other bits" if value else "here it is False"
+            )
+            with wf.torch.emulate(library="cublas") as run:
+                _ = torch.ones(8, 64).bfloat16() @ torch.ones(64, 8).bfloat16()
+            assert str(run).splitlines()[-1] == line
+    finally:
+        torch.backends.cuda.matmul.allow_bf16_reduced_precision_reduction = before
+    for name, is_on in (("high", True), ("highest", False)):
+        precision(name)
+        line = wf.batch_invariance(64, 64, dtype=torch.float32, m=(1, 4)).text.splitlines()[-1]
+        assert line.startswith(
+            "assumes torch.backends.cuda.matmul.allow_tf32 = True (PyTorch's default: False), because"
+        )
+        assert f"here it is {is_on}" in line
 
 
 def layer_orders(name: str, *orders: wf.Order | None, k: int = 384, guess: bool = False, omitted_k: int = 0):
@@ -61,7 +87,10 @@ def test_the_headline_counts_only_what_was_judged():
         layer_orders("2", None, whole),
         layer_orders("3", whole, whole, guess=True),
     )
-    lines = str(ModelInvariance((1, 2), layers, {"gelu": 1}, "H200")).splitlines()
+    found = ModelInvariance((1, 2), layers, {"gelu": 1}, "H200")
+    *lines, settings = str(found).splitlines()
+    assert settings.startswith(f"assumes {REDUCED} = False (PyTorch's default: True); here it is {own_value(NAME)}")
+    assert found.to_dict()["settings"] == {REDUCED: {"assumed": False, "default": True, "here": own_value(NAME)}}
     headline = "1 of 2 judged matmuls change their order (2 a guess); 2 not judged: layer '0', layer '2'"
     assert lines == [
         f"batch sizes 1, 2 on H200 (others were not tried): {headline}",

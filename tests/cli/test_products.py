@@ -173,6 +173,11 @@ def test_batch_invariance_ends_with_a_conclusion(run):
     assert answer["conclusion"].startswith("the bits of a row change at m = 57")
     assert constant.lines[1] == "the bits of a row do not depend on the batch size from 1 to 56"
     assert (changing.code, constant.code) == (1, 0)
+    assumed = (
+        "assumes torch.backends.cuda.matmul.allow_bf16_reduced_precision_reduction = False (PyTorch's default: True)"
+    )
+    assert assumed in " ".join(changing.out.split())
+    assert answer["settings"][assumed.split()[1]]["assumed"] is False
     few = run("batch-invariance", "bfloat16", "--n", "4096", "--k", "14336", "-m", "1", "64")
     advice = "to keep the bits up to m = 64, pad smaller batches with zero rows until m is in 57..64 (at most 56 rows)"
     assert advice in " ".join(few.out.split())

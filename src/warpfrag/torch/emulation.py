@@ -19,6 +19,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from warpfrag.blas.cublas.choice_table import TABLE_OF_ARCH, choices_of
 from warpfrag.blas.cublas.predict_order import PredictedOrder, find_product_order, library_instruction, product_kind
+from warpfrag.blas.cublas.torch_settings import assumption_lines, own_value
 from warpfrag.blas.gemm import gemm
 from warpfrag.blas.instruction_choice import choose_instruction
 from warpfrag.blas.order import Order, check_order
@@ -492,7 +493,8 @@ class Emulation(TorchDispatchMode):
         if left:
             counts = ", ".join(f"{name} {count}" for name, count in left)
             lines.append(f"computed by PyTorch, not as on a GPU: {counts}")
-        return "\n".join([self._heading(), *lines])
+        types = (record.prediction.kind.type for record in self.records if record.prediction is not None)
+        return "\n".join([self._heading(), *lines, *assumption_lines(types)])
 
 
 emulate = Emulation  # the public name: `with warpfrag.torch.emulate():`
@@ -513,12 +515,7 @@ PLAIN_FLOAT32 = "float32 without TF32 is not modelled: call torch.set_float32_ma
 
 def is_plain_float32(operation: TorchProduct) -> bool:
     """Return True for a float32 matmul that PyTorch's settings do not allow a GPU to compute in TF32."""
-    if operation.A.dtype != torch.float32:
-        return False
-    # allow_tf32 cannot be read if fp32_precision (PyTorch 2.9) has been set to tf32
-    matmul = torch.backends.cuda.matmul
-    precision = getattr(matmul, "fp32_precision", None)
-    return not matmul.allow_tf32 if precision is None else precision != "tf32"
+    return operation.A.dtype == torch.float32 and not own_value("allow_tf32")
 
 
 CONTAINED = {

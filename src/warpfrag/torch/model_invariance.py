@@ -14,6 +14,7 @@ from typing import Any
 import torch
 
 from warpfrag.blas.cublas.predict_order import PredictedOrder, library_additions, order_runs
+from warpfrag.blas.cublas.torch_settings import assumption_lines, assumptions
 from warpfrag.errors import InvalidOperand, NotModelled, quote
 from warpfrag.html import TextCard
 from warpfrag.torch.emulation import Emulation, Record
@@ -102,7 +103,12 @@ class ModelInvariance(TextCard):
             counts = (entry for entry in self.not_judged.items() if (entry[0] in self.products) == is_product)
             if listed := ", ".join(f"{name} {number}" for name, number in counts):
                 lines.append(f"not judged ({label}): {listed}")
-        return "\n".join(lines)
+        return "\n".join([*lines, *assumption_lines(self._types)])
+
+    @property
+    def _types(self) -> list[str]:
+        """The operand formats of the judged matmuls."""
+        return [known.kind.type for layer in self.layers for known in layer.predictions if known is not None]
 
     def to_dict(self) -> dict[str, object]:
         """Return all fields as JSON-compatible values."""
@@ -124,6 +130,7 @@ class ModelInvariance(TextCard):
         return {
             "arch": self.arch,
             "batches": list(self.batches),
+            "settings": assumptions(self._types),
             "layers": layers,
             "not_judged": dict(self.not_judged),
             "products": sorted(self.products),

@@ -15,6 +15,7 @@ from os import PathLike
 from warpfrag import html
 from warpfrag.blas.cublas.choice_table import GPU, Choices
 from warpfrag.blas.cublas.predict_order import DTYPES, OrderRun, extents, is_alike, order_runs, product_kind
+from warpfrag.blas.cublas.torch_settings import assumption_lines, assumptions
 from warpfrag.errors import InvalidOperand, quote
 from warpfrag.formats.number_formats import format_name
 from warpfrag.layout.providers import figure_svg
@@ -87,7 +88,7 @@ class Invariance:
             lines += [f"  {span:{width}}  {order}" for span, _, order in texts]
         if len(self.layers) > 1:
             lines.append(f"no layer changes within m = {_listed(self.ranges, 20)}")
-        return "\n".join([*lines, *remedy])
+        return "\n".join([*lines, *remedy, *assumption_lines([self.type])])
 
     @property
     def conclusion(self) -> tuple[str, ...]:
@@ -127,6 +128,7 @@ class Invariance:
             "layout": self.layout,
             "m": list(self.m),
             "source": self.source,
+            "settings": assumptions([self.type]),
             "guess": self.is_guess,
             "changes": list(self.changes),
             "ranges": [list(span) for span in self.ranges],
@@ -172,7 +174,8 @@ def batch_invariance(
 
     `n` and `k` are the extents of a layer's weight. Alternatively, `n` is a list of (n, k) pairs, or a dict from names
     to such pairs. The other keywords are those of `wf.predict_order`. If several tables of choices are given, every
-    layer is listed once per table.
+    layer is listed once per table. The text names the settings of PyTorch that are assumed, with their values in this
+    process if PyTorch is imported.
     """
     kind = product_kind(format_name(dtype, DTYPES), layout, bias=bias, fast_accumulation=fast_accumulation)
     span = _span(m)

@@ -24,6 +24,7 @@ from warpfrag.blas.cublas.choice_table import GPU, Choice, Choices, ProductKind,
 from warpfrag.blas.cublas.kernel_choice import ChosenKernel, choice_runs, choose_kernel
 from warpfrag.blas.cublas.kernel_orders import KernelOrder, order_of
 from warpfrag.blas.cublas.segment_k import CutTiles
+from warpfrag.blas.cublas.torch_settings import assumptions
 from warpfrag.blas.order import Order, additions_of
 from warpfrag.errors import InvalidOperand, NotModelled, check_flag, check_name, quote
 from warpfrag.formats.codes import natural_dtype
@@ -120,6 +121,7 @@ class PredictedOrder(TextCard):
             "omitted_k": self.omitted_k,
             "kernel": self.kernel,
             "source": self.source,
+            "settings": assumptions([self.kind.type]),
             "configuration": None if self.choice is None else self.choice._asdict(),
             "text": self.text,
         }
