@@ -81,3 +81,25 @@ def test_the_bits_of_another_thread_number_are_named():
         "stored with (thread & 3) * 2 + (thread >> 2 & 7) * 32 in the index instead of "
         "(thread & 3) * 2 + (thread >> 2 & 7) * 32 + (thread >> 5) * 512"
     )
+
+
+@pytest.mark.parametrize("role", ["a", "b", "d"])
+def test_the_fix_names_the_index_that_the_kernel_uses(role):
+    """The kernel takes lane & 7 for groupID, and lane >> 3 for threadID_in_group."""
+    mma, random = wf.get(NAMES[0]), np.random.default_rng(2)
+    A, B = (random.normal(size=operand.shape).astype(np.float16) for operand in (mma.a, mma.b))
+    operand = mma.operands[role]
+    lanes = np.arange(32)
+    taken = (lanes & 7) * 4 + (lanes >> 3)
+    if role == "d":
+        words = mma.d.pack(mma(A, B))
+        found = wf.diagnose(mma, words[np.argsort(taken)], A, B)
+    else:
+        matrix = {"a": A, "b": B}[role]
+        found = wf.diagnose(operand, operand.pack(matrix)[taken], matrix)
+    (finding,) = (each for each in found if each.kind == "lanes")
+    right, wrong = finding.fix.split(", not ")
+
+    assert finding.text == "lane (lane & 7) * 4 + (lane >> 3) taken for lane"
+    assert ("lane & 7" in wrong, "lane >> 3" in wrong, "lane >> 2" in right, "lane & 3" in right) == (True,) * 4
+    assert wrong.replace("lane & 7", "lane >> 2").replace("lane >> 3", "lane & 3") == right.partition("must be ")[2]

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from warpfrag.diagnosis.diagnose import diagnose
 from warpfrag.diagnosis.findings import Finding, Mistake, diagnosis
-from warpfrag.diagnosis.fixes import fix, index_text
+from warpfrag.diagnosis.fixes import MIN_BITS, fix, index_text, moved_elements
 from warpfrag.diagnosis.index_maps import loaded_elsewhere
 from warpfrag.diagnosis.mistakes import suspects
 from warpfrag.diagnosis.tile_placement import MemoryWrites, TileSum, misplaced
@@ -47,7 +47,6 @@ MAX_JOINED = 4  # the most results that one operand may hold side by side
 MIN_DISTINCT = 4  # an order is compared only if at least 1 of 4 elements differs from all others
 OVERFLOW = 1e308  # stands for infinity in an order
 EXAMPLE = "warpfrag diagnose mma.m16n8k16.f32.f16.f16.f32 A.npy B.npy D.npy"
-MIN_BITS = 8  # elements must have at least this many bits for their order to be compared
 
 
 @dataclass(frozen=True)
@@ -522,9 +521,6 @@ def _mistaken_order(operand: Operand, held: NDArray[Any], candidates: list[Candi
 
 def _moves(operand: Operand) -> Iterator[tuple[Mistake, tuple[NDArray[Any], NDArray[Any]]]]:
     """Yield the mistakes that move or repeat elements, each with the row and column from which every element comes."""
-    grids = (np.indices(operand.shape) + 1).astype(f"u{operand.format.bits // 8}")  # 0 means that no element is there
-    right = [operand.pack(grid, raw=True) for grid in grids]
     for mistake in suspects(operand):
-        row, col = (operand.unpack(mistake.change(words), raw=True).astype(np.intp) - 1 for words in right)
-        if all((at >= 0).all() and (at < extent).all() for at, extent in zip((row, col), operand.shape, strict=True)):
-            yield mistake, (row, col)
+        if (index := moved_elements(operand, mistake.change)) is not None:
+            yield mistake, index

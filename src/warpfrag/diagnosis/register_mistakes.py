@@ -13,6 +13,7 @@ from warpfrag.diagnosis.findings import Kind, Mistake, Words, numbers
 from warpfrag.isa.immediates import Immediates, legal, part_of
 from warpfrag.isa.operands import REGISTER_BITS
 from warpfrag.layout.coordinates import LANES
+from warpfrag.layout.index_expressions import linear
 from warpfrag.tensorcore.operand import AnyOperand, Metadata, Operand, OperandBase, Scale
 
 MANY = 8  # up to this count, any two are swapped; above it, only those a power of two apart
@@ -63,7 +64,8 @@ def _orders(noun: str, numbers: tuple[int, ...]) -> Iterator[WrongOrder]:
             text = f"{noun}s {numbers[first]} and {numbers[second]} swapped"
             yield WrongOrder(text, _swapped(count, first, second), count > MANY)
     if (noun, count) == ("lane", LANES):
-        yield WrongOrder("groupID and threadID_in_group swapped", [n % 4 * 8 + n // 4 for n in every])
+        text = "lane (lane & 3) * 8 + (lane >> 2) taken for lane: groupID and threadID_in_group exchanged"
+        yield WrongOrder(text, [n % 4 * 8 + n // 4 for n in every])
     yield WrongOrder(f"{noun}s reversed", [*reversed(every)], count <= FEW)
     if count <= FEW:
         for order in permutations(every):
@@ -80,7 +82,7 @@ def _orders(noun: str, numbers: tuple[int, ...]) -> Iterator[WrongOrder]:
         yield WrongOrder(text, [(n - step) % count for n in every], by not in {1, GROUP} or count <= MANY)
     swaps = (tuple(_swapped(len(bits), low, high)) for low, high in combinations(bits, 2))
     for order in (permutations(bits) if len(bits) <= MAX_BITS else swaps) if is_power else ():
-        text = f"bits of the {noun} in the order {', '.join(map(str, order))}"
+        text = f"{noun} {linear({noun: [1 << to for to in order]})} taken for {noun}"
         sources = [sum((n >> bit & 1) << to for bit, to in enumerate(order)) for n in every]
         yield WrongOrder(text, sources, rare=True)
     for n in every:
@@ -150,8 +152,10 @@ def lanes(operand: AnyOperand) -> Iterator[Mistake]:
     """Yield the mistakes of lanes that use the wrong lane's registers."""
     axis = -1 if isinstance(operand, Metadata | Scale) else -2
     for text, sources, rare in wrong_orders("lane", tuple(range(LANES))):
-        change = methodcaller("take", np.array(sources), axis=axis)
-        yield Mistake(_kind(operand, "lanes"), operand.role, text, change, rare=rare)
+        order = np.array(sources)
+        if operand.role == "d" and np.unique(order).size == LANES:
+            order = np.argsort(order)  # the text says as which lane a lane stores its elements
+        yield Mistake(_kind(operand, "lanes"), operand.role, text, methodcaller("take", order, axis=axis), rare=rare)
 
 
 def warps(operand: AnyOperand) -> Iterator[Mistake]:
