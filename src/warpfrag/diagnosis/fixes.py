@@ -1,4 +1,4 @@
-"""Suggest the change to a kernel that fixes a mistake."""
+"""Suggest the change to a kernel that fixes a mistake, from the rows of `tables/fixes.toml`."""
 
 import re
 from collections.abc import Callable, Mapping
@@ -9,49 +9,12 @@ from numpy.typing import NDArray
 from warpfrag.diagnosis.findings import Mistake, Suspect, Words
 from warpfrag.isa.targets import gpu_names
 from warpfrag.layout.index_expressions import element_formulas, evaluate, linear
+from warpfrag.tables import read_table
 from warpfrag.tensorcore import fragment
 from warpfrag.tensorcore.operand import AnyOperand, Operand
 
 MIN_BITS = 8  # elements must have at least this many bits to be numbered
-
-# The first pattern that matches "kind: text" gives the fix; braces refer to fields of `_facts` and groups of the
-# pattern.
-FIXES = tuple(
-    (re.compile(pattern), text)
-    for pattern, text in {
-        r"arch: the arithmetic": "nothing is wrong if the kernel ran on this GPU: pass --arch {gpu} (arch= in Python)",
-        r"arch: ": "use {instruction}",
-        r"selector: (?:written for )?(\w+) \d+ instead of (\d+)": "use {1} {2}",
-        r"c: missing: scale-d": "set scale-d to 1",
-        r"c: read: scale-d": "set scale-d to 0",
-        r"c: missing": "pass C as the accumulator; do not zero it",
-        r"c: added": "add C once: as the accumulator, or in the epilogue",
-        r"c: the product added twice": "run the mma once, or zero the accumulators before it",
-        r"c: ": "zero the accumulators before the first mma",
-        r"loop: ": "check the bounds and the step of the k loop, and zero the accumulators only before it",
-        r"order: ": "nothing is wrong: the terms are added in another order",
-        r"rounding: ": "nothing is wrong: compare with a tolerance",
-        r"sign: ": "use the .s or .u type that the data has, and check the sign immediates",
-        r"descriptor: ": "make the descriptor from the tile's layout in shared memory with `warpfrag descriptor`",
-        r"stride: leading dimension (\d+) instead of (\d+)": "use {2} as the leading dimension of {name}, not {1}",
-        r"offset: (.*?)(?: \(|;|$)": "remove the {1} from the address of {name}",
-        r"index: row and column of the block": "exchange blockIdx.x and blockIdx.y",
-        r"index: .* as if they were not stored": "check that the kernel stores all of {name}: {index}",
-        r"registers: registers (\d+) and (\d+) swapped": "swap registers {1} and {2} of {name}",
-        r"registers: (registers? [\d, -]+) (?:not |holds|loaded)": "{verb} {1} of {name}: {index}",
-        r"blocks: .*ldmatrix \.trans": "add .trans to the ldmatrix of {name}, or remove it if it is there",
-        r"blocks: .*with \.trans": "load {name} without .trans, which needs 16-bit elements",
-        r"blocks: 8 x 8 blocks in": "pass the 8 x 8 blocks to ldmatrix in the order of the registers: {blocks}",
-        r"transposed: the whole": "pass {name}.T, or exchange row and column in the index of {name}",
-        r"transposed: ": "{verb} {name}[row * {cols} + col], not {name}[col * {rows} + row]{turned}",
-        r"layout: .*accumulated in": "use the instruction that accumulates in {format}, unless D was converted later",
-        r"layout: .*(?:written as|taken for)": "convert the values of {name} to {format}",
-        r"lanes: .* with groupID": "use groupID = lane / 4 and threadID_in_group = lane % 4: {index}",
-        r"halves: halves": "{halves} of each register of {name}",
-        r"metadata: ": "fill the metadata with `warpfrag pack`, and compare the words of each lane",
-        r"": "{index}",
-    }.items()
-)
+FIXES = tuple((re.compile(row["pattern"]), row["text"]) for row in read_table("fixes")["fix"])
 
 
 def fix(operands: Mapping[str, AnyOperand], suspect: Suspect) -> str:

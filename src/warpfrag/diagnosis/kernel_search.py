@@ -274,6 +274,7 @@ class KernelSearch:
             loops = [
                 ("loop", "the last tile of k is missing: the loop ends too early", tiles[:-1]),
                 ("loop", "the first tile of k is missing", tiles[1:]),
+                ("loop", "only the last tile of k is used: the accumulators are zeroed in the loop", tiles[-1:]),
                 ("loop", "the first tile of k is added twice", [tiles[0], *tiles]),
                 ("loop", "the last tile of k is added twice: the loop ends too late", [*tiles, tiles[-1]]),
                 ("loop", "only the first tile of k is used, every time", [tiles[0]] * len(tiles)),
