@@ -344,7 +344,7 @@ def test_another_version_is_refused_in_a_store_and_in_a_worker(tmp_path, monkeyp
     with pytest.raises(SchedulerError, match=r"a worker has version .*, but the sweep has version 9"):
         run_task(tasks[0]._replace(versions={"version": "9", "numpy": "9"}))
     monkeypatch.setattr(sweep_store, "versions", lambda: {"version": "9", "numpy": np.__version__})
-    with pytest.raises(wf.errors.FileError, match=r"the store was made with version \S+; this is 9"):
+    with pytest.raises(wf.errors.FileError, match=r"the store was written with version \S+; this process has 9"):
         sweep(plan, tmp_path / "a.zarr")
 
 

@@ -102,7 +102,7 @@ def identify(
         cute: A CuTe thread-value layout.
         triton: A Triton linear layout.
         shape (ROWSxCOLS): The extents of the matrix, which CuTe's text does not contain.
-        slots: Values per register; default: all are tried.
+        slots: Values per register; default: every number is tried.
         dims (NAMES): Names of the coordinates, such as matrix,row,col; default: row,col.
         transposed: The text has columns first; default: both orders are tried for B.
         all_: List every operand, not only the first ones.

@@ -1,7 +1,7 @@
 """Compare where a kernel stores each tile of D with the tiles of A and B that its warps multiply.
 
-An index of a block or warp that is missing or exchanged in a load gives exact tiles of A and B, but of other rows or
-columns. The values in D show which sums are stored where. The loads can be right only if the products of every tile of
+If a load omits or exchanges a block or warp index, it reads exact tiles of A and B, but from the wrong rows or columns.
+The values in D show where each sum is stored. The loads can be right only if the products of every tile of
 D are computed, and the stores only if every tile of D is stored.
 """
 
@@ -29,7 +29,7 @@ VARIABLES = ("blockIdx.x", "blockIdx.y", "blockIdx.z", "warp")
 
 
 class TileSum(NamedTuple):
-    """A warp, and the first row of A and first column of B whose products it adds up."""
+    """A warp, and the first row of A and first column of B that it multiplies."""
 
     warp: WarpAt
     corner: Corner
@@ -87,7 +87,7 @@ def misplaced(
     unstored = tiles.keys() - {key.corner for key in stored}
     if not moved or any(not keys for at, keys in held.items() if at not in unstored):
         return
-    # a warp that stores the sums of another one does not show where its own belong
+    # a warp that stores another warp's sums does not show where its own belong
     is_own = all({key.warp for key in held[at]} & {warp for warp, other in stored if other == at} for at in moved)
     loads, stores, fixes = [], [], []
     for axis, (role, noun) in enumerate((("a", "row"), ("b", "column"))):

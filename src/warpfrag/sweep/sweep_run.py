@@ -112,8 +112,8 @@ def sweep(
     `progress` is called after each block with the number of finished blocks, the number of all blocks, the case of the
     block, and True if that case is complete.
 
-    Missing and truncated chunks are computed again, and a `StoreWarning` lists them. With `verify`, so are chunks that
-    do not match their checksums.
+    Missing and truncated chunks are computed again, and a `StoreWarning` lists them. With `verify`, chunks that do not
+    match their checksums are computed again too.
     """
     if not isinstance(plan, SweepPlan):
         raise InvalidOperand(f"plan: expected a SweepPlan, such as SweepPlan.read('sweep.toml'), got {quote(plan)}")

@@ -286,7 +286,7 @@ class StoreWriter(StoreReader):
         stored = read_header(self.path)
         for name in ("plan", *versions()):
             if stored.get(name) != header[name]:
-                change = f"the store was made with {name} {stored.get(name)}; this is {header[name]}"
+                change = f"the store was written with {name} {stored.get(name)}; this process has {header[name]}"
                 if name == "plan":
                     change = _difference(stored[name], header[name])
                 raise FileError(f"{quote(str(self.path))} has a different sweep: {change}; choose another name with -o")

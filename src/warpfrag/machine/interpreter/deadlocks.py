@@ -1,7 +1,7 @@
 """Deadlocks: the error that names the waiting lanes and their barriers, and the detection of lanes that poll forever.
 
-Each kind of barrier describes its own waiting lanes in a method `deadlock`. `LivelockDetector` finds deadlocks of lanes
-that poll memory: spin locks, flags, and the grid barrier (`launch.options`). Such lanes do not sleep, so the launch
+Each type of barrier describes its own waiting lanes in a method `deadlock`. `LivelockDetector` finds deadlocks of lanes
+that poll memory: spin locks, flags, and the grid barrier (`launch.options`). These lanes do not sleep, so the launch
 would end only at its instruction limit. A launch is in a livelock if every runnable lane returns to an earlier state
 (program counter, registers and local memory) and no lane has changed other memory in between: the launch can only
 repeat. Lanes at barriers wait for these lanes.
@@ -24,7 +24,7 @@ MAX_NAMED = 4  # the most blocks that a message lists
 
 
 def deadlock_error(reports: Iterable[tuple[int, str] | None]) -> PtxError:
-    """Return the error for a deadlock, from the line and message of each kind of barrier at which lanes wait."""
+    """Return the error for a deadlock, from the line and message of each type of barrier at which lanes wait."""
     present = [report for report in reports if report is not None]
     return PtxError(present[0][0], f"deadlock: {'; '.join(text for _, text in present)}", kind="deadlock")
 
