@@ -138,7 +138,7 @@ def steps_table() -> str:
         which += [*row.get("bitop", ()), *(f"D.C = {pair}" for pair in row.get("accumulators", ()))]
         steps = ", ".join(_step(step) for step in row["steps"])
         arch = code(row["arch"]) if "arch" in row else "every other"
-        level = row.get("level", "that of the unit")
+        level = row.get("level", "as the unit")
         rows.append([code(row.get("a", ())), code(which), arch, f"`{row['machine']}`", steps, level])
     return markdown_table(["A", "which", "architectures", "what runs", "steps", "level"], rows)
 

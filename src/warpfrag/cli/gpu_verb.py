@@ -76,8 +76,9 @@ def gpu(
     """Run an unmodified CUDA program on a virtual GPU, without a GPU or a driver.
 
     The program loads stand-ins for libcuda and libcudart, and every kernel is executed as machine code.
-    The exit status is the program's; if that is 0, it is 1 if a launch failed, a check found a mistake or the launches
-    could not be recorded, and 3 if the checks could not judge everything or a launch could not be executed.
+    The exit status is the program's. If the program succeeds, the status is 1 if a launch failed, a check found a
+    mistake or the launches could not be recorded, and 3 if the checks could not judge everything or a launch could
+    not be executed.
 
     Options:
         list_: List the GPUs that --profile takes.
