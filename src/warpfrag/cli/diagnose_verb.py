@@ -195,8 +195,8 @@ def diagnose(
     and lines that are not data are skipped. FILE.npz:NAME is an array in an archive, such as those
     of `warpfrag ptx run -o`.
 
-    Each finding has a fix. If no mistake explains the result, the answer says which rows, columns, blocks, lanes and
-    registers are right, and what the wrong elements equal.
+    Each finding has a fix. If no mistake explains the result, the rows, columns, blocks, lanes and registers that are
+    right are listed, with known values that wrong elements equal.
 
     If INSTRUCTION is a kernel, FILE.cu or FILE.ptx, it is compiled and run, and each mma is diagnosed with its source
     line: its operands should be tiles of A and B, tiles of the arguments, or the results of earlier mma instructions.
@@ -204,7 +204,7 @@ def diagnose(
     N x K; if N equals K, save a column-major B with np.save(file, np.asfortranarray(B)).
 
     The exit status is 0 if the result is correct or differs only by rounding, 1 if it is wrong or a mistake is found,
-    and 3 if nothing wrong is found but something cannot be judged.
+    and 3 if no mistake is found but not everything can be judged.
 
     Options:
         expect (OPERAND MATRIX): Diagnose one operand: the result contains the registers of OPERAND, which should hold
