@@ -108,7 +108,7 @@ function formulas({ unknown, letter, role, layout }) {
 
 function addressFormula({ addresses }) {
   if (!addresses) return "";
-  return `<div><h4>Addresses: what each lane points to</h4>${formulaBlock(addresses.element_formulas)}</div>`;
+  return `<div><h4>Addresses: the line that each lane points to</h4>${formulaBlock(addresses.element_formulas)}</div>`;
 }
 
 /** Return the names in other tools, with buttons that copy them. */

@@ -106,7 +106,7 @@ function notesOf(instruction, operand, { part, row, col, role }, state) {
   const notes = relayout ? [movedText(relayout, { role, part, row, col })] : [];
   if (isOutput(role, instruction)) {
     const product = instruction.bitop
-      ? `${elementText(operands.c, part, row, col)} plus the ones of A[${row}][k] ${instruction.bitop} B[k][${col}]`
+      ? `${elementText(operands.c, part, row, col)} plus the number of ones in A[${row}][k] ${instruction.bitop} B[k][${col}]`
       : `${elementText(operands.c, part, row, col)} plus the sum of A[${row}][k] · B[k][${col}]`;
     notes.push(
       `${elementText(operands.d, part, row, col)} is ${product}, k from 0 ` +
@@ -141,7 +141,7 @@ function notesOf(instruction, operand, { part, row, col, role }, state) {
   if (addresses) notes.push(addressOf(addresses, part, addresses.dims[1] === "row" ? row : col).sentence);
   if (operand.bits < operand.container)
     notes.push(
-      `${operand.format} takes ${operand.bits} of the ${operand.container} bits of its place; the others are padding.`,
+      `${operand.format} takes ${operand.bits} of the ${operand.container} bits of its container; the others are padding.`,
     );
   return notes.map(escapeText);
 }

@@ -161,7 +161,7 @@ function accessFigure(operand, plans, state) {
     `${bankLines(access)}${lines.join("")}</div></div></section>` +
     `<div class="legend"><p>A line is ${ROW_BYTES} bytes (B): one 4-byte word from each of the ${BANKS} banks. A cell names the lane (T) that supplies its ` +
     `address (+: more than one lane) and the elements in it; grey cells are not accessed. The numbers at the top count the words that ` +
-    `each bank delivers for a request (of the warp, or of one matrix). Each word takes a pass; a bank conflict is a pass more than the request needs.</p></div>`
+    `each bank delivers for a request (of the warp, or of one matrix). Each word takes a pass; a bank conflict is a pass beyond the minimum.</p></div>`
   );
 }
 
@@ -310,7 +310,7 @@ export function showBytes(cell, { operands, ...rest }, state) {
       lanes.length
         ? `The address of ${lanes.length > 1 ? "lanes" : "lane"} ${ranges(lanes)}.`
         : "This access does not read here.",
-      ...(holder ? [`${operand.letter}[${held[0].join("][")}] belongs into lane ${holder[0]}, register ${holder[1]}.`] : []),
+      ...(holder ? [`${operand.letter}[${held[0].join("][")}] belongs in lane ${holder[0]}, register ${holder[1]}.`] : []),
     ],
   });
   if (lanes.length) showLane(scene(), lanes[0]);

@@ -20,7 +20,7 @@ export function drawRelayout(instruction, state) {
 }
 
 function nothing({ letter, role }, { moved }) {
-  if (moved && role === "d") return `Relayouts of D are shown for n = ${moved[0]}: other widths are moved in the same way`;
+  if (moved && role === "d") return `Relayouts of D are shown for n = ${moved[0]}; other widths are moved in the same way`;
   return `There is no relayout from ${letter} of this instruction to another fragment`;
 }
 
@@ -91,9 +91,9 @@ function countMoved(relayout) {
 function pairFigure(relayout, state) {
   const { plan, orderText, source, target } = relayout;
   const [moved, all] = countMoved(relayout);
-  const lanes = moved ? `${moved} of ${all} elements come from another lane` : "Every element is in its lane already";
-  const sign = moved ? `: in ${target.letter} a corner of their cell is marked` : "";
-  const warps = source.layout.start ? " Every warp does this with its own rows; those of warp 0 are shown." : "";
+  const lanes = moved ? `${moved} of ${all} elements come from a different lane` : "Every element is already in its lane";
+  const sign = moved ? `; in ${target.letter}, a corner of their cell is marked` : "";
+  const warps = source.layout.start ? " Every warp does this with its own rows; warp 0 is shown." : "";
   const steps = plan.steps.map(([cost, text]) => `<li><b>${escapeText(cost)}</b> ${escapeText(text)}</li>`);
   const listed = steps.length ? `<h3>Steps</h3><ol class="steps">${steps.join("")}</ol>` : "";
   return (

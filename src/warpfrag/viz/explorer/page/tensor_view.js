@@ -155,8 +155,8 @@ function memoryMap(instruction, { operand: role, block }) {
     `aria-label="${name}" data-grid="memory" data-width="150" data-least="${Math.ceil(longest * 6.4) + 8}" data-height="${size.lanes < 16 ? 32 : 40}" ` +
     `data-count="${across.length}" data-head="96" data-heads="0"><div class="line heads" role="row">` +
     `<div class="head row-head" role="columnheader">lanes</div>${heads.join("")}</div>${lines.join("")}</div></div></section>` +
-    `<div class="legend"><p>A cell is a region of lanes and columns, and names what lies there. ${hue}` +
-    `${several ? ", a shade for a quarter across" : ""}. Grey: padding, or lanes that another base lane selects.</p></div>`
+    `<div class="legend"><p>A cell is a region of lanes and columns, and names the elements in it. ${hue}` +
+    `${several ? ", a shade for a quarter across" : ""}. Grey: padding, or lanes that a different base lane selects.</p></div>`
   );
 }
 

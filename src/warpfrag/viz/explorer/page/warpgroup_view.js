@@ -56,9 +56,9 @@ function warpFragments(instruction, state) {
     `${figureBar("D = A × B + D", jumps, [["memory", "B", "B in shared memory"]])}` +
     `<div class="matrices${d.cols > BESIDE ? " with-note" : ""}">${grids.join("")}<div class="legend">` +
     `<p>A cell names the lane (T) of warp ${state.warp} that holds the element, and its PTX element; ` +
-    `where cells are narrow, the lane’s number stands above that of the element.</p>` +
+    `in narrow cells, the lane’s number is above the element’s.</p>` +
     `<p>Each warp of the warpgroup has 16 rows of A and D. A may be read from shared memory instead; ` +
-    `B always is: <button type="button" data-set="view" data-value="memory">Memory</button> shows its bytes.</p></div></div>`
+    `B is always in shared memory: <button type="button" data-set="view" data-value="memory">Memory</button> shows its bytes.</p></div></div>`
   );
 }
 
@@ -146,7 +146,7 @@ function unitGrid(operand, descriptor) {
     `aria-label="${name}" data-grid="memory" data-counts="bytes" data-width="104" data-least="${sizes.least}" data-height="32" ` +
     `data-count="${across}" data-head="${sizes.head}" data-heads="0"><div class="line heads" role="row">` +
     `<div class="head row-head" role="columnheader">byte</div>${heads.join("")}</div>${lines.join("")}</div></div></section>` +
-    `<div class="legend"><p>A cell is 16 bytes: ${line} and ${along} of its elements. A hue stands for the place of the unit ` +
+    `<div class="legend"><p>A cell is 16 bytes: ${line} and ${along} of its elements. A hue stands for the position of the unit ` +
     `along ${along}, a shade for ${line}. Grey: not read.${more}</p></div>`
   );
 }
