@@ -58,7 +58,7 @@ class ResultOrigin:
     other_archs: tuple[str, ...] = ()
     """The other architectures, of those that were tried, that reproduce the result."""
     hint: str = ""
-    """What to try if nothing reproduces the result."""
+    """The next things to try if nothing reproduces the result."""
 
     @property
     def is_certain(self) -> bool:

@@ -77,7 +77,7 @@ class InputSource:
             raise FileError(f"{self.name} is neither UTF-8 text nor a .npy file") from None
 
     def array(self, role: str = "", *, opaque: bool = False) -> NDArray[Any]:
-        """Return the array of real numbers in a .npy file, or in a .npz file the array that the input or `role` names.
+        """Return the array of real numbers in a .npy file, or the array in a .npz file that the input or `role` names.
 
         With `opaque`, untyped elements are accepted.
         """
