@@ -56,7 +56,7 @@ class ResultOrigin:
     fitting: FittingOrders = NONE
     """All orders that reproduce the result on `arch`; a prediction's order is known, so it has none."""
     other_archs: tuple[str, ...] = ()
-    """The other architectures, of those that were tried, that reproduce the result."""
+    """The other tried architectures that reproduce the result."""
     hint: str = ""
     """The next things to try if nothing reproduces the result."""
 

@@ -152,7 +152,7 @@ def named_lines(lines: Mapping[str, tuple[Any, ...]], block: tuple[int, int]) ->
 
 
 def as_lines(numbers: NDArray[Any]) -> tuple[Any, ...]:
-    """Return line numbers; the complex ones, of blocks, become pairs."""
+    """Return line numbers; complex numbers, which stand for blocks, become pairs."""
     is_block = np.iscomplexobj(numbers)
     return tuple((int(number.real), int(number.imag)) if is_block else int(number) for number in numbers)
 

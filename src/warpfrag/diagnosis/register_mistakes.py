@@ -129,7 +129,7 @@ def register_orders(operand: Operand) -> Iterator[Mistake]:
 
 
 def halves_of(registers: list[int]) -> Iterator[list[int]]:
-    """Yield the registers whose number has a bit, and those whose number does not have it."""
+    """Yield, for each bit, the registers whose number has the bit, and the registers whose number lacks it."""
     for bit, is_set in product(range((len(registers) - 1).bit_length()), (1, 0)):
         yield [reg for place, reg in enumerate(registers) if place >> bit & 1 == is_set]
 

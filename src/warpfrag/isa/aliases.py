@@ -94,7 +94,7 @@ _NOTATIONS: tuple[Notation, ...] = ("cute", "nvvm", "mlir")
 
 
 def meaning(text: str) -> Meaning | None:
-    """Return the instructions that a name in another notation refers to, or None if the text is no name in a notation.
+    """Return the instructions that a name in another notation refers to, or None if no notation has such names.
 
     If an unknown name fits a notation, the result has no forms.
     """

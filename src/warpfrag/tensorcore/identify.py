@@ -94,7 +94,7 @@ class Matches(list[Match]):
 
     @cached_property
     def tiles(self) -> list[Tiled]:
-        """The operands of which several tiles form this layout, largest tiles first."""
+        """The operands that form this layout with several tiles, largest tiles first."""
         tiles = [
             Tiled(*match, counts, self.layout.ins.get("warp", 1) if "warp" not in layout.ins else 1)
             for layout, matches in self._alike.items()

@@ -257,7 +257,7 @@ class Operand(OperandBase):
 
     @property
     def transposable_bits(self) -> tuple[int, ...]:
-        """The widths, in bits, of the types that may be MN-major."""
+        """The bit widths of the types that may be MN-major."""
         from warpfrag.smem.descriptor import TURNABLE
 
         return (TURNABLE,)

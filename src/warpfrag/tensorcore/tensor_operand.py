@@ -137,7 +137,7 @@ class InTensorShared(Operand):
 
     @property
     def transposable_bits(self) -> tuple[int, ...]:
-        """The widths, in bits, of the types that may be MN-major."""
+        """The bit widths of the types that may be MN-major."""
         return (8, 16, 32)
 
     @property

@@ -223,7 +223,7 @@ class Emulation(TorchDispatchMode):
         self.not_emulated: Counter[str] = Counter()
         """Counts of the operations that PyTorch computed itself, apart from copies and views."""
         self.products: set[str] = set()
-        """The operations, of those that PyTorch computed itself, that sum products."""
+        """The operations that sum products and that PyTorch computed itself."""
         self._keep = check_flag("keep", keep)
         self._names = {} if model is None else {id(module): name for name, module in model.named_modules()}
         self._inside = _Inside()

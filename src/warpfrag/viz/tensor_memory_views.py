@@ -75,7 +75,7 @@ class TensorMemoryMap:
 
     @cached_property
     def lanes(self) -> int:
-        """The number of lanes in a region: they hold consecutive rows, and there are at most as many as in a warp."""
+        """The number of lanes in a region: they hold consecutive rows, and belong to one warp."""
         run = 1
         for step in self.layout.steps("tlane"):
             if getattr(step.moves, self.down) != run or sum(step.moves) != run or run == LANES:

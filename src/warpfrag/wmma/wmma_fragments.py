@@ -61,7 +61,7 @@ class ElementMap:
     def at(self, *, t: int, lane: int, slot: int = 0) -> Coordinate:
         """Return the row and col of the element in `x[t, lane]`.
 
-        For sub-byte types, of the element in one of its slots.
+        For sub-byte types, `slot` selects an element in `x[t, lane]`.
         """
         check_index("t", t, self.operand.regs * self.operand.slots // self.slots)
         check_index("slot", slot, self.slots)

@@ -151,7 +151,7 @@ class Mbarriers:
         return self.state.memory.shared.view(np.uint64)
 
     def is_over(self, cells: NDArray[np.int64], action: MemoryBarrier, numbers: Codes) -> NDArray[np.bool_]:
-        """Return a mask of the lanes whose phase has ended, that is, whose mbarrier has the other parity."""
+        """Return a mask of the lanes whose phase has ended, because their mbarrier has the other parity."""
         waited = numbers & np.uint64(1) if action.parity else numbers >> PARITY_SHIFT
         return (self.words[cells] >> PARITY_SHIFT) != waited
 

@@ -128,7 +128,7 @@ def _plain(row: LineProfile) -> dict[str, object]:
 
 
 def tensor_operations(inst: DecodedInstruction) -> int:
-    """Return the number of multiplications and additions, 2 m n k, of a matrix instruction per participating warp.
+    """Return a matrix instruction's multiplications and additions, 2 m n k, per participating warp.
 
     A sparse mma counts as much as the dense mma of the same shape.
     """

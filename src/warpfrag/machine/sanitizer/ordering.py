@@ -69,7 +69,7 @@ class Snapshot:
 
 @dataclass(frozen=True)
 class ScFences:
-    """A thread's knowledge from fence.sc: that gained at earlier fences, and that to be gained at the next.
+    """A thread's knowledge from fence.sc: gained at earlier fences, or to be gained at the next one.
 
     A fence.sc before a strong write precedes, in the order of these fences, any fence.sc after a load of the written
     value: otherwise the load would precede the write.
