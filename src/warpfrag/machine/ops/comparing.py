@@ -1,5 +1,7 @@
 """Opcode rows for comparisons and selections: setp, set, selp, slct."""
 
+from __future__ import annotations
+
 from collections.abc import Callable
 from functools import partial
 

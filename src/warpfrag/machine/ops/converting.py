@@ -1,5 +1,7 @@
 """Opcode rows for cvt, cvt.pack, cvta, isspacep and mov."""
 
+from __future__ import annotations
+
 from collections.abc import Callable
 
 import numpy as np

@@ -1,5 +1,7 @@
 """Opcode rows for integer and bit instructions."""
 
+from __future__ import annotations
+
 from collections.abc import Callable
 from functools import partial
 
