@@ -271,6 +271,32 @@ def test_copies_fills_and_pools(tmp_path):
     assert lines_of(program) == [str(fills), "True", "2 1", "[77]", f"68 {1 << 20}"]
 
 
+@pytest.mark.parametrize("version", [12, 13])
+def test_managed_memory_is_advised_and_prefetched(version, tmp_path):
+    program = run(
+        f"""
+        start()
+        runtime = C.CDLL("libcudart.so.{version}")
+
+        class Location(C.Structure):
+            _fields_ = [("type", C.c_int), ("id", C.c_int)]
+
+        gpu, size, managed, stream = Location(1, 0), C.c_size_t(64), C.c_void_p(), C.c_void_p()
+        ok(runtime.cudaMallocManaged(C.byref(managed), size, 1))
+        ok(runtime.cudaMemAdvise_v2(managed, size, 1, gpu))
+        ok(runtime.cudaMemPrefetchAsync_v2(managed, size, gpu, 0, stream))
+        old = {version} == 12
+        ok(runtime.cudaMemAdvise(managed, size, 1, 0 if old else gpu))
+        ok(runtime.cudaMemPrefetchAsync(managed, size, *([0, stream] if old else [gpu, 0, stream])))
+        ok(cu.cuMemAdvise(managed, size, 1, 0))
+        ok(cu.cuMemPrefetchAsync_v2_ptsz(managed, size, gpu, 0, stream))
+        print(runtime.cudaMemPrefetchAsync_v2(C.c_void_p(64), size, gpu, 0, stream), runtime.cudaGetLastError())
+        """,
+        tmp_path,
+    )
+    assert lines_of(program) == ["1 1"]
+
+
 def test_graphs_are_captured_and_replayed(tmp_path):
     program = run(
         """

@@ -265,6 +265,16 @@ EXPORT CUresult cuMemPrefetchAsync(CUdeviceptr address, size_t size, CUdevice de
 }
 PTSZ(cuMemPrefetchAsync);
 
+EXPORT CUresult cuMemAdvise_v2(CUdeviceptr address, size_t size, int advice, struct location location) {
+    return cuMemAdvise(address, size, advice, location.id);
+}
+
+EXPORT CUresult cuMemPrefetchAsync_v2(CUdeviceptr address, size_t size, struct location location, unsigned flags,
+                                      CUhandle stream) {
+    return flags ? INVALID_VALUE : cuMemPrefetchAsync(address, size, location.id, stream);
+}
+PTSZ(cuMemPrefetchAsync_v2);
+
 // Copies and fills. Like the driver, they tell host memory from device memory by the address.
 
 static size_t extent(size_t width, size_t height, size_t depth, size_t pitch, size_t slice) {

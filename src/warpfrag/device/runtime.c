@@ -135,6 +135,22 @@ FORWARD(cudaHostGetDevicePointer, (void **device, void *host, unsigned flags),
 FORWARD(cudaHostGetFlags, (unsigned *flags, void *host), cuMemHostGetFlags(flags, host))
 FORWARD(cudaMallocManaged, (void **address, size_t size, unsigned flags),
         cuMemAllocManaged((CUdeviceptr *)address, size, flags))
+FORWARD(cudaMemAdvise_v2, (void *address, size_t size, int advice, struct location location),
+        cuMemAdvise_v2((CUdeviceptr)address, size, advice, location))
+FORWARD(cudaMemPrefetchAsync_v2,
+        (void *address, size_t size, struct location location, unsigned flags, CUhandle stream),
+        cuMemPrefetchAsync_v2((CUdeviceptr)address, size, location, flags, stream))
+PTSZ(cudaMemPrefetchAsync_v2);
+#if CUDART == 12
+FORWARD(cudaMemAdvise, (void *address, size_t size, int advice, int device),
+        cuMemAdvise((CUdeviceptr)address, size, advice, device))
+FORWARD(cudaMemPrefetchAsync, (void *address, size_t size, int device, CUhandle stream),
+        cuMemPrefetchAsync((CUdeviceptr)address, size, device, stream))
+#else
+ALIAS(cudaMemAdvise, cudaMemAdvise_v2);
+ALIAS(cudaMemPrefetchAsync, cudaMemPrefetchAsync_v2);
+#endif
+PTSZ(cudaMemPrefetchAsync);
 FORWARD(cudaMallocPitch, (void **address, size_t *pitch, size_t width, size_t height),
         cuMemAllocPitch_v2((CUdeviceptr *)address, pitch, width, height, 16))
 FORWARD(cudaMallocAsync, (void **address, size_t size, CUhandle stream),

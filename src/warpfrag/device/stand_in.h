@@ -18,6 +18,11 @@ typedef int CUdevice;
 typedef uint64_t CUdeviceptr;
 typedef void *CUhandle;
 
+// Where memory is or goes, in the functions that CUDA 12.2 changed.
+struct location {
+    int type, id;
+};
+
 enum {
     SUCCESS = 0,
     INVALID_VALUE = 1,
