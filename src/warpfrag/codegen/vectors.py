@@ -454,6 +454,9 @@ def test_vectors(
     return VectorSet(mma, arch, tuple(groups))
 
 
+test_vectors.__test__ = False  # type: ignore[attr-defined]  # pytest must not collect it where it is imported
+
+
 def check_multiplies(instruction: Instruction, purpose: str) -> None:
     """Raise InvalidOperand for an instruction that does not multiply; the message starts with `purpose`."""
     operation = instruction.form.operation
