@@ -14,7 +14,9 @@ from warpfrag.tensorcore import fragment
 from warpfrag.tensorcore.operand import AnyOperand, Operand
 
 MIN_BITS = 8  # elements must have at least this many bits to be numbered
-FIXES = tuple((re.compile(row["pattern"]), row["text"]) for row in read_table("fixes")["fix"])
+FIXES: tuple[tuple[re.Pattern[str], str], ...] = tuple(
+    (re.compile(row["pattern"]), row["text"]) for row in read_table("fixes")["fix"]
+)
 
 
 def fix(operands: Mapping[str, AnyOperand], suspect: Suspect) -> str:

@@ -348,7 +348,7 @@ class OperandComparison:
         by_block = [inst.name for inst in loads if inst.name.startswith("ldmatrix")]
         change = "remove .trans from" if any(".trans" in name for name in by_block) else "add .trans to"
         findings = sorted(found.findings, key=lambda finding: finding.kind == "blocks" and not by_block)
-        if by_block and findings and findings[0].fix.startswith("add .trans"):
+        if by_block and findings and "ldmatrix .trans" in findings[0].text:
             findings[0] = replace(findings[0], fix=f"{change} the ldmatrix of {operand.role.upper()}")
         loaded_at = self._sources({inst.line for inst in loads})
         filled_at = self._sources({line for inst in loads for line in self.writes.filled_by[inst.line]})

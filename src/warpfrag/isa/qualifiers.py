@@ -138,7 +138,7 @@ class HasForm(Protocol):
 
     @property
     def form(self) -> Form:
-        """The form."""
+        """The instruction's operation, shape, types and other qualifiers."""
 
 
 def _as_is(entry: object) -> tuple[str, ...]:

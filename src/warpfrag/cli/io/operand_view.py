@@ -126,7 +126,7 @@ class OperandView:
     def check_lane(self, lane: int) -> bool:
         """Return True if the lane is used (ldmatrix may ignore some addresses); raise an error for an invalid lane."""
         if self.in_tensor_memory:
-            return check_index("tlane", lane, self.layout.ins["tlane"]) == lane
+            return check_index("lane", lane, self.layout.ins["tlane"]) == lane
         check_index("lane", lane, LANES)
         return lane < self.layout.lanes
 

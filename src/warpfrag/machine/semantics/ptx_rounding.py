@@ -96,7 +96,12 @@ def exact_of(high: Codes, low: Codes | None = None) -> ExactNumbers:
 
 
 def encode(number: ExactNumbers, fmt: Format, mode: str, *, satfinite: bool = False) -> Codes:
-    """Return the codes of nonzero exact numbers, rounded once."""
+    """Return the codes of nonzero exact numbers, rounded once, in mode rn, rna, rz, rm or rp.
+
+    A result out of range is infinity, or the largest finite number in a mode that rounds towards 0 there. With
+    `satfinite` it is the largest finite number. In a format without infinity it is NaN if codes of ones are NaN, and
+    otherwise the largest number.
+    """
     emin = 1 - fmt.bias
     drop = 63 - fmt.fraction + np.maximum(0, emin - number.exponent)
     gone = drop > 64  # below half the smallest number, only the sticky bit matters

@@ -222,7 +222,7 @@ def run_tiles(kernel: PortableKernel, operands: ProductOperands) -> Codes:
 
 
 class Decoded(NamedTuple):
-    """Decoded codes, like arrays of `numbers.Number`: (-1)**negative * significand * 2**(exponent - fraction)."""
+    """Decoded codes, like arrays of `soft_floats.Number`: (-1)**negative * significand * 2**(exponent - fraction)."""
 
     negative: Flags
     significand: Integers
@@ -243,7 +243,7 @@ class Decoded(NamedTuple):
 
 
 def decode(name: str, codes: Codes) -> Decoded:
-    """Decode codes, as `numbers.unpack` does for a single code."""
+    """Decode codes, as `soft_floats.unpack` does for a single code."""
     fmt = FORMATS[name]
     wide = codes.astype(np.int64)
     negative = (wide & fmt.sign_bit) != 0
@@ -272,7 +272,7 @@ def shift(magnitude: Integers, places: Integers) -> Integers:
 def round_codes(name: str, total: Integers, exponent: Integers, fraction: int, *, nearest: bool) -> Integers:
     """Return the codes of total * 2**exponent, truncated or rounded to nearest even at `fraction` bits; never -0.
 
-    This is the array version of `numbers.round_code` with `overflows`. |total| is below 2**53.
+    This is the array version of `soft_floats.round_code` with `overflows`. |total| is below 2**53.
     """
     fmt = FORMATS[name]
     magnitude = np.abs(total)
