@@ -441,15 +441,15 @@ def test_refused_by_name(name: str) -> None:
 
 
 OUT_OF_SCOPE = {
-    "wgmma.fence.sync.aligned": "not a product",
+    "wgmma.fence.sync.aligned": "a fence or a wait for wgmma",
     "cp.async.cg.shared.global": "copy",
-    "ld.shared.v4.b32": "no matrix instruction",
-    "dp4a.s32.s32": "no matrix instruction",
+    "ld.shared.v4.b32": "not a matrix instruction",
+    "dp4a.s32.s32": "not a matrix instruction",
     "v_mfma_f32_32x32x8_f16": "AMD",
     "llvm.amdgcn.mfma.f32.32x32x8f16": "AMD",
     "SM90_TMA_LOAD": "copies",
     "SM61_DP4A": "one thread",
-    "llvm.nvvm.wmma.m16n16k16.mma.col.col.f16.f16.satfinite": "saturates floating point",
+    "llvm.nvvm.wmma.m16n16k16.mma.col.col.f16.f16.satfinite": "saturates floating-point results",
 }
 
 

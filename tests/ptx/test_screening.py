@@ -190,7 +190,7 @@ SAME = "and.b32 %r12, %r1, 7;\nshl.b32 %r13, %r12, 2;\nadd.u32 %r13, %r3, %r13;\
         ("st.shared.v2.u32 [%r3], {%r2, %r1};\nbar.sync 0;\nld.shared.u32 %r10, [%r3];", "reference", {"race"}),
         ("st.shared.u32 [%r13], %r1;\nbar.sync 0;\nld.shared.u32 %r10, [%r13];", "reference", {"race"}),
         ("st.shared.u32 [%r13], %r12;\nld.shared.u32 %r10, [%r13];", "reference", {"race"}),
-        ("@%p1 st.shared.u32 [%r3], 0;\nst.shared.u32 [%r3], 5;\nmov.u32 %r10, 0;", "reference", {"lockstep"}),
+        ("@%p1 st.shared.u32 [%r3], 0;\nst.shared.u32 [%r3], 5;\nmov.u32 %r10, 0;", "reference", {"race"}),
     ],
 )
 def test_threads_of_a_block_may_store_the_same(both, body, engine, kinds):

@@ -12,6 +12,7 @@ import socket
 import struct
 import sys
 import threading
+import time
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 SOCKET, MEMORY = 3, 4  # file descriptors, which must match connection.c
 HEADER = struct.Struct("<II")
 INTERRUPT_MILLISECONDS = 200  # seconds between checks for Ctrl-C
-LAST_SECONDS = 1.0  # seconds for recording a launch that was stopped
+LAST_SECONDS = 1.0  # seconds for the requests that a program sent before it ended
 
 
 class Connection:
@@ -59,7 +60,9 @@ class Connection:
 
 
 def exit_with_program(connection: Connection) -> None:
-    """End this process when the program closes its end of the socket; first stop and record a running launch.
+    """Stop a running launch when the program closes its end of the socket, and end this process if `serve` does not.
+
+    Until then `serve` records that launch, and what the program sent without waiting for a reply.
 
     Ctrl-C also stops a launch: `warpfrag gpu` writes a file next to the log.
     """
@@ -74,7 +77,7 @@ def exit_with_program(connection: Connection) -> None:
                 stop_launch()
             seen = last
     stop_launch()
-    connection.is_answering.acquire(timeout=LAST_SECONDS)
+    time.sleep(LAST_SECONDS)
     os._exit(0)
 
 
