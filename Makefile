@@ -22,7 +22,7 @@ unexport PYTHONPATH PYTHONHOME PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: run test test-all format lint types bench docs dist lock clean help
+.PHONY: run test test-all slow format lint types bench docs dist lock clean help
 
 run: $(INSTALLED)  ## a short tour (a few seconds)
 	@$(BIN)/python examples/tour.py
@@ -32,7 +32,9 @@ PYTEST := PYTHONWARNDEFAULTENCODING=1 $(BIN)/pytest -n $(WORKERS) --maxprocesses
 test: lint types  ## lint, check types, and run the tests that are not slow against the installed wheel
 	@$(PYTEST) -m "not slow"
 
-test-all: test  ## the same, then run the slow tests
+test-all: test slow  ## the same, then run the slow tests
+
+slow: $(INSTALLED)
 	@$(PYTEST) -m slow
 
 format: $(DEVELOPED)  ## format the code and fix what ruff can fix

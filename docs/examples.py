@@ -39,7 +39,7 @@ BLOCK = re.compile(
     re.MULTILINE | re.DOTALL,
 )
 FILE = re.compile(r"(?:#|//) (\w+\.(?:py|cu|toml|ptx))\n")
-INLINE = re.compile(r"`(warpfrag [a-z-]+ [a-z]\S*\.[^`\n]*)`")
+INLINE = re.compile(r"`(warpfrag [a-z-]+ [a-z][^`\s]*\.[^`\n]*)`")
 DOTS = "..."
 # files that a command inside a sentence may read: registers of four words, matrices, a sweep
 FILES = {"dump.txt": "0 0 0 0\n" * 32, "A.txt": "0 " * 15 + "0\n", "B.txt": "0 " * 7 + "0\n"}

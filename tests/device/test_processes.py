@@ -14,7 +14,7 @@ from device.conditions import needs_stand_ins
 from device.driver_api import ADD, HEAD, environment, run
 
 pytestmark = needs_stand_ins
-KILLS = int(os.environ.get("WARPFRAG_KILLS", "60"))
+KILLS = int(os.environ.get("WARPFRAG_KILLS", "30"))
 WORK = """
 start()
 n = 20000

@@ -211,7 +211,7 @@ def test_a_quantized_product_runs():
     ("arguments", "message"),
     [
         ({"number_format": "f16"}, "number_format: expected one of e4m3, e5m2, .* got 'f16'"),
-        ({"scale": "e8m0"}, "scale: expected one of ue8m0, ue4m3, f32; got 'e8m0'"),
+        ({"scale": "e8m0"}, "scale: expected one of ue8m0, ue4m3, f32, or its dtype; got 'e8m0'"),
         ({"number_format": "s8", "scale": "ue8m0"}, "ue8m0 needs a float format, got s8; use f32"),
         ({"block": 0}, "block must be a positive integer, or None for a single scale; got 0"),
         ({"axis": 2}, "expected axis to be one of the 2 axes of A, got 2"),

@@ -256,8 +256,8 @@ def test_random_orders_of_wgmma_are_judged_the_same(both):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("first", range(1000, 1200, 100))
-def test_two_hundred_orders_of_wgmma_are_judged_the_same(both, first):
+@pytest.mark.parametrize("first", [1000])
+def test_a_hundred_orders_of_wgmma_are_judged_the_same(both, first):
     verdicts = {getattr(judge_orders(both, seed), "verdict", "") for seed in range(first, first + 100)}
     assert verdicts >= {"clean", "findings"}
 

@@ -6,7 +6,7 @@ import tarfile
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import islice
 from pathlib import Path
@@ -101,11 +101,12 @@ def other_cases(folder: Path) -> Iterator[Case]:
         yield from reproducers(folder)
 
 
-def in_engine(engine: Engine, reasons: list[str]) -> Runner:
+def in_engine(engine: Engine, reasons: list[str], *, judge: bool = True) -> Runner:
     """Return a runner that launches kernels in an engine, and collects the reasons why a launch is not exact."""
 
     def run(launch: Launch, options: LaunchOptions) -> None:
         kernel, grid, block, args, shared = launch
+        options = replace(options, judge=judge)
         launched = kernel.launch(grid, block, **args, shared=shared, engine=engine, options=options)
         reasons.extend(launched.inexact)
 

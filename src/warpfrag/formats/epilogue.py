@@ -75,7 +75,7 @@ def check_factor(name: str, number: Any) -> float:  # noqa: ANN401 (arrays of an
     """Return a factor; raise an error unless it is a real number in float32's range, or an array or tensor of one."""
     if hasattr(number, "shape") and not isinstance(number, np.generic):
         array = as_array(number, name)
-        number = float(array.reshape(())) if array.size == 1 and array.dtype.kind != "b" else number
+        number = float(array.reshape(())) if array.size == 1 and array.dtype.kind in "fiuV" else number
     is_real = isinstance(number, int | float | np.integer | np.floating) and not isinstance(number, bool)
     if not is_real:
         raise InvalidOperand(f"{name}: expected a real number, got {quote(number)}")
