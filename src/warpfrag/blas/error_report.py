@@ -92,9 +92,8 @@ class Errors(Summary):
     def to_dict(self) -> dict[str, object]:
         """Return all fields as JSON-compatible values."""
         left_out = {"exact", "steps", "order", "growth"}
-        facts = {field: getattr(self, field) for field in self.__dataclass_fields__ if field not in left_out}
         return {
-            **facts,
+            **{field: getattr(self, field) for field in self.__dataclass_fields__ if field not in left_out},
             "edges": list(self.edges),
             "counts": list(self.counts),
             "order": asdict(self.order),

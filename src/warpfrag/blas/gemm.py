@@ -159,5 +159,4 @@ def run_gemm(
                 start = gemm.extents.flat(c.codes(FORMATS[gemm.rule.c], raw=options.raw, rounding=options.rounding))
             codes, result = gemm.operands.multiply(start, options.order), gemm.rule.d
         codes = codes.reshape(gemm.shape)
-        D = codes if options.raw else from_codes(FORMATS[result], codes)
-        return to_caller_kind(D, kind)
+        return to_caller_kind(codes if options.raw else from_codes(FORMATS[result], codes), kind)

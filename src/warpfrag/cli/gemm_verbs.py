@@ -122,8 +122,7 @@ def gemm(
     D = compute(A, B, instruction=name, arch=arch, order=order, rounding=rounding, backend=backend)
     steps: list[ProductStep] = []
     if trace is not None:
-        prepared = read_gemm(A, B, instruction=name, arch=arch, rounding=rounding)
-        steps = trace_output(prepared, *trace, order=order)
+        steps = trace_output(read_gemm(A, B, instruction=name, arch=arch, rounding=rounding), *trace, order=order)
     _save(D, output)
     shape = A.shape[-2], B.shape[-1], A.shape[-1]
     note = truncation_note(A, B, name, rounding).replace('rounding="rne"', "--rounding rne")

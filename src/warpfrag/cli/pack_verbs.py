@@ -85,8 +85,7 @@ def pack(
     group = dump_of(view.matrix_registers).group
     words = packed if group == "block" else packed.reshape(*view.matrix_registers.threads, -1)
     lines = dump_lines(words, group if group == "block" or "warp" in view.threads else "")
-    facts = PackedRegisters(view.instruction.name, view.name, words.tolist())
-    return Answer(facts, lambda: echo("\n".join(lines)))
+    return Answer(PackedRegisters(view.instruction.name, view.name, words.tolist()), lambda: echo("\n".join(lines)))
 
 
 def _pack(

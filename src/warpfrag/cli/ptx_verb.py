@@ -316,8 +316,7 @@ def _run(kernel: Kernel, settings: dict[str, Any], checks: RunOptions) -> Run:
                 explore=checks.explore,
                 progress=lambda done, total: line.show(done, total, "blocks"),
             )
-            launched = settings | {"options": options, "checks": checks.check}
-            return kernel.launch(**launched)
+            return kernel.launch(**settings | {"options": options, "checks": checks.check})
         except KeyboardInterrupt as error:
             line.clear()
             for note in getattr(error, "__notes__", ()):

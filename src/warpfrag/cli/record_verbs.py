@@ -78,8 +78,7 @@ def record(
     """
     from warpfrag.device.record import RecordOptions, record_program
 
-    options = RecordOptions(kernel or "", launch, last, limit, max_bytes)
-    result = record_program(program, output, options)
+    result = record_program(program, output, RecordOptions(kernel or "", launch, last, limit, max_bytes))
     records = result.records
     missing = {each.name: each.reason or each.launches[0].reason for each in records if not each.launches[0].code}
     facts = RecordFacts(output, result.status, result.gpu, tuple(each.name for each in records), missing)

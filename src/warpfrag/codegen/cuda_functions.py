@@ -284,8 +284,7 @@ def wmma_move_function(move: Instruction, name: str) -> list[str]:
     line = "row" if move.layouts == ("row",) else "column"
     where = f"{space} memory" if space else "memory"
     label = f"{role.upper()}, {operand.format}, {line} major in {where}, at a multiple of 32 bytes"
-    comment = f"// {label}: stride elements from one {line} to the next."
-    return [comment, *device_function(name, parameters, code)]
+    return [f"// {label}: stride elements from one {line} to the next.", *device_function(name, parameters, code)]
 
 
 # ---- wgmma

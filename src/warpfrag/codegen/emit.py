@@ -162,8 +162,7 @@ def source_file(instructions: Sequence[Instruction], target: str | None = None) 
 
 def _function_blocks(instruction: Instruction, target: str | None) -> Iterator[str]:
     name = identifier(instruction)
-    blocks = _writer(instruction).functions(instruction, _targets(instruction, target))
-    for suffix, lines in blocks.items():
+    for suffix, lines in _writer(instruction).functions(instruction, _targets(instruction, target)).items():
         yield guarded(f"WARPFRAG_{name}{suffix}".upper(), f"warpfrag::{name}", lines)
 
 

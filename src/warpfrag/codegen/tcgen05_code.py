@@ -61,8 +61,7 @@ def _statement(t: TensorMma, d: str, a: str, b: str, idesc: str, extra: dict[str
 def module(instructions: Sequence[Instruction], target: str | None) -> str:
     """Return a PTX module with a kernel for each instruction."""
     chosen = target or DEFAULT_TARGET
-    version = max(first_version(instruction.form, chosen) for instruction in instructions)
-    lines = module_header(version, chosen)
+    lines = module_header(max(first_version(instruction.form, chosen) for instruction in instructions), chosen)
     for instruction in instructions:
         lines.append(_ptx_kernel(product(instruction)))
     return "\n".join(lines)

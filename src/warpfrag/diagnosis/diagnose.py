@@ -143,8 +143,7 @@ def diagnose(
             role = operand.role
             in_memory = role in tiles
             words[role] = negated_memory(operand, tiles[role]) if in_memory else negated_words(words[role], operand)
-    case = SuspectProduct(mma, arch, immediates, tiles, scale_d)
-    return _first_explained(case, words, observe(mma.d, observed))
+    return _first_explained(SuspectProduct(mma, arch, immediates, tiles, scale_d), words, observe(mma.d, observed))
 
 
 def _default_tile(instruction: Instruction, matrices: tuple[object, object, object]) -> tuple[int, ...] | None:
@@ -267,8 +266,7 @@ def _scale_words(
 
 def _first_explained(case: SuspectProduct, words: dict[str, Words], seen: Observation) -> Diagnosis:
     """Search for mistakes; if D's extents are swapped, try D as the transpose first, then in memory order."""
-    operand = case.instruction.d
-    shape = operand.shape
+    shape = case.instruction.d.shape
     if seen.codes.shape[-len(shape) :] == shape:
         diagnosed, is_nan = Search(case, words, seen).diagnosis(), np.isnan(seen.values)
         if diagnosed or diagnosed.correct or not 0 < is_nan.mean() < MAX_NANS:

@@ -120,8 +120,7 @@ def other_layouts(operand: Operand) -> Iterator[Mistake]:
     layout = operand.layout
     if layout.copies > 1:
         return
-    elements = fragment.elements(layout)
-    places = np.argsort(elements)
+    places = np.argsort(fragment.elements(layout))
     turned = other_order(operand.shape)
     seen = {order.tobytes() for order in (np.arange(turned.size), turned, np.argsort(turned))}
     forward, inverse = "loaded {}", "loaded {}, but with source and target exchanged"

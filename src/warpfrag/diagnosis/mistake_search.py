@@ -331,8 +331,7 @@ class Search:
                 line = variants[:, number, row]
                 lines[each] = np.broadcast_to(line, (high, line.shape[-1]))
         inputs = ProductOperands(**{each: np.ascontiguousarray(line)[None] for each, line in lines.items()})
-        rule = plan(self.case.form, self.case.arch).rule
-        return self.case.run(rule, inputs).reshape(-1)
+        return self.case.run(plan(self.case.form, self.case.arch).rule, inputs).reshape(-1)
 
 
 def random_words(operand: Operand) -> Words:

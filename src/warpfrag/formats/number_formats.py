@@ -186,8 +186,7 @@ class Format:
         negative = exact < 0 or (isinstance(value, float) and math.copysign(1.0, value) < 0)
         if negative and not self.signed and exact:
             raise InvalidOperand(self._refusal(value))
-        magnitude = self._encode_magnitude(abs(exact), value, rounding)
-        return magnitude | (self.sign_bit if negative else 0)
+        return self._encode_magnitude(abs(exact), value, rounding) | (self.sign_bit if negative else 0)
 
     def _plain_number(self, value: float | Fraction) -> float | Fraction:
         """Convert a value, which may be a NumPy scalar, exactly to a Python number.

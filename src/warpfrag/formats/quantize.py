@@ -133,8 +133,7 @@ def _numbers(A: ArrayLike, *, may_be_nan: bool) -> Doubles:
 def _table(name: str) -> Doubles:
     """Return the finite magnitudes of a format's codes in ascending order, without signs."""
     fmt = FORMATS[name]
-    last = fmt.encode(fmt.max)
-    values = np.array([float(fmt.decode(code)) for code in range(last + 1)])
+    values = np.array([float(fmt.decode(code)) for code in range(fmt.encode(fmt.max) + 1)])
     values.setflags(write=False)
     return values
 

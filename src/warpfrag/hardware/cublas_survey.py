@@ -65,8 +65,7 @@ def find_runs(choose: Callable[[int], Choice], last: int) -> list[ChoiceRun]:
     points = [*range(1, min(DENSE, last) + 1), *range(DENSE + STEP, last + 1, STEP)]
     if points[-1] != last:
         points.append(last)
-    runs = list(_changes(choose, points))
-    return [*runs, ChoiceRun(last, choose(last))]
+    return [*_changes(choose, points), ChoiceRun(last, choose(last))]
 
 
 def _changes(choose: Callable[[int], Choice], points: list[int]) -> Iterator[ChoiceRun]:

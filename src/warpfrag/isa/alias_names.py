@@ -146,8 +146,7 @@ def _rows(notation: Notation, op: str) -> tuple[dict[str, Any], ...]:
     for row in read_table("names")[notation]["rows"]:
         if op in row["op"]:
             writes = {key: row[key] for key in ("names", "uses", "how") if key in row}
-            lists = {key: entry for key, entry in row.items() if key not in writes}
-            rows.append({**writes, "lists": lists})
+            rows.append({**writes, "lists": {key: entry for key, entry in row.items() if key not in writes}})
     return tuple(rows)
 
 

@@ -136,8 +136,7 @@ def _form_by_alias(text: str, problem: str) -> Form:
 
 def illegal(subject: object, reason: str, nearest: Callable[[], tuple[str, ...]] = tuple) -> IllegalInstruction:
     """Return the error for a text that names no legal form, or for a request that a form does not support."""
-    name = _quoted(subject)
-    return IllegalInstruction(name, reason, nearest)
+    return IllegalInstruction(_quoted(subject), reason, nearest)
 
 
 def _quoted(subject: object) -> str:
@@ -288,8 +287,7 @@ def advice(form: Form) -> str:
 
 def companions(form: Form) -> list[tuple[str, str]]:
     """Return the instructions that a kernel must execute before and after a form, in order; usually there are none."""
-    rows = read_table("companions")["companion"]
-    return [(row["name"], row["when"]) for row in rows if form.op in row["op"]]
+    return [(row["name"], row["when"]) for row in read_table("companions")["companion"] if form.op in row["op"]]
 
 
 def check_selector(form: Form, selector: int) -> None:

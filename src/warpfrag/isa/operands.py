@@ -200,8 +200,7 @@ def _tensor(form: TensorForm) -> list[OperandSpec]:
         *(OperandSpec(role, FORMATS[form.d], d, REGISTER_BITS, 0, source) for role in "cd"),
     ]
     if (rule := pattern_of(form)) is not None:
-        chunks = form.shape.k // rule.chunk
-        places = tensor_layouts.metadata(form, chunks)
+        places = tensor_layouts.metadata(form, form.shape.k // rule.chunk)
         specs.append(OperandSpec("metadata", FORMATS["b4"], places, 4, 0, table["metadata"]["source"]))
     if form.block_scale:
         scales = [tensor_layouts.scale_factors(form, side) for side in "ab"]
@@ -292,8 +291,7 @@ def _matrix_move(form: Form) -> list[OperandSpec]:
             for role, row in halves.items()
         ]
     row = table[f"{form.op}.{form.shape}" + (".trans" if form.trans else "")]
-    shape = (form.num, *row["extents"])
-    layout = _layout(MATRICES, shape, row | {"reg": _keep(row["reg"], form.num)})
+    layout = _layout(MATRICES, (form.num, *row["extents"]), row | {"reg": _keep(row["reg"], form.num)})
     unknown = ""
     if families_of(form)[0].layout == "unknown":
         unknown = (
@@ -311,8 +309,7 @@ def addresses(form: Form) -> Layout | None:
     row = read_table("layouts")["movers"][f"{form.op}.{form.shape}" + (".trans" if form.trans else "")]
     lane = _keep(row["addresses"], form.num)
     line = "col" if "c1" in lane.split() else "row"
-    lines = row["extents"][MATRIX.index(line)]
-    return Layout.parse({"matrix": form.num, line: lines}, lane=lane)
+    return Layout.parse({"matrix": form.num, line: row["extents"][MATRIX.index(line)]}, lane=lane)
 
 
 def _keep(bases: str, num: int) -> str:

@@ -103,8 +103,7 @@ class TensorSpelling:
         table = read_table("tcgen05")
         if target not in table["targets"]["all"]:
             return f"{PREFIX} is not available on {target}, only on {', '.join(table['targets']['all'])}"
-        demands = self._demands(target)
-        return f"{demands}, but not on {target}"
+        return f"{self._demands(target)}, but not on {target}"
 
     def _demands(self, target: str = "") -> str:
         """Return the qualifiers that only some targets support or, given a target, those that it does not support."""

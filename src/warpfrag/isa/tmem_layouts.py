@@ -267,8 +267,7 @@ def access(
         raise InvalidOperand(
             f"column {column} is not a multiple of the {reach} columns that {spelling.name} reaches: start at column 0"
         )
-    extents = {"tlane": TENSOR_LANES, "column": size, "slot": 1}
-    return partial_layout(extents, steps, (base_lane, column, 0))
+    return partial_layout({"tlane": TENSOR_LANES, "column": size, "slot": 1}, steps, (base_lane, column, 0))
 
 
 def partial_layout(extents: dict[str, int], steps: dict[str, list[Step]], origin: Iterable[int]) -> Layout:

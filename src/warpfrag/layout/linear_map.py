@@ -383,8 +383,7 @@ class LinearMap:
 
     def _reshaped_ins(self, extents: Mapping[str, int]) -> Self:
         flat_axis, order = flattened(self.in_axes)
-        every = list(range(len(self._out_radices)))
-        flat = self._rearranged((flat_axis,), order, self.out_axes, every)
+        flat = self._rearranged((flat_axis,), order, self.out_axes, list(range(len(self._out_radices))))
         weights = regrouped_weights(extents, self.ins)
         cut = flat._recut({flat_axis.name: {*weights.values()}}, {})
         if cut is None:

@@ -85,8 +85,7 @@ def _instances(names: Sequence[str]) -> str:
 
 def cccl_folder(nvcc: Path) -> Path | None:
     """Return the folder that contains the CCCL headers, or None if it is not found."""
-    toolkit = nvcc.resolve().parent.parent
-    folders = [toolkit / "include/cccl"]
+    folders = [nvcc.resolve().parent.parent / "include/cccl"]
     folders += [Path(os.environ[name]) / "include/cccl" for name in ("CUDA_HOME", "CUDA_PATH") if os.environ.get(name)]
     for folder in package_folders("nvidia"):
         folders += [*sorted(folder.glob("*/include/cccl"), reverse=True), folder / "cuda_cccl/include"]

@@ -469,8 +469,7 @@ def _problems(descriptor: Descriptor, operand: StagedOperand, *, trans: bool) ->
             f"elements overlap: row {first.row}, column {first.col} and row {second.row}, column {second.col} are "
             f"both at byte {address}",
         )
-    addresses = memory.addresses((rows, cols), bits)
-    end = int(addresses.max()) + max(1, bits // 8)
+    end = int(memory.addresses((rows, cols), bits).max()) + max(1, bits // 8)
     if end > MAX_SHARED_BYTES:
         yield Problem(
             "start",

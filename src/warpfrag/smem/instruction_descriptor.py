@@ -56,8 +56,7 @@ def _fields_of(kind: str) -> dict[str, Field]:
 
 def _numbers(name: str, kind: str) -> dict[str, int]:
     """Return the numbers that encode the choices for a field."""
-    table = read_table("tcgen05")["descriptor"]["numbers"]
-    return dict(table[kind if name in ("a", "b") else name])
+    return dict(read_table("tcgen05")["descriptor"]["numbers"][kind if name in ("a", "b") else name])
 
 
 @dataclass(frozen=True)

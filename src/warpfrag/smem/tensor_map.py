@@ -224,8 +224,7 @@ class TensorMapFields:
 
     def problems(self) -> list[str]:
         """Return the fields that the driver rejects, each with the expected value."""
-        checks = (*_tensor_checks(self), *_box_checks(self))
-        return [check.text for check in checks if not check.holds]
+        return [check.text for check in (*_tensor_checks(self), *_box_checks(self)) if not check.holds]
 
     # --- the bytes
 

@@ -281,8 +281,7 @@ class SweepPlan:
     @cached_property
     def cases(self) -> tuple[Case, ...]:
         """All combinations of the values; the last key varies fastest."""
-        axes = [getattr(self, field.name) for field in fields(Case)]
-        return tuple(Case(*values) for values in product(*axes))
+        return tuple(Case(*values) for values in product(*[getattr(self, field.name) for field in fields(Case)]))
 
     def to_dict(self) -> dict[str, Any]:
         """Return all fields, including defaults, as JSON-compatible values."""

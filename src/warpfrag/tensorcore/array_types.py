@@ -117,8 +117,7 @@ class Matrix:
         kind = kind_of(argument)
         if kind.on_gpu:
             return cls(name, argument, kind)
-        on_host = to_host(argument, kind)
-        array = as_array(on_host, name)
+        array = as_array(to_host(argument, kind), name)
         if array.ndim < 2:
             raise InvalidOperand(f"{name}: expected a matrix, got an array of shape {array.shape}")
         return cls(name, array, kind)

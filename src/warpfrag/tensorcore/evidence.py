@@ -71,8 +71,7 @@ def _product_evidence(form: Form, arch: str) -> Evidence:
     note = ""
     width = CAPTURED_WIDTHS.get(form.operation.scope)
     if not rows and width is not None:
-        narrow = replace(form, shape=form.shape._replace(n=width))
-        rows = evidence_rows(spell(narrow), arch)
+        rows = evidence_rows(spell(replace(form, shape=form.shape._replace(n=width))), arch)
         note = f" of n{width}: the terms of an element of D do not depend on n"
     if not rows:
         return Evidence(steps.level, steps.source, 0, steps.machine, steps.native, authority)

@@ -160,5 +160,4 @@ def _multiply_tile(
         columns = resolved.metadata.columns_of(resolved.readers_of(immediates)["metadata"].read(metadata))[None]
     codes_c = resolved.no_c if c is None else resolved.c.read_tile(c)
     operands = ProductOperands(resolved.a.read_tile(a), resolved.b.read_tile(b), codes_c, columns)
-    kernel = resolved.kernels.chosen
-    return resolved.d.write_tile(kernel.run_whole(operands))
+    return resolved.d.write_tile(resolved.kernels.chosen.run_whole(operands))

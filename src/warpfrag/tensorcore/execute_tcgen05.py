@@ -120,8 +120,7 @@ class TensorProduct:
     ) -> Words:
         """Return tensor memory after the mma."""
         check_flag("accumulate", accumulate)
-        arch = arithmetic_arch(self.counted, self.arch)
-        rule = plan(self.counted, arch).rule
+        rule = plan(self.counted, arithmetic_arch(self.counted, self.arch)).rule
         taken = self.read(memory, a, b, shared, accumulate=accumulate)
         batch = batch_of([array.shape[:-2] for array in taken.values()])
         result = self.multiply(rule, taken, batch, threads)
@@ -329,8 +328,7 @@ def load(spelling: TensorSpelling, memory: ArrayLike, address: int) -> Any:  # n
     cells = check_tensor_memory(memory, 1)
     lanes, columns, _ = _places(spelling, address)
     _columns(cells, 0, int(columns.max()) + 1, spelling.name)
-    taken = cells[..., lanes, columns]
-    words = joined(taken)
+    words = joined(cells[..., lanes, columns])
     return (words, reduced(spelling, words)) if spelling.op == "ld.red" else words
 
 

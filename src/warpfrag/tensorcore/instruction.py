@@ -99,8 +99,7 @@ class Instruction:
     @property
     def sources(self) -> tuple[str, ...]:
         """The documents that specify the instruction."""
-        rows = (*families_of(self.form), *self.operands.values())
-        return tuple(dict.fromkeys(row.source for row in rows))
+        return tuple(dict.fromkeys(row.source for row in (*families_of(self.form), *self.operands.values())))
 
     @cached_property
     def operands(self) -> Operands:

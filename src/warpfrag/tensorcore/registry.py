@@ -76,8 +76,7 @@ def _typed(
         text = text.form.spelling.name if isinstance(text.form, TensorForm) else text.name
     if not isinstance(text, str):
         resolve(text)  # raises IllegalInstruction with the reason
-    form = resolve(text, arch and read_target(arch, head(text)).name, selector, **shape)
-    return instruction_of(form, "")
+    return instruction_of(resolve(text, arch and read_target(arch, head(text)).name, selector, **shape), "")
 
 
 def aliases(instruction: str | Instruction) -> Aliases:

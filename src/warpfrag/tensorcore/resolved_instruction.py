@@ -243,8 +243,7 @@ class ResolvedInstruction:
 
 def resolve_instruction(instruction: str | HasForm, arch: str) -> ResolvedInstruction:
     """Resolve an instruction or its name; raise IllegalInstruction if the target does not support it."""
-    form = form_of(instruction)
-    return resolve_form(form, arch)
+    return resolve_form(form_of(instruction), arch)
 
 
 def resolve_chain(instruction: str | HasForm, arch: str) -> ResolvedInstruction:

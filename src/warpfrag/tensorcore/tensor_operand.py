@@ -304,8 +304,7 @@ class TensorScale(_InTensorMemory):
             )
         is_a = self.role == "scale_a"
         lines = np.array(scaled_lines(self.form, self.role[-1]))
-        count = self.form.scales
-        taken = byte_id + np.arange(count)
+        taken = byte_id + np.arange(self.form.scales)
         return (lines[:, None], taken[None, :]) if is_a else (taken[:, None], lines[None, :])
 
     def pack(self, scales: ArrayLike, *, byte_id: int = 0, raw: bool = False, rounding: Rounding = None) -> Words:

@@ -371,8 +371,7 @@ class Emulation(TorchDispatchMode):
             raise NotModelled(widening or PLAIN_FLOAT32)
         if self.library is None:
             return ProductChoice(self._instruction(operation), self.order)
-        names = {torch.float16: "f16", torch.bfloat16: "bf16", torch.float32: "tf32"}
-        name = names.get(operation.A.dtype)
+        name = {torch.float16: "f16", torch.bfloat16: "bf16", torch.float32: "tf32"}.get(operation.A.dtype)
         if name is None or operation.alpha != 1 or operation.beta != 1:
             label = f"{operation.name} of {operation.A.dtype}, alpha {operation.alpha}, beta {operation.beta}"
             raise NotModelled(f"{label}: cuBLAS is modelled for float16, bfloat16 and float32, alpha and beta 1")

@@ -164,8 +164,7 @@ class GridPanel:
     def _cell_rows(self, left: int, top: int) -> Iterator[str]:
         """Yield the cells, in one group per row so that cells need no y coordinate."""
         for y, row in groupby(self.grid.cells, key=attrgetter("y")):
-            place = f"translate({left} {top + y * self.size.height})"
-            yield svg.group(map(self._cell, row), transform=place)
+            yield svg.group(map(self._cell, row), transform=f"translate({left} {top + y * self.size.height})")
 
     def _cell(self, cell: FigureCell) -> str:
         """Return a cell as one element: a rectangle, its text if it fits, and its facts as data attributes."""

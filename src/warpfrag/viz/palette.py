@@ -35,8 +35,7 @@ class Palette:
     def lane(self, lane: int) -> str:
         """Return the fill colour of a lane."""
         shade = lane % GROUP
-        hue = FIRST_HUE + HUE_STEP * (lane // GROUP)
-        return oklch(self.lightness[shade], self.chroma[shade], hue)
+        return oklch(self.lightness[shade], self.chroma[shade], FIRST_HUE + HUE_STEP * (lane // GROUP))
 
 
 LIGHT = Palette(

@@ -198,10 +198,9 @@ def notes(instruction: Instruction, operand: AnyOperand | None, view: View, requ
         dims = {each.layout.dims if isinstance(each, Operand) else each.layout.dims[-2:] for each in operands}
         words = " or ".join(f"({', '.join(names)})" for names in sorted(dims))
         sentences.append(f"A cell is {words}; low bits are on the left.")
-    copied = [each for each in operands if isinstance(each, Operand) and each.layout.copies > 1]
     sentences += dict.fromkeys(
         f"Every element of {each.role.upper()} has {each.layout.copies} holders; the hardware reads the first."
-        for each in copied
+        for each in [each for each in operands if isinstance(each, Operand) and each.layout.copies > 1]
     )
     if instruction.arch:
         sentences.append(f"The ISA does not define wmma fragments: these were measured on {instruction.arch}.")

@@ -70,10 +70,9 @@ class ElementMap:
 
     def where(self, *, row: int, col: int) -> list[ElementPlace]:
         """Return every register slot that holds an element; mma_sync reads the first."""
-        places = self.linear.where(row=row, col=col)
         return [
             ElementPlace(number // self.slots, place.lane, number % self.slots)
-            for place in places
+            for place in self.linear.where(row=row, col=col)
             for number in [self.operand.element(reg=place.reg, slot=place.slot)]
         ]
 

@@ -27,8 +27,7 @@ def load_matrix_sync(a: Fragment, pointer: object, ldm: int, layout: MemoryLayou
     """
     _check_fragments("load_matrix_sync", a=a)
     word = _memory_word("load_matrix_sync", a, layout)
-    tile = _tile("load_matrix_sync", a, pointer, ldm, word)
-    lines = read_codes(tile, a.operand.format.bits)
+    lines = read_codes(_tile("load_matrix_sync", a, pointer, ldm, word), a.operand.format.bits)
     a.set_codes(lines if word == "row" else lines.T)
 
 

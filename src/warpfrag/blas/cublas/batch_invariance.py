@@ -186,8 +186,7 @@ def batch_invariance(
     listed, sources = [], []
     for (name, (rows, depth)), table in ((layer, table) for layer in layers.items() for table in tables):
         runs, source = order_runs(kind, rows, depth, span, query_cublas=query_cublas, choices=table)
-        label = name if len(tables) == 1 else f"{name}, {source}"
-        listed.append(LayerRanges(label, rows, depth, tuple(runs)))
+        listed.append(LayerRanges(name if len(tables) == 1 else f"{name}, {source}", rows, depth, tuple(runs)))
         sources.append(source)
     return Invariance(tuple(listed), kind.type, kind.layout, span, "; ".join(dict.fromkeys(sources)))
 

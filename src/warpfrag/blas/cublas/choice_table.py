@@ -129,8 +129,7 @@ class Choices:
 
     def find(self, kind: LayerKind, m: int, n: int, k: int) -> Choice | None:
         """Return the choice for a gemm, or None if the table does not contain it."""
-        runs = self.runs(kind, n, k) or []
-        return next((run.choice for run in runs if m <= run.last), None)
+        return next((run.choice for run in self.runs(kind, n, k) or [] if m <= run.last), None)
 
     def _place(self, kind: LayerKind, n: int, k: int) -> int | None:
         if kind not in self.kinds or not (0 < n < MAX_EXTENT and 0 < k < MAX_EXTENT):

@@ -121,8 +121,7 @@ def predict(
     own = KernelEpilogue(alpha, epilogue.beta, bias, result, has_c, epilogue.activation)
     known, own = library_epilogue(known, own)
     D = cast("Array", library_gemm(known, a, b, c, own))
-    instruction = FMA if known.order.lanes else library_instruction(name, ARCH)
-    return Prediction(D=D, instruction=instruction, **vars(known))
+    return Prediction(D=D, instruction=FMA if known.order.lanes else library_instruction(name, ARCH), **vars(known))
 
 
 def _shape(shape: object, own: tuple[int, int, int]) -> tuple[int, int, int]:

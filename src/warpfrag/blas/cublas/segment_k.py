@@ -75,8 +75,7 @@ def tiles_launched(tile: int, cluster: int, layout: str, shape: tuple[int, int, 
     """Return the number of D's tiles, rounded up to whole clusters, or 0 if the tile or the cluster is unknown."""
     if tile not in TILES or cluster not in CLUSTERS:
         return 0
-    grid = _grid(tile, cluster, layout, shape)
-    return math.prod(grid.clusters) * math.prod(CLUSTERS[cluster])
+    return math.prod(_grid(tile, cluster, layout, shape).clusters) * math.prod(CLUSTERS[cluster])
 
 
 class _Grid(NamedTuple):
@@ -151,8 +150,7 @@ def _clusters(
 ) -> list[tuple[int, int]]:
     """Return the clusters, as (u, v), in the order in which they are computed."""
     if not swizzle:
-        is_along_v = cluster[0] >= cluster[1] and min(extents) > FEW_TILES
-        return list(_serpentine(clusters, 1, is_along_v=is_along_v))
+        return list(_serpentine(clusters, 1, is_along_v=cluster[0] >= cluster[1] and min(extents) > FEW_TILES))
     orders = [list(_serpentine(clusters, band, is_along_v=up)) for up in (False, True) for band in (1, 2, 4, 8, 16)]
     wave = blocks // (cluster[0] * cluster[1])
 

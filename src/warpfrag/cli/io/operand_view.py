@@ -190,8 +190,7 @@ class OperandView:
         dims = [
             "stored col" if dim == "col" and isinstance(self.registers, SparseOperand) else dim for dim in self.dims
         ]
-        about = isinstance(self.registers, SparseOperand | Metadata)
-        return [*place, *dims, *(["logical cols"] if about else [])]
+        return [*place, *dims, *(["logical cols"] if isinstance(self.registers, SparseOperand | Metadata) else [])]
 
     def cells(self, record: Record) -> list[object]:
         """Return one row of the table that `header` begins."""
@@ -274,8 +273,7 @@ def _loaded(view: OperandView, registers: OperandBase, load: Load) -> OperandVie
 
     column, base_lane = load.column or 0, load.base_lane or 0
     if view.is_access and load.through is None:
-        layout = load_layout(view.instruction, column, base_lane)
-        return OperandView(view.instruction, view.name, layout, registers)
+        return OperandView(view.instruction, view.name, load_layout(view.instruction, column, base_lane), registers)
     if registers.storage != "tensor":
         load.refuse(f"{view.name} of {view.instruction}")
     if load.through is None:

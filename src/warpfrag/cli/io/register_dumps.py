@@ -123,8 +123,7 @@ def registers_of_lines(
     """Return an operand's registers from the lines of a dump, as `read_registers` does."""
     import numpy as np
 
-    found = parse_lines(lines, dump_of(registers))
-    words = np.array(_of_warps(found, registers, warp, batch=batch), np.uint32)
+    words = np.array(_of_warps(parse_lines(lines, dump_of(registers)), registers, warp, batch=batch), np.uint32)
     return words if len(words) > 1 or _warps(registers) > 1 else words[0]
 
 
@@ -416,8 +415,7 @@ def _in_order(row: list[DumpWord], lane: int) -> list[DumpWord]:
     if all(word.number is None for word in row):
         return row
     ordered = sorted(row, key=lambda word: word.number or 0)
-    first = ordered[0].number or 0
-    for number, word in enumerate(ordered, start=first):
+    for number, word in enumerate(ordered, start=ordered[0].number or 0):
         if word.number != number:
             got = word.stem if word.number is None else f"{word.stem}{word.number}"
             expected = quote(f"{word.stem}{number}")

@@ -112,8 +112,7 @@ def _staged(
     word = int(group.read(source, B64)[0, 0])
     block, stride = int(state.warp_block[group.warp_rows[0]]), state.memory.shared_stride
     memory = state.memory.shared[block * stride : (block + 1) * stride]
-    tile = Shared(memory, Descriptor.decode(word), trans=_is_turned(inst, operand.role))
-    return operand.load(tile, raw=raw)
+    return operand.load(Shared(memory, Descriptor.decode(word), trans=_is_turned(inst, operand.role)), raw=raw)
 
 
 def _is_turned(inst: DecodedInstruction, role: str) -> bool:

@@ -282,8 +282,7 @@ class Debugger:
 
     def _hit(self, position: Position) -> Stop | None:
         """Return the stop for the first breakpoint that applies at a position, or None."""
-        batch = self.batch
-        inst = batch.inst_at(position)
+        inst = self.batch.inst_at(position)
         for point in self.breakpoints:
             if not point.enabled or inst not in point.stops:
                 continue

@@ -146,8 +146,7 @@ class SteppedBatch(WarpBatch):
         self.line = inst.line
         if not inst.action.is_collective:
             return True
-        active = self.active_part(inst, position.group)
-        if self.all_arrived(position.at, inst, position.group, active):
+        if self.all_arrived(position.at, inst, position.group, self.active_part(inst, position.group)):
             return True
         self.position = None
         return False

@@ -111,8 +111,7 @@ class LaneCopies:
         """Store codes [offsets, count] for a lane; `cell` is the mbarrier to signal."""
         self.tell_write(buffer, offsets, codes.dtype.itemsize * codes.shape[1], lane, cell)
         threads = np.full(len(offsets), self.owners.threads[lane], np.int64)
-        cause = InexactCause.OVERLAPPING_STORES
-        self.memory.tags.store(self.memory.inst, buffer, offsets, codes, threads, cause)
+        self.memory.tags.store(self.memory.inst, buffer, offsets, codes, threads, InexactCause.OVERLAPPING_STORES)
 
     def blocks_of(self, lane: int, mask: int | None) -> list[int]:
         """Return the destination blocks of a lane's copy: its own block, or the blocks in a cluster mask."""

@@ -43,8 +43,7 @@ class CallStacks:
         if deepest + 1 >= self.callers.shape[2]:
             if deepest >= MAX_CALL_DEPTH:
                 raise PtxError(inst.line, f"expected at most {MAX_CALL_DEPTH} nested calls, got more")
-            more = np.zeros((self.state.warps, LANES, 8), np.int64)
-            self.callers = np.concatenate([self.callers, more], axis=2)
+            self.callers = np.concatenate([self.callers, np.zeros((self.state.warps, LANES, 8), np.int64)], axis=2)
         args = [bytes_of(group, copy.source, copy.size) for copy in inst.arguments]
         if inst.saved_registers:
             for level in np.unique(depth[group.mask]):
@@ -104,8 +103,7 @@ class CallStacks:
 def bytes_of(group: LaneGroup, source: PtxOperand, size: int) -> NDArray[np.uint8]:
     """Return the bytes of an argument in each lane of the group, as [lanes, size]."""
     if isinstance(source, MemoryOperand):
-        memory = group.state.memory
-        return memory.local[_local_bytes(group, source, size)]
+        return group.state.memory.local[_local_bytes(group, source, size)]
     if isinstance(source, VectorOperand):
         part = size // len(source.items)
         return np.concatenate([bytes_of(group, element, part) for element in source.items], axis=1)

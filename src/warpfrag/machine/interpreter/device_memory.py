@@ -285,8 +285,7 @@ class DeviceMemory:
     def peek(self, address: int, size: int, owners: Owners) -> Bytes:
         """Return the bytes from a thread's generic address to the end of its buffer; at least `size` must exist."""
         name, place = self.space_of(address)
-        inner = np.array([place], np.uint64)
-        ((_, buffer, offsets),) = self.reach_space(name, inner, size, owners, writes=False)
+        ((_, buffer, offsets),) = self.reach_space(name, np.array([place], np.uint64), size, owners, writes=False)
         first = int(offsets[0])
         parts = {"shared": self.shared_stride, "cluster": self.shared_stride, "local": self.local_stride}
         part = parts.get(name, len(buffer))

@@ -124,8 +124,7 @@ def run_load(state: WarpState, inst: DecodedInstruction, action: actions.MemoryL
 
 def run_store(state: WarpState, inst: DecodedInstruction, action: actions.MemoryStore, group: LaneGroup) -> None:
     """Run st: each lane stores one or more elements."""
-    items = items_of(inst.sources[1])
-    codes = np.stack([group.values(element, action.type) for element in items], axis=1)
+    codes = np.stack([group.values(element, action.type) for element in items_of(inst.sources[1])], axis=1)
     state.progress += state.memory.store(action.space, group.addresses(inst.sources[0]), codes, group.owners)
 
 
@@ -223,6 +222,5 @@ def run_async_copy(state: WarpState, inst: DecodedInstruction, _action: actions.
                 )
             except MemoryFault as fault:
                 raise fault.of(which[fault.index]) from None
-    words = codes.view(np.uint32)
-    state.memory.store("shared", group.addresses(target), words, owners)
+    state.memory.store("shared", group.addresses(target), codes.view(np.uint32), owners)
     state.progress += 1

@@ -338,8 +338,7 @@ def _store_fragment(state: WarpState, inst: DecodedInstruction, action: MatrixOp
     owners = _owners(group, places[0].size)
     flat = codes.reshape(-1, 1).astype(f"u{operand.container // 8}")
     try:
-        cause = InexactCause.OVERLAPPING_STORES
-        state.memory.store(inst.attributes.space, places.reshape(-1), flat, owners, cause)
+        state.memory.store(inst.attributes.space, places.reshape(-1), flat, owners, InexactCause.OVERLAPPING_STORES)
     except MemoryFault as fault:
         raise fault.of(fault.index // places[0].size * LANES) from None
     state.progress += 1

@@ -157,8 +157,7 @@ class Mbarriers:
 
     def change(self, cell: int, action: MemoryBarrier, number: int, lane: int, line: int) -> int:
         """Apply an instruction to one mbarrier; return its previous state."""
-        word = int(self.words[cell])
-        barrier = MbarrierState.of(word)
+        barrier = MbarrierState.of(int(self.words[cell]))
         use = self.use_of(cell) if action.name == "init" else ""
         if use:
             raise MemoryFault(lane, use, kind="barrier")

@@ -263,8 +263,7 @@ def mma_operands(spelling: TensorSpelling, sources: tuple[PtxOperand, ...]) -> M
     d, a, b = rest.pop(0), rest.pop(0), rest.pop(0)
     metadata = rest.pop(0) if spelling.is_sparse else None
     idesc = rest.pop(0)
-    is_scaled = bool(spelling.qualifier("block_scale"))
-    scale_a, scale_b = (rest.pop(0), rest.pop(0)) if is_scaled else (None, None)
+    scale_a, scale_b = (rest.pop(0), rest.pop(0)) if spelling.qualifier("block_scale") else (None, None)
     masks = rest.pop(0) if isinstance(rest[0], VectorOperand) else None
     accumulates = rest.pop(0)
     return MmaOperands(d, a, b, idesc, accumulates, metadata, scale_a, scale_b, masks, rest[0] if rest else None)
@@ -452,8 +451,7 @@ class TensorIssue(NamedTuple):
         lanes, columns = tcgen05.registers_reach(self.spelling, base, split)
         lanes, columns = lanes[quarter], columns[0] + column
         # the shape 16x32bx2 accesses two halves
-        parts = (slice(0, 16), slice(16, 32)) if split is not None else (slice(None),)
-        for part in parts:
+        for part in (slice(0, 16), slice(16, 32)) if split is not None else (slice(None),):
             low, high = int(columns[part].min()), int(columns[part].max())
             own = (quarter,)
             self.access("registers", self.block, low, high + 1 - low, writes=writes, reads=not writes, quarters=own)

@@ -113,8 +113,7 @@ class WarpBatch(WarpState):
             first = warp - int(self.warp_index[warp]) % 4
             same = (by_warp != NOT_RUNNABLE) & (by_warp % PRIORITY_UNIT == start)
             rows = np.nonzero(same[first : first + 4])[0] + first
-        mask = runnable[rows] & (self.pc[rows] == start)
-        group = LaneGroup(self, rows, mask)
+        group = LaneGroup(self, rows, runnable[rows] & (self.pc[rows] == start))
         end = min(self.program.ends[start], start + int(random.integers(1, MAX_RANDOM_INSTRUCTIONS)))
         self.check_interrupt()
         for at in range(start, end):

@@ -119,8 +119,7 @@ class Tiling:
         product = PendingProduct(self.runner.kernels, accumulators, rows, self.c, self.d, has_c)
         operands = []
         for role, tile in (("a", self.a), ("b", self.b)):
-            units = tile.units_of(products.buffer, rows)
-            sharing = products.find_different(accumulators, role, units)
+            sharing = products.find_different(accumulators, role, tile.units_of(products.buffer, rows))
             operands.append(OperandCodes(tile.read(products.buffer, rows[sharing.different]), sharing.which))
         products.issue(product, *operands)
 
@@ -439,8 +438,7 @@ def mma_runs(program: Program) -> dict[int, tuple[int, ...]]:
     start: int | None = None
     written: set[int] = set()
     for at, inst in enumerate(program.instructions):
-        action = inst.action
-        if not _is_plain_product(action) or len(inst.sources) != 3 or inst.guard is not None:
+        if not _is_plain_product(inst.action) or len(inst.sources) != 3 or inst.guard is not None:
             start = None
             continue
         used = {register.index for operand in inst.sources for register in registers_of(operand)}

@@ -242,8 +242,7 @@ def first_of_all(parts: list[OperandCodes]) -> Index:
     different = [part.which for part in parts]
     if all(are_same(which, different[0]) for which in different[1:]):
         return np.unique(different[0], return_index=True)[1][different[0]]
-    every = np.stack(different)
-    _, first, which = np.unique(every, axis=1, return_index=True, return_inverse=True)
+    _, first, which = np.unique(np.stack(different), axis=1, return_index=True, return_inverse=True)
     return np.ascontiguousarray(first[which.reshape(-1)], np.int64)
 
 

@@ -296,8 +296,7 @@ class ScreenedWarpBatch(CompiledWarpBatch):
             return SHARED_BUFFER
         if buffer is self.memory.local:
             return LOCAL_BUFFER
-        rows = (at for at, item in enumerate(self.memory.allocations) if item.data is buffer)
-        at = next(rows, None)
+        at = next((at for at, item in enumerate(self.memory.allocations) if item.data is buffer), None)
         return None if at is None else int(self.table.ctypes.data) + at * self.table.strides[0]
 
     def mark_uncertain(self) -> None:

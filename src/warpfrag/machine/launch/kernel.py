@@ -322,8 +322,7 @@ class Kernel:
         module = self.module
         judged = Judgement(reasons=("the exactness of the result was not judged",))
         if is_judged and before is not None:
-            own = self.waves(config, seed)
-            judged = self.judge(config, memory, own, options.progress)
+            judged = self.judge(config, memory, self.waves(config, seed), options.progress)
             is_screened = judged.work is not None and judged.work.screen is not None
             is_own = not named and engine_name in {"auto", "compiled" if is_screened else "reference"}
             if judged.work is not None and not is_own and not (judged.work.failure and config.is_late):

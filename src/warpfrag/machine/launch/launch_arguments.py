@@ -131,8 +131,7 @@ class Arguments:
             raise InvalidOperand(f"{self.kernel} takes {len(self.parameters)} arguments ({kinds}), got {len(args)}")
         data = bytearray(size)
         for number, (value, parameter) in enumerate(zip(args, self.parameters, strict=True)):
-            code = self._argument(value, number, parameter)
-            data[parameter.offset : parameter.offset + parameter.size] = code
+            data[parameter.offset : parameter.offset + parameter.size] = self._argument(value, number, parameter)
         return bytes(data)
 
     def _raw(self, params: object, args: Sequence[object], size: int) -> bytes:

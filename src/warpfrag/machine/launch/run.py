@@ -116,8 +116,7 @@ class Run:
         """The opcodes, lines and races with uncertain results at the executed level, with a reason for each."""
         opcodes = [f"{name}: {self.evidence[name].detail}" for name in self.inexact_opcodes]
         lines = [f"{location_text(cause.line)}: {cause.reason}" for cause in self.inexact_lines]
-        race = [UNORDERED] if self._has_race else []
-        return (*opcodes, *lines, *race)
+        return (*opcodes, *lines, *([UNORDERED] if self._has_race else []))
 
     @property
     def inexact_opcodes(self) -> list[str]:

@@ -133,8 +133,7 @@ def _saturate_pack(attributes: Attributes) -> LaneOp:
             total |= c.astype(np.uint64) << np.uint64(2 * bits)
         return total.astype(np.uint32)
 
-    sources = (S32, S32, B32) if attributes.operand_count == 4 else (S32, S32)
-    return LaneOp((B32,), sources, run)
+    return LaneOp((B32,), (S32, S32, B32) if attributes.operand_count == 4 else (S32, S32), run)
 
 
 def _to_generic(attributes: Attributes) -> LaneOp | Refused:

@@ -109,8 +109,7 @@ def _test(attributes: Attributes) -> LaneOp:
 
 def _unit(attributes: Attributes) -> LaneOp:
     """Return the action of an approximate f32 function, such as ex2.approx."""
-    function = getattr(approximate_functions, attributes.opcode)
-    return LaneOp((F32,), (F32,), partial(function, ftz=attributes.ftz))
+    return LaneOp((F32,), (F32,), partial(getattr(approximate_functions, attributes.opcode), ftz=attributes.ftz))
 
 
 def _narrow_unit(attributes: Attributes) -> LaneOp:

@@ -320,8 +320,7 @@ class RaceCheck(SyncFollower):
             if wrong.any() and self.is_decided(bytes_of[wrong], wins[wrong]):
                 wrong[...] = False
         if wrong.any():
-            natures = np.full(wrong.shape, access.nature)
-            self.reporter.report(access, wrong, others, natures, kind="race")
+            self.reporter.report(access, wrong, others, np.full(wrong.shape, access.nature), kind="race")
         self.keep_writes(access, (twice & ~wrong).reshape(-1), new)
 
     def is_decided(self, left: Bytes, right: Bytes) -> bool:

@@ -251,8 +251,7 @@ class SyncFollower(InstructionObserver):
         """Report copies that no thread has waited for, and accesses to blocks that may have exited."""
         self.check_exits()
         for name, (time, at, thread) in self.issued.items():
-            column = self.ordering.agents[name]
-            if (self.ordering.known[:, column] >= time).any():
+            if (self.ordering.known[:, self.ordering.agents[name]] >= time).any():
                 continue
             access = self.reporter.description(int(self.ordering.entities(np.array([thread]))[0]), at, thread)
             self.collector.add(

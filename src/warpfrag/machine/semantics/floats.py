@@ -183,8 +183,7 @@ def multiply(name: str, modifiers: FloatModifiers, a: Codes, b: Codes) -> Codes:
     """Return a * b, rounded once."""
     mode = modifiers.rounding
     if name == "f64":
-        sign = sign_of(a) ^ sign_of(b)
-        return _f64(mode, a, b, sign, product_only=True)
+        return _f64(mode, a, b, sign_of(a) ^ sign_of(b), product_only=True)
     if name == "f32" and mode == "rn" and not modifiers.ftz:
         return quiet((a.view(np.float32) * b.view(np.float32)).view(np.uint32), name)
     high = decode(a, name) * decode(b, name)

@@ -84,8 +84,7 @@ def _texels(array: object, channels: int, *, layered: bool, label: str) -> NDArr
     _choice("layered", layered, FLAG)
     shape = array.shape if channels == 1 else array.shape[:-1]
     axes = len(shape) - layered
-    limit = MAX_AXES - layered
-    if not 1 <= axes <= limit or 0 in shape or (channels > 1 and array.shape[-1] != channels):
+    if not 1 <= axes <= MAX_AXES - layered or 0 in shape or (channels > 1 and array.shape[-1] != channels):
         order = ", ".join(["layer"] * layered + ["z", "y", "x"][layered:] + [f"{channels} channels"] * (channels > 1))
         raise InvalidOperand(
             f"expected a {label} as [{order}], in which axes before x are optional, got shape {array.shape}"

@@ -203,8 +203,7 @@ class StorageAllocator:
         label, limit = ("constant", MAX_CONSTANTS) if region == "constants" else ("global", MAX_VARIABLES)
         self.used_bytes[region] = self._grown(label, self.used_bytes[region], size, limit, variable)
         self.next_address[region] += size + state_spaces.ALIGNMENT
-        end = self.memory_map.end(region)
-        if self.next_address[region] > end:
+        if self.next_address[region] > self.memory_map.end(region):
             raise PtxError(variable.line, f"{label} memory is full: {quote(variable.name)} does not fit")
 
     def declare_range(self, variable: VariableDecl, count: int, names: SymbolTable) -> None:

@@ -297,8 +297,7 @@ class Parser:
             if like.space != "reg" or count > MAX_REGISTERS:
                 raise PtxError(token.line, f"expected at most {MAX_REGISTERS} registers, got {count} of .{like.space}")
         while self.takes("["):
-            size = 0 if self.next.text == "]" else self.plain_integer()
-            dims = (*(dims or ()), size)
+            dims = (*(dims or ()), 0 if self.next.text == "]" else self.plain_integer())
             self.expect("]")
         initial: tuple[syntax.OperandSyntax | syntax.MaskedAddress, ...] = ()
         if self.takes("="):

@@ -126,8 +126,7 @@ def build_stand_ins(machine: str, system: str) -> Path | None:
         needs = [folder / each for each in row.needs]
         libraries = (f"-Wl,-soname,{name}", "-lpthread", "-ldl")
         run(compiler, *STAND_IN_OPTIONS, *options, *row.options, *sources, *needs, *libraries, "-o", folder / name)
-    manifest = folder / levels.STAND_IN_MANIFEST
-    manifest.write_text(stand_in_manifest(machine, system), encoding="ascii")
+    (folder / levels.STAND_IN_MANIFEST).write_text(stand_in_manifest(machine, system), encoding="ascii")
     return folder
 
 
