@@ -143,9 +143,7 @@ class PtxError(WarpfragError):
 
     def __str__(self) -> str:
         """Return the line and the reason."""
-        if not self.line:
-            return self.reason
-        return f"{location_text(self.line, self.source)}: {self.reason}"
+        return f"{location_text(self.line, self.source)}: {self.reason}" if self.line else self.reason
 
 
 class SassError(WarpfragError):

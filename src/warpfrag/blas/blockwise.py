@@ -245,9 +245,7 @@ def _probe(gemm: Callable[..., Any], arrays: dict[str, Any], options: dict[str, 
 def _as_codes(role: str, array: da.Array) -> da.Array:
     """Return a Dask array whose blocks can be sent: ml_dtypes become integers."""
     travelling = _travelling(array.dtype)
-    if travelling == array.dtype:
-        return array
-    return array.map_blocks(_codes, role, array.dtype, dtype=travelling)
+    return array if travelling == array.dtype else array.map_blocks(_codes, role, array.dtype, dtype=travelling)
 
 
 def _codes(block: NDArray[Any], role: str, declared: np.dtype[Any]) -> NDArray[Any]:

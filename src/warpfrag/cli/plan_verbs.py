@@ -9,13 +9,7 @@ from typing import Annotated, Literal, NamedTuple
 import click
 
 from warpfrag.cli.io.arguments import Arch, File, FragmentName, InstructionName, OperandName
-from warpfrag.cli.io.fragment_argument import (
-    FragmentFacts,
-    fragment_facts,
-    fragment_text,
-    read_fragment,
-    read_operand,
-)
+from warpfrag.cli.io.fragment_argument import FragmentFacts, fragment_facts, fragment_text, read_fragment, read_operand
 from warpfrag.cli.io.output import DONE, NO, echo, print_heading, print_notes, print_table, wrapped
 from warpfrag.cli.io.verbs import Answer, Param, facts_of, integer, verb
 from warpfrag.errors import InvalidOperand

@@ -9,6 +9,7 @@ from warpfrag.cli.io.operand_view import OperandView, Record, bits_text, operand
 from warpfrag.cli.io.output import echo, print_heading, print_notes, print_table
 from warpfrag.cli.io.verbs import Answer, verb
 from warpfrag.errors import InvalidOperand, check_index
+from warpfrag.isa.sparsity_patterns import Pattern
 from warpfrag.tensorcore.instruction import Instruction
 from warpfrag.tensorcore.registry import get
 
@@ -152,27 +153,21 @@ class ElementOperands:
     def of(self, choice: ElementChoice, selector: int) -> ElementTerms:
         """Return the terms of the element in one of the instruction's matrix multiplications."""
         d, c = (self.views[role].where([self.row, self.col], choice) for role in "dc")
-        terms = self._terms(choice) if self.instruction.pattern is None else self._sparse_terms(selector)
+        rule = self.instruction.pattern
+        terms = self._terms(choice) if rule is None else self._sparse_terms(rule, selector)
         return ElementTerms(choice.mma, d, c, terms, self._scales() if self.instruction.form.block_scale else [])
 
     def _terms(self, choice: ElementChoice) -> list[ProductTerm]:
         """Return one term per k: A[row, k] and B[k, col]; an element in shared memory has only its coordinates."""
-        a, b = self.views["a"], self.views.get("b")
+        a, b, row, col = self.views["a"], self.views.get("b"), self.row, self.col
         return [
-            ProductTerm(
-                k,
-                a.where([self.row, k], choice),
-                [{"row": k, "col": self.col}] if b is None else b.where([k, self.col], choice),
-            )
+            ProductTerm(k, a.where([row, k], choice), b.where([k, col], choice) if b else [{"row": k, "col": col}])
             for k in range(self.instruction.shape.k)
         ]
 
-    def _sparse_terms(self, selector: int) -> list[ProductTerm]:
+    def _sparse_terms(self, rule: Pattern, selector: int) -> list[ProductTerm]:
         """Return one term per stored column, with the logical columns that its metadata code can select."""
-        rule = self.instruction.pattern
         terms: list[ProductTerm] = []
-        if rule is None:
-            return terms
         for stored in range(self.instruction.shape.k // 2):
             chunk, order = divmod(stored, rule.kept)
             possible = sorted({chunk * rule.chunk + kept[order] for kept in rule.columns.values()})
@@ -182,18 +177,12 @@ class ElementOperands:
 
     def _scales(self) -> list[ScalePair]:
         """Return the scale factors of A's row and B's column, each with its range of k."""
-        a, b = self.views["scale_a"], self.views["scale_b"]
+        a, b, row, col = self.views["scale_a"], self.views["scale_b"], self.row, self.col
         count = a.layout.outs["scale"]
         each, first = self.instruction.shape.k // count, ElementChoice(byte_id=0, thread_id=0)
         return [
-            ScalePair(
-                scale,
-                scale * each,
-                (scale + 1) * each - 1,
-                a.where([self.row, scale], first),
-                b.where([scale, self.col], first),
-            )
-            for scale in range(count)
+            ScalePair(at, at * each, (at + 1) * each - 1, a.where([row, at], first), b.where([at, col], first))
+            for at in range(count)
         ]
 
 

@@ -96,8 +96,7 @@ class PtxKernel:
         words, size = self.fragments[role], self._bytes[role]
         offset = size * len(words)
         start = self.code.compute(f"{pointer}_start", "mad.wide.u32", self.thread, offset, self.parameter(pointer))
-        for reg, word in enumerate(words):
-            yield word, f"[{start} + {size * reg}]"
+        yield from ((word, f"[{start} + {size * reg}]") for reg, word in enumerate(words))
 
     def copy_loop(
         self, name: str, thread: str, count: int, memory: str, shared: str, *, to_shared: bool = True

@@ -187,9 +187,7 @@ def _operand_sets(
         groups = test_vectors(instruction, arch=target).groups
     except NotModelled:  # unlike random operands, test vectors need expected results
         return
-    for group in groups:
-        if group.choice == variant:
-            yield f"vectors: {group.name}", group.words
+    yield from ((f"vectors: {group.name}", group.words) for group in groups if group.choice == variant)
 
 
 def _arrays(operands: OperandSet) -> Mapping[str, NDArray[np.uint32]]:

@@ -176,9 +176,7 @@ def in_space(form: Form, space: str) -> Form:
 
 def families_of(form: Form) -> tuple[Family, ...]:
     """Return the families of a form, regardless of its state space."""
-    if isinstance(form, TensorForm):
-        return (_tensor_family(form),)
-    return forms_of(form.op)[form.listed]
+    return (_tensor_family(form),) if isinstance(form, TensorForm) else forms_of(form.op)[form.listed]
 
 
 @cache
@@ -223,9 +221,7 @@ def running_target(form: Form, arch: str) -> str:
 
 def is_legal(form: Form, target: str) -> bool:
     """Return True if the assembler accepts a form for a target."""
-    if isinstance(form, TensorForm):
-        return target in form.targets
-    return form.listed in forms_on(target)
+    return target in form.targets if isinstance(form, TensorForm) else form.listed in forms_on(target)
 
 
 def fits(row: Mapping[str, Any], form: Form) -> bool:

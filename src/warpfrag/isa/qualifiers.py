@@ -141,10 +141,6 @@ class HasForm(Protocol):
         """The instruction's operation, shape, types and other qualifiers."""
 
 
-def _as_is(entry: object) -> tuple[str, ...]:
-    return (str(entry),)
-
-
 class QualifierSpec(NamedTuple):
     """One category of qualifiers.
 
@@ -161,7 +157,7 @@ class QualifierSpec(NamedTuple):
 
     label: str
     absent: Any = ""
-    write: Callable[[Any], tuple[str, ...]] = _as_is
+    write: Callable[[Any], tuple[str, ...]] = lambda entry: (str(entry),)
     read: Callable[[tuple[str, ...]], Any] = lambda qualifiers: qualifiers[0]
     max_qualifiers: int = 1
     choices: tuple[Any, ...] = ()

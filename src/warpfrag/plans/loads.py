@@ -222,9 +222,7 @@ def loads(operand: Operand, memory: Memory, *, packed: bool = False) -> list[Acc
     With `packed`, every 16 bytes of memory start with sixteen adjacent 4-bit or 6-bit elements, as `ldmatrix` with
     `.b4x16_p64` or `.b6x16_p32` expects. Otherwise every element takes as many bits as in a register.
     """
-    if check_flag("packed", packed):
-        return _packed(operand, memory)
-    return _plans(operand, memory, "load")
+    return _packed(operand, memory) if check_flag("packed", packed) else _plans(operand, memory, "load")
 
 
 def stores(operand: Operand, memory: Memory) -> list[AccessPlan]:

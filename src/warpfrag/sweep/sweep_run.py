@@ -215,14 +215,9 @@ class _Run:
         """Return the outcome of every case, in the order of the plan."""
         empty = StoredCase(None, {})
         return [
-            Outcome(
-                self.store.name(number),
-                case,
-                self.cases.get(number, empty).figures,
-                self.refusals.get(number, ""),
-                tuple(str(entry) for entry in self.cases.get(number, empty).damage),
-            )
+            Outcome(self.store.name(number), case, figures, self.refusals.get(number, ""), tuple(map(str, damage)))
             for number, case in enumerate(self.plan.cases)
+            for figures, _, damage in [self.cases.get(number, empty)]
         ]
 
 

@@ -24,9 +24,7 @@ DIGITS = 3  # the most characters of a value in a cell
 def value_text(value: object) -> str:
     """Return a value as text that is short enough for a cell."""
     number = np.asarray(value)
-    if number.dtype.kind in "biu":
-        return str(int(number))
-    return f"{float(number.astype(np.float64)):.{DIGITS}g}"
+    return str(int(number)) if number.dtype.kind in "biu" else f"{float(number.astype(np.float64)):.{DIGITS}g}"
 
 
 def draw_values(

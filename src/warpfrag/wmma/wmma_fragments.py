@@ -150,7 +150,7 @@ class Fragment:
     @property
     def storage_element_type(self) -> ElementType:
         """The type of one entry of `x`."""
-        return self.element_type.storage_type
+        return self.element_type.storage or self.element_type
 
     @property
     def num_elements(self) -> int:

@@ -79,11 +79,6 @@ class ElementType:
         return FORMATS[self.format_name]
 
     @property
-    def storage_type(self) -> ElementType:
-        """The type of one entry of `x`."""
-        return self.storage or self
-
-    @property
     def is_sub_byte(self) -> bool:
         """True if one entry of `x` holds several elements."""
         return bool(self.format_name) and self.format.bits < 8

@@ -201,11 +201,6 @@ class ClusterBarriers:
         self.must_wait = np.zeros((state.warps, LANES), np.bool_)
         self.lines = np.zeros(state.warps, np.int64)
 
-    @property
-    def in_use(self) -> bool:
-        """True if some lanes have arrived at a barrier that is not complete."""
-        return bool(self.has_arrived.any())
-
     def run(self, inst: DecodedInstruction, action: ClusterBarrier, group: LaneGroup) -> None:
         """Run barrier.cluster: lanes arrive, or wait for the phase in which they arrived."""
         rows = group.warp_rows

@@ -204,11 +204,6 @@ class WarpState:
         """The number of bytes of shared memory that the kernel declares."""
         return self.program.shared_bytes
 
-    @property
-    def executed_instructions(self) -> int:
-        """The number of instructions executed so far, which the clock registers return."""
-        return self.tally.total
-
     def full(self, value: int) -> Codes:
         """Return a 32-bit value in every lane."""
         return self.constant(value, np.dtype(np.uint32), self.warps)
@@ -310,7 +305,7 @@ def special(source: WarpState, name: str, line: int) -> NDArray[Any]:
     if name in numbers or name.startswith("%envreg"):
         return source.full(numbers.get(name, 0))
     if name in TIMERS:
-        ticks = source.executed_instructions
+        ticks = source.tally.total  # the number of instructions executed so far
         value = ticks >> 32 if name.endswith("_hi") else ticks & 0xFFFFFFFF if TIMERS[name] == 32 else ticks
         return np.full((source.warps, LANES), value, np.uint64)
     raise PtxError(

@@ -40,9 +40,7 @@ class Type:
 
 def container(bits: int) -> np.dtype[Any]:
     """Return the dtype that stores a register of `bits` bits; predicates have one bit."""
-    if bits == 1:
-        return np.dtype(np.bool_)
-    return np.dtype(f"u{min(8, max(1, -(-bits // 8)))}")
+    return np.dtype(np.bool_ if bits == 1 else f"u{min(8, max(1, -(-bits // 8)))}")
 
 
 def _rows() -> dict[str, Type]:

@@ -367,7 +367,7 @@ class CompiledWarpBatch(WarpBatch):
         run = c_functions.run_scheduler.bound(table, schedule, *args)
         while True:
             schedule[ctx.TOTAL], schedule[ctx.BARRIERS_IN_USE] = self.tally.total, len(self.barriers.states)
-            schedule[ctx.BARRIERS_IN_USE] += self.cluster_barriers.in_use
+            schedule[ctx.BARRIERS_IN_USE] += bool(self.cluster_barriers.has_arrived.any())
             schedule[ctx.PENDING_PRODUCTS] = len(self.products.pending)
             run()
             self.tally.total = int(schedule[ctx.TOTAL])

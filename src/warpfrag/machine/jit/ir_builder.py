@@ -92,11 +92,7 @@ def operand(kind: ir.Type, value: ir.Value | float) -> ir.Value:
 def with_constants(name: str) -> Callable[..., Any]:
     """Wrap a binary method of llvmlite's builder so that its second operand may be a Python number."""
     emit = getattr(ir.IRBuilder, name)
-
-    def method(builder: IRBuilder, a: ir.Value, b: ir.Value | float) -> ir.Value:
-        return emit(builder, a, operand(a.type, b))
-
-    return method
+    return lambda builder, a, b: emit(builder, a, operand(a.type, b))
 
 
 class Variable:

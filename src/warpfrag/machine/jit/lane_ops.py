@@ -87,9 +87,7 @@ def product(ir: IRBuilder, attributes: Attributes, a: Value, b: Value) -> Value:
     if half == "lo":
         return ir.mul(a, b)
     wide = ir.mul(ir.resize(a, 2 * kind.bits, signed=signed), ir.resize(b, 2 * kind.bits, signed=signed))
-    if half == "wide":
-        return wide
-    return ir.resize(ir.lshr(wide, kind.bits), kind.bits)
+    return wide if half == "wide" else ir.resize(ir.lshr(wide, kind.bits), kind.bits)
 
 
 def lower_multiply(ir: IRBuilder, attributes: Attributes, operands: Lanes) -> Results | None:
@@ -173,11 +171,6 @@ def lower_bit_count(ir: IRBuilder, attributes: Attributes, operands: Lanes) -> R
     (a,) = operands
     count = ir.intrinsic("ctpop", a) if attributes.opcode == "popc" else ir.intrinsic("ctlz", a, flag=False)
     return (ir.resize(count, 32),)
-
-
-def lower_bit_reverse(ir: IRBuilder, _attributes: Attributes, operands: Lanes) -> Results:
-    """Lower brev: reverse the order of the bits."""
-    return (ir.intrinsic("bitreverse", operands[0]),)
 
 
 def _field_count(ir: IRBuilder, count: Value, bits: int) -> Value:
@@ -590,7 +583,8 @@ LOWERINGS: dict[str, Lowering] = {
     "sin": lower_approximate, "cos": lower_approximate, "tanh": lower_approximate,
     "and": lower_integer, "or": lower_integer, "xor": lower_integer, "not": lower_integer, "cnot": lower_integer,
     "shl": lower_shift, "shr": lower_shift, "shf": lower_funnel_shift,
-    "popc": lower_bit_count, "clz": lower_bit_count, "brev": lower_bit_reverse,
+    "popc": lower_bit_count, "clz": lower_bit_count,
+    "brev": lambda ir, _, operands: (ir.intrinsic("bitreverse", operands[0]),),
     "bfe": lower_extract, "bfi": lower_insert, "prmt": lower_permute_bytes,
     "addc": lower_carry, "iadd3": lower_add3, "szext": lower_extend, "p2r": lower_predicate_bits,
     "setp": lower_compare, "selp": lower_select, "cvt": lower_convert, "cvta": lower_generic_address,

@@ -50,9 +50,7 @@ def match(ir: IRBuilder, attributes: Attributes, operands: list[Value]) -> Resul
 def reduce_lanes(ir: IRBuilder, attributes: Attributes, operands: list[Value]) -> Results | None:
     """Lower integer redux, which reduces a value over all lanes."""
     name = REDUCTIONS.get((attributes.operation or "", attributes.types[0].kind))
-    if name is None:
-        return None
-    return (ir.broadcast(ir.reduce(name, operands[0])),)
+    return None if name is None else (ir.broadcast(ir.reduce(name, operands[0])),)
 
 
 def elect(_ir: IRBuilder, _attributes: Attributes, _operands: list[Value]) -> Results:

@@ -79,10 +79,6 @@ def _block_rank(attributes: Attributes) -> actions.LaneOp:
     return actions.LaneOp((U32,), (ptx_type, U32), run)
 
 
-def _cluster_barrier(attributes: Attributes) -> actions.ClusterBarrier:
-    return actions.ClusterBarrier(waits=attributes.operation == "wait")
-
-
 def _nothing(_attributes: Attributes) -> actions.NoOp:
     return actions.NoOp()
 
@@ -182,7 +178,8 @@ ROWS: list[OpcodeRow] = [
     row("mapa", ["u32 u64"], _map_address, CLUSTERS, like=MAPPED),
     row("getctarank", ["u32 u64"], _block_rank, CLUSTERS, like=MAPPED),
     row(
-        "barrier", [], _cluster_barrier, CLUSTERS, has_result=False, cluster=required("cluster"),
+        "barrier", [], lambda attributes: actions.ClusterBarrier(waits=attributes.operation == "wait"), CLUSTERS,
+        has_result=False, cluster=required("cluster"),
         operation=required("arrive", "wait"), ordering=optional("release", "relaxed", "acquire"),
         aligned=optional("aligned"),
     ),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -18,7 +18,6 @@ from warpfrag.machine.ir.scalar_types import (
     PRED,
     S32,
     Codes,
-    Type,
     container,
     join,
     signed,
@@ -92,32 +91,20 @@ def _tf32(attributes: Attributes) -> LaneOp:
 def _pack_pair(attributes: Attributes) -> LaneOp:
     """Return the action that converts two f32 values to a packed pair, the first one in the upper half."""
     target, source = attributes.types
-    style, satfinite = style_of(attributes), attributes.satfinite
-
-    def run(a: Codes, b: Codes) -> Codes:
-        return _join(
-            [to.float_to_float(v, source.element, target.element, style, satfinite=satfinite) for v in (b, a)], target
-        )
-
-    return LaneOp((target,), (source, source), run)
+    return LaneOp((target,), (source, source), lambda a, b: _packed((b, a), attributes))
 
 
 def _repack(attributes: Attributes) -> LaneOp:
     """Return the action that converts a packed pair to a different format."""
     target, source = attributes.types
-    style, satfinite = style_of(attributes), attributes.satfinite
-
-    def run(a: Codes) -> Codes:
-        pieces = split(a, source.parts, source.part_bits)
-        return _join(
-            [to.float_to_float(v, source.element, target.element, style, satfinite=satfinite) for v in pieces], target
-        )
-
-    return LaneOp((target,), (source,), run)
+    return LaneOp((target,), (source,), lambda a: _packed(split(a, source.parts, source.part_bits), attributes))
 
 
-def _join(pieces: list[Codes], target: Type) -> Codes:
-    return join([piece.astype(container(target.part_bits)) for piece in pieces], target.part_bits)
+def _packed(pieces: Sequence[Codes], attributes: Attributes) -> Codes:
+    """Convert each piece to an element of the target type, and pack them."""
+    (target, source), style, satfinite = attributes.types, style_of(attributes), attributes.satfinite
+    results = (to.float_to_float(piece, source.element, target.element, style, satfinite=satfinite) for piece in pieces)
+    return join([result.astype(container(target.part_bits)) for result in results], target.part_bits)
 
 
 def _saturate_pack(attributes: Attributes) -> LaneOp:
@@ -156,12 +143,7 @@ def _is_in_space(attributes: Attributes) -> LaneOp:
     if attributes.space == "global":
         others = windows["shared"] + windows["local"] + windows["const"]
         return LaneOp((PRED,), (B64,), lambda a: ~is_in(a, others))
-    ranges = windows[attributes.space]
-
-    def run(a: Codes) -> Codes:
-        return is_in(a, ranges)
-
-    return LaneOp((PRED,), (B64,), run)
+    return LaneOp((PRED,), (B64,), lambda a: is_in(a, windows[attributes.space]))
 
 
 def _move(attributes: Attributes) -> Move:

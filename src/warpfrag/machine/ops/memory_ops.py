@@ -54,18 +54,6 @@ def _loop_sum(ptx_type: Type) -> actions.CodeFunction:
     return by_parts(ptx_type, lambda a, b: floats.add(ptx_type.element, FloatModifiers(), b, a))
 
 
-def _increment(a: Codes, b: Codes) -> Codes:
-    return np.where(a >= b, a.dtype.type(0), a + a.dtype.type(1))
-
-
-def _decrement(a: Codes, b: Codes) -> Codes:
-    return np.where((a == 0) | (a > b), b, a - a.dtype.type(1))
-
-
-def _compare_and_swap(a: Codes, b: Codes, c: Codes) -> Codes:
-    return np.where((a == b).all(axis=-1, keepdims=True), c, a)  # compares all 128 bits at once
-
-
 def update_of(attributes: Attributes) -> actions.CodeFunction:
     """Return the function that computes an atomic's new value from the old value and the operands."""
     ptx_type, name = attributes.types[0], attributes.operation or ""
@@ -86,9 +74,9 @@ def update_of(attributes: Attributes) -> actions.CodeFunction:
         "or": np.bitwise_or,
         "xor": np.bitwise_xor,
         "exch": lambda _, b: b,
-        "inc": _increment,
-        "dec": _decrement,
-        "cas": _compare_and_swap,
+        "inc": lambda a, b: np.where(a >= b, a.dtype.type(0), a + a.dtype.type(1)),
+        "dec": lambda a, b: np.where((a == 0) | (a > b), b, a - a.dtype.type(1)),
+        "cas": lambda a, b, c: np.where((a == b).all(axis=-1, keepdims=True), c, a),  # compares all 128 bits at once
     }
     return plain[name]
 
@@ -127,10 +115,6 @@ def _barrier(attributes: Attributes) -> actions.MemoryBarrier:
         drops=name == "arrive_drop",
         completes=attributes.arrival != "noComplete",
     )
-
-
-def _copy_arrives(attributes: Attributes) -> actions.MemoryBarrier:
-    return actions.MemoryBarrier("copies", attributes.space, counts=attributes.noinc)
 
 
 MOVED = types_of("b8 b16 b32 b64 u8 u16 u32 u64 s8 s16 s32 s64 f32 f64 f16 bf16 f16x2 bf16x2 b128")  # fmt: skip
@@ -194,7 +178,8 @@ ROWS: list[OpcodeRow] = [
         group=required("commit_group", "wait_group", "wait_all"),
     ),
     row(
-        "cp", [], _copy_arrives, BARRIERS, has_result=False,
+        "cp", [], lambda attributes: actions.MemoryBarrier("copies", attributes.space, counts=attributes.noinc),
+        BARRIERS, has_result=False,
         asynchronous=required("async"), mbarrier=required("mbarrier"),
         arrive=required("arrive"), noinc=optional("noinc"), space=optional(*SHARED), b64=required("b64"),
     ),

@@ -69,12 +69,6 @@ def fence_level(inst: DecodedInstruction) -> int | None:
     return SCOPES[first_qualifier(inst, SCOPES, "sys")]
 
 
-def is_sc_fence(inst: DecodedInstruction) -> bool:
-    """Return True for a sequentially consistent fence: fence.sc or membar."""
-    qualifiers = inst.name.split(".")
-    return qualifiers[0] == "membar" or "sc" in qualifiers
-
-
 def relaxed_level(inst: DecodedInstruction) -> int | None:
     """Return the scope level of a relaxed barrier arrival, or None if it releases."""
     qualifiers = inst.name.split(".")
@@ -441,7 +435,7 @@ class SyncFollower(InstructionObserver):
                     barrier.is_fenced |= barrier.thread in own
             level = fence_level(inst)
             if level is not None:
-                self.ordering.fence(threads, level, is_sc=is_sc_fence(inst))
+                self.ordering.fence(threads, level, is_sc=qualifiers[0] == "membar" or "sc" in qualifiers)
         elif qualifiers[0] == "wgmma":
             self.group_of_products(inst, group, qualifiers)
         elif qualifiers[:2] == ["cp", "async"]:

@@ -91,11 +91,6 @@ class IssuedAccess:
         """The issuing warp."""
         return self.access.thread // LANES
 
-    @property
-    def is_of_warp(self) -> bool:
-        """True if a wait of the warp, not a commit, completes the access."""
-        return self.op in ("ld", "st")
-
 
 class TensorMemoryCheck(InstructionObserver):
     """Checks a batch's accesses to tensor memory."""
@@ -224,7 +219,7 @@ class TensorMemoryCheck(InstructionObserver):
         warp, op = access.thread // LANES, _op(access.inst)
         needs_fences = needs_fences and self.asks_for_fences
         name = f"{prior.access.inst.name} at line {prior.access.inst.line}"
-        if prior.is_of_warp:
+        if prior.op in ("ld", "st"):  # a wait of the warp, not a commit, completes the access
             return self._fault_of_warp(prior, warp, op, name, needs_fences=needs_fences)
         if prior.access.thread == access.thread and (prior.op, op) in IN_ISSUE_ORDER:
             return ""

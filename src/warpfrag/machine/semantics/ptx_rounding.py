@@ -34,9 +34,7 @@ class ExactNumbers:
 def infinity(fmt: Format) -> int:
     """Return the code of infinity, or the first code above the finite ones if the format has no infinity."""
     top = 1 << (fmt.exponent + fmt.fraction)
-    if fmt.nan == "ieee":
-        return top - (1 << fmt.fraction)
-    return top - (fmt.nan == "ones")
+    return top - (1 << fmt.fraction if fmt.nan == "ieee" else fmt.nan == "ones")
 
 
 def canonical_nan(fmt: Format) -> int:

@@ -264,10 +264,6 @@ def _check_loaded(inst: DecodedInstruction, action: actions.MemoryLoad | actions
         _require_items(inst, inst.results[0], action.type, action.count, is_result=True)
 
 
-def _check_tensor_copy(inst: DecodedInstruction, action: actions.TensorCopy) -> None:
-    _require(inst, action.mode == "tile" or action.rank >= 3, f"3 to 5 axes for {inst.name}")
-
-
 def _check_branch(inst: DecodedInstruction, action: actions.Branch) -> None:
     if action.indexed:
         _require(inst, _is_value(inst.sources[0]), "a register as an index")
@@ -334,7 +330,9 @@ CHECKERS: dict[type[actions.Action], Callable[..., None]] = {
     actions.Move: _check_move,
     actions.MemoryLoad: _check_loaded,
     actions.Atomic: _check_loaded,
-    actions.TensorCopy: _check_tensor_copy,
+    actions.TensorCopy: lambda inst, action: _require(
+        inst, action.mode == "tile" or action.rank >= 3, f"3 to 5 axes for {inst.name}"
+    ),
     actions.Branch: _check_branch,
     actions.Barrier: _check_barrier,
     actions.MemoryBarrier: _check_mbarrier,

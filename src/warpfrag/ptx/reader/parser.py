@@ -421,9 +421,7 @@ class Parser:
     def result_operand(self) -> syntax.OperandSyntax:
         """Parse an operand, or two results that are separated by a bar."""
         operand = self.operand()
-        if self.takes("|"):
-            return syntax.ResultPair(operand, self.operand())
-        return operand
+        return syntax.ResultPair(operand, self.operand()) if self.takes("|") else operand
 
     def operand(self) -> syntax.OperandSyntax:
         """Parse an operand of an instruction."""

@@ -143,11 +143,6 @@ class Factors(NamedTuple):
     met: NDArray[Any] | None
 
     @property
-    def largest_product(self) -> float:
-        """An upper bound for all products, which is not finite if an element is not."""
-        return float(np.abs(self.a.value).max(initial=0.0) * np.abs(self.b.value).max(initial=0.0))
-
-    @property
     def is_narrow(self) -> bool:
         """True if the magnitude of every exponent is at most NARROW."""
         return all(
@@ -334,7 +329,8 @@ def run(rule: Fused, operands: ProductOperands, a: Codes, b: Codes, convert: Con
     """
     factors = factors_of(rule, operands, a, b)
     largest_c = np.abs(values_of(rule.c_read_as, convert.read(operands.c))).max(initial=0.0)
-    bound = factors.largest_product * b.shape[1] + largest_c
+    largest_a, largest_b = (np.abs(elements.value).max(initial=0.0) for elements in (factors.a, factors.b))
+    bound = float(largest_a * largest_b) * b.shape[1] + largest_c
     if not np.isfinite(bound):
         return None
     is_exact = factors.has_exact_steps(rule)
