@@ -14,6 +14,7 @@ from warpfrag.cli.io.matrix_files import read_source
 from warpfrag.cli.io.output import NO, echo, print_heading
 from warpfrag.cli.io.verbs import Answer, Param, integer, verb
 from warpfrag.errors import InvalidOperand, WarpfragError, quote
+from warpfrag.grouping import grouped
 from warpfrag.layout.linear_layout import Layout
 from warpfrag.tensorcore.identify import LoadedOperand, Match, Near, Tiled
 
@@ -203,9 +204,7 @@ def _print_matches(reading: LayoutReading, limit: int) -> None:
 
 def _print_groups(title: str, matches: Iterable[tuple[str, Tiled | Near | LoadedOperand]]) -> None:
     """Print operands that match for the same reason on one line."""
-    groups: dict[str, list[str]] = {}
-    for reason, match in matches:
-        groups.setdefault(reason, []).append(f"{match.operand} of {match.instruction}")
+    groups = grouped((reason, f"{match.operand} of {match.instruction}") for reason, match in matches)
     if groups:
         echo()
         print_heading(title)

@@ -18,6 +18,7 @@ from warpfrag.device.gpu_attributes import measure_profile
 from warpfrag.disk_cache import DIGITS, cache_folders
 from warpfrag.errors import NoGpu, WarpfragError, quote
 from warpfrag.files import check_writable, write_atomically
+from warpfrag.grouping import grouped
 from warpfrag.hardware.verification import KernelResult, Report
 from warpfrag.isa.instruction_table import Family
 from warpfrag.isa.qualifiers import Form
@@ -122,13 +123,12 @@ def check(*, only: str = "") -> Answer[CheckFacts]:
     with ProgressLine() as line:
         for capture in captures():
             about = capture.about
-            grouped: dict[str, list[CapturedCase | WgmmaCase]] = {}
-            for case in capture.cases(_named(only, capture.instructions)):
-                grouped.setdefault(_label(families_of(get(case.instruction).form)[0]), []).append(case)
-            if grouped:
+            chosen = capture.cases(_named(only, capture.instructions))
+            groups = grouped((_label(families_of(get(case.instruction).form)[0]), case) for case in chosen)
+            if groups:
                 devices[len(rows)] = f"{about['device']}, {about['arch']}, driver {about['driver']}"
-            for number, (label, cases) in enumerate(grouped.items()):
-                line.show(number, len(grouped), label)
+            for number, (label, cases) in enumerate(groups.items()):
+                line.show(number, len(groups), label)
                 differing = sum(_differing_tiles(case, about["arch"]) for case in cases)
                 rows.append(FamilyCheck(label, about["arch"], sum(len(case.d) for case in cases), differing))
     rows += _address_maps(only)

@@ -11,6 +11,7 @@ from warpfrag.cli.io.arguments import Arch, InstructionName, NotationName
 from warpfrag.cli.io.operand_view import ADDRESSES, OperandView, numbering_notes, operand_view
 from warpfrag.cli.io.verbs import Answer, verb
 from warpfrag.errors import InvalidOperand
+from warpfrag.grouping import grouped
 from warpfrag.html import table_lines
 from warpfrag.isa.instruction_table import able_architectures, running_target
 from warpfrag.isa.legality import advice, companions, first_versions
@@ -251,7 +252,7 @@ def _layout_facts(view: OperandView) -> LayoutFacts:
 
 def _print_texts(views: list[OperandView], notation: str, texts: dict[str, str]) -> None:
     """Print the layout of each operand in another notation; operands with the same layout share a line."""
-    alike = output.grouped((text, name) for name, text in texts.items())
+    alike = grouped((text, name) for name, text in texts.items())
     width = max((len(", ".join(names)) for names in alike.values()), default=0)
     for text, names in alike.items():
         for number, line in enumerate(text.splitlines()):
@@ -328,7 +329,7 @@ def _print_formulas(alike: list[OperandView], facts: LayoutFacts) -> None:
 
 def _print_rest(facts: InstructionFacts) -> None:
     versions = sorted(facts.ptx_versions.items(), key=lambda entry: float(entry[1]))
-    by_version = output.grouped((version, arch) for arch, version in versions)
+    by_version = grouped((version, arch) for arch, version in versions)
     lines = [("archs", " ".join(facts.archs))]
     lines.append(("PTX", "; ".join(f"{version} on {' '.join(archs)}" for version, archs in by_version.items())))
     if facts.advice:
@@ -341,9 +342,7 @@ def _print_rest(facts: InstructionFacts) -> None:
         lines.append(("sparsity", f"{rule.pattern}: {rule.kept} of {rule.chunk} columns are stored; code {codes}"))
     lines += [("source", source) for source in facts.sources]
     form = get_instruction(facts.instruction).form
-    known = output.grouped(
-        (_evidence_text(entry), running_target(form, arch)) for arch, entry in facts.evidence.items()
-    )
+    known = grouped((_evidence_text(entry), running_target(form, arch)) for arch, entry in facts.evidence.items())
     lines += [("evidence", text.format(" ".join(archs))) for text, archs in known.items()]
     for label, text in lines:
         output.echo(output.wrapped(f"{label:<10}{text}", indent=10))

@@ -8,6 +8,7 @@ from warpfrag.cli.io import output
 from warpfrag.cli.io.arguments import Arch, ElementType, InstructionName
 from warpfrag.cli.io.verbs import Answer, facts_of, verb
 from warpfrag.errors import IllegalInstruction, WarpfragError, quote
+from warpfrag.grouping import grouped
 
 if TYPE_CHECKING:
     from warpfrag.isa.aliases import Meaning
@@ -257,7 +258,7 @@ def _print_names(facts: NameMeaning, name: str) -> None:
         output.print_heading(names.instruction)
         if len(facts.instructions) > MAX_DETAILED:
             continue
-        by_code = output.grouped((code, arch) for arch, code in names.sass.items())
+        by_code = grouped((code, arch) for arch, code in names.sass.items())
         rows = [("CuTe", names.cute or "-")]
         rows += [("SASS", f"{code}  ({' '.join(archs)})") for code, archs in by_code.items()] or [("SASS", "-")]
         rows += [("NVVM", names.nvvm or "-"), ("MLIR", names.mlir or "-")]

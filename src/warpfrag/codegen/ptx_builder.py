@@ -7,6 +7,7 @@ PTX registers are virtual: a body declares any number of them, and the assembler
 from collections.abc import Iterable, Mapping, Sequence
 
 from warpfrag.codegen.languages import Spelling, ThreadIndex
+from warpfrag.grouping import grouped
 
 DECLARED_TYPES = {".f32": ".f32", ".f64": ".f64"}
 NAMES_PER_LINE = 8
@@ -129,9 +130,7 @@ class PtxBuilder:
 
     def body(self) -> list[str]:
         """Return the body in braces: declarations, instructions and a final ret."""
-        by_type: dict[str, list[str]] = {}
-        for name, ptx_type in self._registers.items():
-            by_type.setdefault(ptx_type, []).append(name)
+        by_type = grouped((ptx_type, name) for name, ptx_type in self._registers.items())
         registers = [
             f"    .reg {ptx_type} {', '.join(names[start : start + NAMES_PER_LINE])};"
             for ptx_type, names in by_type.items()

@@ -26,6 +26,7 @@ from warpfrag.diagnosis.mistakes import suspects
 from warpfrag.diagnosis.tile_placement import MemoryWrites, TileSum, misplaced
 from warpfrag.errors import InvalidOperand
 from warpfrag.formats.arrays import as_doubles
+from warpfrag.grouping import grouped
 from warpfrag.machine.debugger.debug_views import ptx_operands
 from warpfrag.machine.ir.actions import MatrixOp
 from warpfrag.machine.ir.program import DecodedInstruction, excerpt, registers_of
@@ -142,10 +143,8 @@ class OperandComparison:
         """Copy the arguments, because the kernel may change them."""
         self.debugger, self.intended = debugger, intended
         self.given = {name: (array, array.copy()) for name, array in arguments.items()}
-        self.writers: dict[str, list[DecodedInstruction]] = {}
-        for inst in debugger.program.instructions:
-            for register in (register for result in inst.results for register in registers_of(result)):
-                self.writers.setdefault(register.name, []).append(inst)
+        written = ((inst, result) for inst in debugger.program.instructions for result in inst.results)
+        self.writers = grouped((register.name, inst) for inst, result in written for register in registers_of(result))
         self.arguments = {
             f"argument {name}" if name.lower() in intended else name: np.array(array)
             for name, array in arguments.items()

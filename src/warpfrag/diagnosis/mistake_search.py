@@ -36,6 +36,7 @@ from warpfrag.diagnosis.outcome import SuspectProduct
 from warpfrag.errors import InvalidOperand, quote
 from warpfrag.formats.arrays import as_doubles
 from warpfrag.formats.codes import from_codes
+from warpfrag.grouping import grouped
 from warpfrag.isa.targets import gpu_names
 from warpfrag.tensorcore.arithmetic_plan import plan
 from warpfrag.tensorcore.backend_protocol import ProductOperands
@@ -132,10 +133,7 @@ class Search:
         largest = magnitude[np.isfinite(magnitude)].max(initial=0.0)
         widest = float(self._bound().of(arithmetic.MAX_GROWTH * largest))
         target, self.target = self.target, self.target.narrowed().widened(widest)
-        by_role: dict[str, list[Mistake]] = {}
-        for suspect in suspected:
-            if isinstance(suspect, Mistake):
-                by_role.setdefault(suspect.operand, []).append(suspect)
+        by_role = grouped((suspect.operand, suspect) for suspect in suspected if isinstance(suspect, Mistake))
         near: list[Suspect] = [each for role, some in by_role.items() for each in self._probed(role, some)]
         near += [suspect for suspect in suspected if isinstance(suspect, Misreading) and suspect.kind in {"c", "sign"}]
         self.target = target

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator
 from functools import cache
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
+from warpfrag.grouping import grouped
 from warpfrag.isa.instruction_table import fits, forms
 from warpfrag.isa.operations import OPS
 from warpfrag.isa.qualifiers import Form
@@ -125,10 +126,7 @@ def all_names_of(form: Form, notation: Notation) -> tuple[Named, ...]:
 @cache
 def named(notation: Notation) -> dict[str, tuple[Named, ...]]:
     """Return every name in a notation, in lower case, with its instructions."""
-    by_name: dict[str, list[Named]] = {}
-    for form in forms():
-        for entry in _written(form, notation):
-            by_name.setdefault(entry.name.lower(), []).append(entry)
+    by_name = grouped((entry.name.lower(), entry) for form in forms() for entry in _written(form, notation))
     return {name: tuple(entries) for name, entries in by_name.items()}
 
 

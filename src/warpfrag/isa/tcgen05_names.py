@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterator
 from functools import cache
 
+from warpfrag.grouping import grouped
 from warpfrag.isa.tcgen05_forms import TensorForm, listed_spellings, untyped
 from warpfrag.isa.tcgen05_spelling import TensorSpelling
 
@@ -107,11 +108,8 @@ def _names(spelling: TensorSpelling) -> Iterator[str]:
 
 @cache
 def _by_name() -> dict[str, tuple[TensorSpelling, ...]]:
-    result: dict[str, list[TensorSpelling]] = {}
-    for spelling in listed_spellings():
-        for name in _names(spelling):
-            result.setdefault(name.lower(), []).append(spelling)
-    return {name: tuple(spellings) for name, spellings in result.items()}
+    by_name = grouped((name.lower(), spelling) for spelling in listed_spellings() for name in _names(spelling))
+    return {name: tuple(spellings) for name, spellings in by_name.items()}
 
 
 ELSEWHERE = r"(?i)(?:cute::)?(?:sm100_(?:mma|tmem|utccp)|(?:llvm\.)?nvvm\.tcgen05|utc|ldtm|sttm)"

@@ -74,6 +74,7 @@ from math import prod
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, cast, overload
 
 from warpfrag.errors import InvalidOperand, check_flag, check_index, quote
+from warpfrag.grouping import grouped
 from warpfrag.layout import converter
 from warpfrag.layout.axes import Axis, digits_of
 from warpfrag.layout.bit_matrix import Echelon, diagonals
@@ -328,10 +329,7 @@ class Layout(LinearMap):
     @cached_property
     def _by_element(self) -> dict[tuple[int, ...], list[Place]]:
         """The places of every element that the map reaches, sorted."""
-        result: dict[tuple[int, ...], list[Place]] = {}
-        for place in self.places():
-            result.setdefault(tuple(self.at(**place._asdict())), []).append(place)
-        return result
+        return grouped((tuple(self.at(**place._asdict())), place) for place in self.places())
 
     def places(self) -> Iterator[Place]:
         """Yield every place; the first input varies slowest."""

@@ -6,6 +6,7 @@ from functools import cache
 from typing import Literal, NamedTuple, TypeAlias
 
 from warpfrag.errors import NotModelled
+from warpfrag.grouping import grouped
 from warpfrag.isa.operands import OperandSpec
 from warpfrag.layout.index_expressions import linear
 from warpfrag.plans.shuffle_search import Select, Shuffle, Swap
@@ -194,10 +195,7 @@ def described(op: RelayoutOperation) -> str:
         return f"{_where(op.mask)} exchange words {', '.join(pairs)}"
     if isinstance(op, Swap):
         return f"{_where(op.mask)} exchange element s of each word with element s ^ {op.flip}"
-    words: dict[int, list[int]] = {}
-    for word, flip in enumerate(op.flips):
-        if flip is not None:
-            words.setdefault(flip, []).append(word)
+    words = grouped((flip, word) for word, flip in enumerate(op.flips) if flip is not None)
     own = str(linear({"lane": op.columns}))
     short = own if own == "lane" else "f"
     reads = [f"{_listed(some)} of lane {short}{f' ^ {flip}' if flip else ''}" for flip, some in words.items()]

@@ -92,16 +92,11 @@ def _layout_evidence(form: Form, arch: str) -> Evidence:
     return Evidence(level, source, authority=AUTHORITIES[level])
 
 
-def _manage_evidence(form: Form, arch: str) -> Evidence:
-    """Return the evidence for an instruction that only allocates or synchronizes: the ISA specifies it."""
-    del arch
-    return Evidence("specified", families_of(form)[0].source, authority="specified")
-
-
 EVIDENCE_OF: dict[Does, Callable[[Form, str], Evidence]] = {
     "multiply": _product_evidence,
     "load": _layout_evidence,
     "store": _layout_evidence,
     "transpose": _layout_evidence,
-    "manage": _manage_evidence,
+    # an instruction that only allocates or synchronizes: the ISA specifies it
+    "manage": lambda form, _arch: Evidence("specified", families_of(form)[0].source, authority="specified"),
 }

@@ -16,6 +16,7 @@ import torch
 from warpfrag.blas.cublas.predict_order import PredictedOrder, library_additions, order_runs
 from warpfrag.blas.cublas.torch_settings import assumption_lines, assumptions
 from warpfrag.errors import InvalidOperand, NotModelled, quote
+from warpfrag.grouping import grouped
 from warpfrag.html import TextCard
 from warpfrag.torch.emulation import Emulation, Record
 from warpfrag.torch.torch_operations import OPERATIONS, TorchProduct
@@ -94,10 +95,7 @@ class ModelInvariance(TextCard):
         guesses = [layer for layer in self.layers if layer.is_guess and layer.is_judged and not layer.changes]
         if guesses:
             lines.append(f"no change, a guess: {_named(guesses)}")
-        unknown: dict[str, list[LayerOrders]] = {}
-        for layer in self.layers:
-            if not layer.is_judged:
-                unknown.setdefault(layer.reason, []).append(layer)
+        unknown = grouped((layer.reason, layer) for layer in self.layers if not layer.is_judged)
         lines += [f"{_named(layers)} not judged: {reason}" for reason, layers in unknown.items()]
         for label, is_product in (("a product that is not modelled", True), ("not a matrix product", False)):
             counts = (entry for entry in self.not_judged.items() if (entry[0] in self.products) == is_product)

@@ -2,7 +2,9 @@
 
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 
+from warpfrag.grouping import grouped
 from warpfrag.layout.coordinates import LANES, Place
 from warpfrag.plans.access_plan import Access, AccessPlan
 from warpfrag.plans.relayout import Relayout
@@ -92,15 +94,11 @@ def _access_grid(plan: AccessPlan, access: Access) -> grids.FigureGrid:
     across, per_bank = LINE_BYTES // width, width // BANK_BYTES
     operand = plan.operand
     rows, cols = operand.layout.shape
-    elements: dict[int, list[tuple[int, int]]] = {}  # by the cell in which they start
-    for row in range(rows):
-        for col in range(cols):
-            address = plan.memory.address(row=row, col=col, bits=operand.spec.container, shape=(rows, cols))
-            elements.setdefault(address // width, []).append((row, col))
-    lanes: dict[int, list[int]] = {}  # by the cell that they address
-    for lane, lane_address in enumerate(access.addresses):
-        if lane_address is not None:
-            lanes.setdefault(lane_address // width, []).append(lane)
+    place = partial(plan.memory.address, bits=operand.spec.container, shape=(rows, cols))
+    starts = ((place(row=row, col=col), (row, col)) for row in range(rows) for col in range(cols))
+    elements = grouped((address // width, at) for address, at in starts)  # by the cell in which they start
+    addresses = ((lane, address) for lane, address in enumerate(access.addresses) if address is not None)
+    lanes = grouped((address // width, lane) for lane, address in addresses)  # by the cell that they address
     lines = sorted({index // across for index in (*elements, *lanes)})
     cells = tuple(
         _access_cell(operand.role, (y, x), elements.get(line * across + x, []), lanes.get(line * across + x, []))

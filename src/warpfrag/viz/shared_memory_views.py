@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple, TypeAlias
 
 from warpfrag.errors import InvalidOperand
+from warpfrag.grouping import grouped
 from warpfrag.smem.descriptor import Descriptor, stored_bits
 from warpfrag.smem.descriptor import lines as lines_of
 from warpfrag.smem.shared_memory import BANK_BYTES, BANKS, UNIT
@@ -132,9 +133,7 @@ def box_drawing(described: str, fields: TensorMapFields, cut: Cut) -> GridDrawin
 
 def staged_grids(figure: UnitFigure, cut: Cut) -> tuple[FigureGrid, ...]:
     """Return the grids of the matrix and of the memory."""
-    places: dict[int, list[MemoryUnit]] = {}
-    for unit in figure.units():
-        places.setdefault(unit.place, []).append(unit)
+    places = grouped((unit.place, unit) for unit in figure.units())
     memory_lines = sorted({place // ACROSS for place in places})
     first, last = cut.within("rows", len(memory_lines))
     if cut.rows is None:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from warpfrag.cli.io.arguments import IN_TENSOR_MEMORY, ElementChoice, Load
 from warpfrag.cli.io.output import shape_text
 from warpfrag.errors import InvalidOperand, check_index, quote
+from warpfrag.grouping import grouped
 from warpfrag.isa.tcgen05_forms import TensorForm
 from warpfrag.isa.tmem_layouts import copies_in_words, scaled_lines
 from warpfrag.layout.coordinates import LANES, Place
@@ -285,7 +286,5 @@ def _loaded(view: OperandView, registers: OperandBase, load: Load) -> OperandVie
 
 def numbering_notes(views: Iterable[OperandView], notation: str) -> list[str]:
     """Return a note on the numbering of elements for each group of similar operands."""
-    numberings: dict[str, list[str]] = {}
-    for view in views:
-        numberings.setdefault(view.numbering(notation), []).append(view.name)
+    numberings = grouped((view.numbering(notation), view.name) for view in views)
     return [f"elements of {', '.join(names)} are numbered {text}" for text, names in numberings.items() if text]

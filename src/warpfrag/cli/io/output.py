@@ -262,11 +262,3 @@ def wrapped(text: str, *, indent: int = 0) -> str:
         else:
             lines.append(" " * indent + word if lines else word)
     return "\n".join(lines)
-
-
-def grouped(pairs: Iterable[tuple[str, str]]) -> dict[str, list[str]]:
-    """Group the second entries of pairs by the first."""
-    groups: dict[str, list[str]] = {}
-    for key, entry in pairs:
-        groups.setdefault(key, []).append(entry)
-    return groups

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from warpfrag.grouping import grouped
 from warpfrag.machine.ir.actions import DirectCall, IndirectCall, Return
 from warpfrag.machine.ir.program import DecodedInstruction, Program, indices_of
 from warpfrag.machine.jit import c_functions
@@ -261,9 +262,7 @@ def group_by_operands(a: bytes, b: bytes) -> list[Index] | None:
     for warp, (row, column) in enumerate(pairs):
         if columns.setdefault(column, {}).setdefault(row, warp) != warp:
             return None  # two warps have the same A and the same B
-    groups: dict[tuple[int, ...], list[list[int]]] = {}
-    for warps in columns.values():
-        groups.setdefault(tuple(sorted(warps)), []).append([warps[row] for row in sorted(warps)])
+    groups = grouped((tuple(sorted(warps)), [warps[row] for row in sorted(warps)]) for warps in columns.values())
     if MIN_WARPS * len(groups) > len(a) // 8:
         return None
     return [np.array(lists, np.int64).T for lists in groups.values()]

@@ -113,15 +113,10 @@ def _truncated(values: Values, fraction: int) -> Values:
     return kept + 0.0  # adding 0.0 turns -0 into +0
 
 
-def _to_f16(values: Values) -> Values:
-    """Round to the nearest f16; overflow gives infinity."""
-    return values.astype(np.float16).astype(np.float64) + 0.0
-
-
 ROUNDINGS: dict[str, Callable[[Values], Values]] = {
     "RZ-FP32": lambda values: _truncated(values, 23),
     "RZ-E8M13": lambda values: _truncated(values, 13),
-    "RNE-FP16": _to_f16,
+    "RNE-FP16": lambda values: values.astype(np.float16).astype(np.float64) + 0.0,  # overflow gives infinity
 }
 
 

@@ -17,6 +17,7 @@ from typing import Any, Generic, Literal, TypeVar
 from warpfrag import __version__
 from warpfrag.errors import InvalidOperand
 from warpfrag.formats.number_formats import format_aliases
+from warpfrag.grouping import grouped
 from warpfrag.isa.aliases import aliases_of
 from warpfrag.isa.instruction_table import families_of
 from warpfrag.isa.operands import OperandSpec
@@ -192,9 +193,7 @@ class PageWriter:
         def index(name: str) -> int:
             return self.texts.index(spell(name))
 
-        by_code: dict[str, list[str]] = {}
-        for target, code in aliases["sass"].items():
-            by_code.setdefault(code, []).append(target)
+        by_code = grouped((code, target) for target, code in aliases["sass"].items())
         operation = OPERATION.fullmatch(aliases["mlir"] or "")
         pieces = [operation[1], operation[3], *operation[2].split(", ")] if operation else []
         others = [aliases["mlir"]] if aliases["mlir"] and not operation else []
@@ -301,11 +300,7 @@ def _common(writer: PageWriter, instruction: Instruction, repeat: int = 0) -> di
 
 def _products() -> dict[str, list[TensorForm]]:
     """Return all typed mma forms, by spelling."""
-    by_spelling: dict[str, list[TensorForm]] = {}
-    for form in listed_forms():
-        if isinstance(form, TensorForm) and form.shape.m:
-            by_spelling.setdefault(form.spelling.name, []).append(form)
-    return by_spelling
+    return grouped((form.spelling.name, form) for form in listed_forms() if form.shape.m)
 
 
 def types_of(form: TensorForm) -> str:
@@ -423,9 +418,7 @@ def _rows(table: dict[str, Any]) -> Iterator[tuple[str, Any]]:
 def page_data() -> dict[str, Any]:
     """Return all data of the page, ready for JSON."""
     writer = PageWriter()
-    by_scope: dict[str, list[Instruction]] = {"warp": [], "warpgroup": []}
-    for instruction in find():
-        by_scope[instruction.form.operation.scope].append(instruction)
+    by_scope = grouped((instruction.form.operation.scope, instruction) for instruction in find())
     instructions = [*map(writer.instruction, by_scope["warp"])]
     warpgroups = _warpgroups(writer, by_scope["warpgroup"])
     tensor = {"moves": tensor_moves(writer), **tensor_products(writer), **tensor_tables()}
