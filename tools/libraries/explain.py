@@ -14,7 +14,7 @@ import numpy as np
 from tools.libraries.cases import DTYPES, Case, operands
 from tools.libraries.measure import say
 from warpfrag.blas.cublas.predict_order import library_instruction
-from warpfrag.blas.find_order import Begin, Finish, Observed, search
+from warpfrag.blas.find_order import Begin, Finish, Observed, fitting_orders
 from warpfrag.blas.prepared_gemm import read_gemm
 from warpfrag.formats.epilogue import fma
 
@@ -77,14 +77,15 @@ def explain_case(case: Case, observed: NDArray[Any], kernels: list[str]) -> dict
         taken = read_gemm(A, B, instruction=instruction, arch="sm_90", rounding=rounding)
         for name, finish in finishes(case, given).items():
             begin = _beginning(given["bias"]) if name == BIAS_FIRST else None
-            order = search(
+            found = fitting_orders(
                 taken.operands,
                 Observed(observed[None], case.result_type),
                 begin=begin,
                 finish=finish,
                 allowed=allowed,
+                most=1,
             )
-            if order is not None:
+            for order in found.orders:
                 cut = "operands truncated to tf32" if case.type == "tf32" and rounding is None else ""
                 how = "; ".join(text for text in (name, cut) if text)
                 return {"order": asdict(order), "how": how, "seconds": round(time.monotonic() - started, 2)}

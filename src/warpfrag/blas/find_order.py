@@ -215,20 +215,6 @@ def rounded_hint(seen: NDArray[Any], name: str) -> str:
     return f"{said} (--result {exact[-1]})" if exact else ""
 
 
-def search(
-    operands: Multiplicands,
-    observed: Observed,
-    progress: Progress | None = None,
-    *,
-    begin: Begin | None = None,
-    finish: Finish | None = None,
-    allowed: Callable[[Order], bool] | None = None,
-) -> Order | None:
-    """Return the first candidate order that reproduces the observed codes, or None; `fitting_orders` has more."""
-    found = fitting_orders(operands, observed, progress, begin=begin, finish=finish, allowed=allowed, most=1)
-    return found.orders[0] if found.orders else None
-
-
 def fitting_orders(
     operands: Multiplicands,
     observed: Observed,

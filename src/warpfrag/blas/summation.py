@@ -220,8 +220,7 @@ def _gather(codes: Codes, chain: Chain, k: int, axis: int) -> Codes:
     if len(chain) == 1 and last > first and (last - first) % k == 0:
         return codes[(slice(None),) * axis + (slice(first, last),)]
     taken, filled = _places(chain, k)
-    shape = (*codes.shape[:axis], filled[1], *codes.shape[axis + 1 :])
-    gathered = np.zeros(shape, codes.dtype, like=codes)
+    gathered = np.zeros((*codes.shape[:axis], filled[1], *codes.shape[axis + 1 :]), codes.dtype, like=codes)
     taken, into = (np.asarray(index, like=codes) for index in (taken, filled[0]))
     gathered[(slice(None),) * axis + (into,)] = codes.take(taken, axis)
     return gathered

@@ -368,8 +368,7 @@ class WgmmaVectorMaker(VectorMaker):
     def _stored(self, shared: NDArray[np.uint8], role: str, codes: NDArray[Any]) -> tuple[NDArray[np.uint8], int]:
         """Append an operand to shared memory, between random bytes; return the memory and the operand's address."""
         operand: Operand = self.instruction.a if role == "a" else self.instruction.b
-        start = -(-shared.shape[1] // SWIZZLE_PERIOD) * SWIZZLE_PERIOD
-        descriptor = operand.descriptors()[0].moved(start)
+        descriptor = operand.descriptors()[0].moved(-(-shared.shape[1] // SWIZZLE_PERIOD) * SWIZZLE_PERIOD)
         memory = operand.memory(descriptor)
         rows, cols = operand.shape
         size = -(-memory.size((rows, cols), operand.format.bits) // UNIT) * UNIT

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from warpfrag.blas.find_order import RESULTS, Observed, search
+from warpfrag.blas.find_order import RESULTS, Observed, fitting_orders
 from warpfrag.blas.gemm import gemm
 from warpfrag.blas.order import Order
 from warpfrag.blas.prepared_gemm import read_gemm
@@ -336,8 +336,8 @@ class KernelSearch:
         if isinstance(self.rule, IntegerSum | Popcount) or self.c.any() or self.instruction.form.block_scale:
             return []
         taken = read_gemm(self.a, self.b, instruction=self.instruction, arch=self.arch, raw=True)
-        order = search(taken.operands, Observed(self.seen[None], self.result), None)
-        return [] if order is None else [Misreading("order", "d", f"k in another order: {order}")]
+        found = fitting_orders(taken.operands, Observed(self.seen[None], self.result), most=1)
+        return [Misreading("order", "d", f"k in another order: {order}") for order in found.orders]
 
     def _bound(self) -> arithmetic.RoundingBound:
         bound = arithmetic.rounding_bound(self.instruction.form, self.arch, len(self.b), FORMATS[self.rule.d])

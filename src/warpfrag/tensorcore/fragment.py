@@ -82,8 +82,7 @@ def pack(row: OperandSpec, codes: NDArray[Any]) -> NDArray[np.uint32]:
     else:
         turned = np.ascontiguousarray(np.moveaxis(codes, len(batch) + gather.joined, -1))
         placed = _moved(join_slots(turned.reshape(matrices), row.container), gather.taken)
-    words = layout.regs * row.register_bits // WORD_BITS
-    return placed.view(np.uint32).reshape(*batch, *row.threads, words)
+    return placed.view(np.uint32).reshape(*batch, *row.threads, layout.regs * row.register_bits // WORD_BITS)
 
 
 def unpack(row: OperandSpec, words: NDArray[np.uint32], *, strict: bool = False) -> NDArray[Any]:

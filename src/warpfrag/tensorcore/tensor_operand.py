@@ -190,8 +190,7 @@ class InTensorShared(Operand):
         codes = self.codes(matrix, raw=raw, rounding=rounding)
         descriptor = self.descriptors(trans=trans)[0] if desc is None else as_descriptor(desc, self.descriptor_kind)
         starts, inside = self._padded(self.memory(descriptor, trans=trans))
-        shape = (*codes.shape[:-2], int(starts.max()) + PADDED)
-        memory = np.zeros(shape, np.uint8)
+        memory = np.zeros((*codes.shape[:-2], int(starts.max()) + PADDED), np.uint8)
         for bit in range(self.format.bits):
             places = inside * self.format.bits + bit
             bits = (codes.astype(np.int64) >> bit & 1) << places % 8

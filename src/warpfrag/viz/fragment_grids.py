@@ -279,8 +279,7 @@ def _field_grid(
     across: tuple[HeadingLevel, ...],
 ) -> FigureGrid:
     def cell(row: int, col: int) -> FigureCell:
-        at = (*choice.at, row, col)
-        (place,) = operand.layout.where(**dict(zip(operand.layout.dims, at, strict=True)))
+        (place,) = operand.layout.where(**dict(zip(operand.layout.dims, (*choice.at, row, col), strict=True)))
         owner, bits = lane_name(place.lane), bit_words(operand, place.slot)
         lines, tip = (f"{owner}:", f"[{bits}]"), f"{_field_words(operand, row, col)}: {owner} bits {bits}"
         coordinates = (("row", row), ("col", col))

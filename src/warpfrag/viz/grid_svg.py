@@ -157,8 +157,7 @@ class GridPanel:
         yield svg.text(self.grid.title, x=left, y=y + FONT + 1, classes="panel")
         yield from self._row_headings(x, top)
         yield from self._column_headings(left, y + TITLE_HEIGHT)
-        shape = "cells" if self.size.mode != "block" else "cells fine"
-        yield svg.group(self._cell_rows(left, top), classes=shape)
+        yield svg.group(self._cell_rows(left, top), classes="cells" if self.size.mode != "block" else "cells fine")
         yield from self._blocks(left, top)
 
     def _cell_rows(self, left: int, top: int) -> Iterator[str]:
@@ -181,8 +180,7 @@ class GridPanel:
         if self.size.mode == "block":
             return svg.box(x=x, width=width, height=height, title=cell.tip, **facts)
         box = svg.box(x=x, width=width, height=height)
-        words = self._words(cell.lines, x + width // 2, height // 2)
-        return svg.group([box, words], title=cell.tip, **facts)
+        return svg.group([box, self._words(cell.lines, x + width // 2, height // 2)], title=cell.tip, **facts)
 
     def _blocks(self, left: int, top: int) -> Iterator[str]:
         """Yield the outlines of registers, with text if the cells have none."""

@@ -285,8 +285,7 @@ def _operand_map(operand: OperandBase, form: TensorForm, view: View | None, requ
     request.cut.reject("a map of tensor memory")
     tensor = TensorMemoryMap(operand, form)
     name = f"Operand {tensor.name}" if len(operand.role) == 1 else tensor.name
-    title = f"{name} in tensor memory, {form.shape}"
-    return title, [*_map_notes(tensor)], map_grids(tensor, request.options.block)
+    return f"{name} in tensor memory, {form.shape}", [*_map_notes(tensor)], map_grids(tensor, request.options.block)
 
 
 def _map_notes(tensor: TensorMemoryMap) -> Iterator[str]:

@@ -90,8 +90,7 @@ def scenes(
         request.cut.reject("a figure of all operands")
     warp = request.options.warp
     if warp is not None and view != "warp":  # a warp of a warpgroup holds only some rows of the matrix
-        rows = (WARP_ROWS * warp, WARP_ROWS * (warp + 1) - 1)
-        request = request._replace(cut=request.cut._replace(rows=rows))
+        request = request._replace(cut=request.cut._replace(rows=(WARP_ROWS * warp, WARP_ROWS * (warp + 1) - 1)))
     operands = [operand] if operand else _in_registers(instruction)
     grids = [grid for each in operands for grid in _grids(instruction, each, view, request)]
     if warp is not None and view == "warp":

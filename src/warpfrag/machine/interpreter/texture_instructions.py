@@ -141,8 +141,7 @@ def run_surface_load(state: WarpState, inst: DecodedInstruction, action: Surface
     dtype, size = action.type.dtype, action.type.dtype.itemsize
     results = np.zeros((int(group.mask.sum()), action.count), dtype)
     for which, surface, places, inside in _places(state, inst, group, action, size * action.count):
-        index = places[:, None] // size + np.arange(action.count)
-        values = _elements(surface, dtype)[index]
+        values = _elements(surface, dtype)[places[:, None] // size + np.arange(action.count)]
         results[which] = np.where(inside[:, None], values, dtype.type(0))
         state.memory.count_bytes("surface", size * action.count * len(which), writes=False)
     for number, register in enumerate(_items(inst, inst.results, action.count)):

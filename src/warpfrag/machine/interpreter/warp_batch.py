@@ -368,10 +368,8 @@ class WarpBatch(WarpState):
         if is_over:
             self.count(at, at + 1, group.warps)
             return True
-        idle = group.part(group.mask & ~active.mask)
-        idle.put(self.pc, at + 1)
-        ready = (group.mask & ~group.of(self.waiting)).any(axis=1)
-        self.count(at, at + 1, int(ready.sum()))
+        group.part(group.mask & ~active.mask).put(self.pc, at + 1)
+        self.count(at, at + 1, int((group.mask & ~group.of(self.waiting)).any(axis=1).sum()))
         return False
 
     # --- control: `group` has the lanes that reach the instruction, `active` the lanes whose guard holds
@@ -419,8 +417,7 @@ class WarpBatch(WarpState):
         if returns.any():
             self.calls.return_(active.part(returns))
         if exits.any():
-            part = active.part(exits)
-            part.put(self.alive, False)  # noqa: FBT003 (a value)
+            active.part(exits).put(self.alive, False)  # noqa: FBT003 (a value)
             self.release_waiting_in_warp(active.warp_rows)
             self.barriers.check_all()
             self.cluster_barriers.check_all()

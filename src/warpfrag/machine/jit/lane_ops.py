@@ -406,8 +406,7 @@ def lower_sign(ir: IRBuilder, attributes: Attributes, operands: Lanes) -> Result
 
 def in_order(ir: IRBuilder, a: Value) -> Value:
     """Map float codes to signed integers that have the same order as the floats."""
-    flipped = ir.xor(a, (1 << (width(a) - 1)) - 1)
-    return ir.select(ir.icmp("slt", a, 0), flipped, a)
+    return ir.select(ir.icmp("slt", a, 0), ir.xor(a, (1 << (width(a) - 1)) - 1), a)
 
 
 def lower_float_extreme(ir: IRBuilder, attributes: Attributes, operands: Lanes) -> Results | None:
@@ -498,8 +497,7 @@ def float_to_float(ir: IRBuilder, attributes: Attributes, operands: Lanes) -> Re
         return (ir.or_(ir.shl(high, 16), low),)
     a = operands[0]
     if (target.name, source.name) == ("f32", "f16") and rounding in {"rn", "unwritten"}:
-        wide = ir.as_int(ir.fpext(ir.as_float(a), 32))
-        return (ir.select(is_nan(ir, a), splat(NAN[32], 32), wide),)
+        return (ir.select(is_nan(ir, a), splat(NAN[32], 32), ir.as_int(ir.fpext(ir.as_float(a), 32))),)
     if (target.name, source.name) == ("f32", "bf16") and rounding == "unwritten":
         return (ir.shl(ir.resize(a, 32), 16),)
     if (target.name, source.name) == ("f32", "f64") and nearest:
@@ -518,8 +516,7 @@ def float_to_float(ir: IRBuilder, attributes: Attributes, operands: Lanes) -> Re
 
 def f32_to_f16(ir: IRBuilder, a: Value) -> Value:
     """Convert f32 to f16, rounding to nearest even."""
-    rounded = ir.as_int(ir.fptrunc(ir.as_float(a), 16))
-    return ir.select(is_nan(ir, a), splat(NAN[16], 16), rounded)
+    return ir.select(is_nan(ir, a), splat(NAN[16], 16), ir.as_int(ir.fptrunc(ir.as_float(a), 16)))
 
 
 def f32_to_bf16(ir: IRBuilder, a: Value) -> Value:

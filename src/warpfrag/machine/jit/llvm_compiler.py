@@ -96,8 +96,7 @@ def link_helpers(helpers: set[Helper]) -> None:
     """Compile or load helpers, callees first, and register their functions with the linker."""
     for helper in with_callees(helpers):
         if helper not in LINKED:
-            data = object_of(f"{helper_digest()} {helper}", HELPER, partial(helper_text, *helper))
-            engine = linked(data)
+            engine = linked(object_of(f"{helper_digest()} {helper}", HELPER, partial(helper_text, *helper)))
             KEPT.append(engine)
             for name in functions_of(helper):
                 llvm.add_symbol(name, engine.get_function_address(name))

@@ -54,8 +54,7 @@ def truncate(ir: IRBuilder, units: Value) -> Value:
     """Return the f32 codes of a parabola's results, truncated to the leading bits."""
     codes = ir.resize(ir.lshr(ir.as_int(units), 52 - 23), 32)
     codes = ir.sub(codes, 1023 - 127 + PLACES << 23)
-    zero = ir.fcmp("oeq", units, float_splat(0.0))
-    return ir.select(zero, splat(0, 32), codes)
+    return ir.select(ir.fcmp("oeq", units, float_splat(0.0)), splat(0, 32), codes)
 
 
 def fields(ir: IRBuilder, a: Value) -> tuple[Value, Value, Value, Value]:

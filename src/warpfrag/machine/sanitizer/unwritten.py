@@ -137,8 +137,7 @@ class UnwrittenCheck(InstructionObserver):
         if isinstance(action, actions.AsyncCopy):
             result = np.zeros((len(threads), size), np.uint8)
             for data, owners, _ in self.loaded:
-                at = np.searchsorted(threads, owners)
-                result[at, : data.shape[1]] = data
+                result[np.searchsorted(threads, owners), : data.shape[1]] = data
             return result if result.any() else None
         if self.is_clean:
             return None

@@ -113,8 +113,7 @@ def nan_payload(a: Codes, source: str, target: str) -> Codes:
 def relu_small(codes: Codes, name: str) -> Codes:
     """Replace negative values with zero, for tf32 and formats narrower than 16 bits."""
     sign = codes.dtype.type(FORMATS[name].sign_bit)
-    nan = np.isnan(decode(codes, name))
-    return np.where(((codes & sign) != 0) & ~nan, codes.dtype.type(0), codes)
+    return np.where(((codes & sign) != 0) & ~np.isnan(decode(codes, name)), codes.dtype.type(0), codes)
 
 
 def to_tf32(a: Codes, mode: str, *, satfinite: bool, relu: bool) -> Codes:
