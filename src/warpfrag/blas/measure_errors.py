@@ -82,7 +82,7 @@ def error_report(
     added = None if C is None else _added(C, first)
     tasks = [MeasuredTask(gemm, name, which) for (name, gemm), which in product(taken.items(), orders)]
     for task in tasks:
-        task.check()
+        task.taken.operands.chains(check_order(task.order))  # raises an error if the order is not valid for this gemm
     (height, depth), width = a.shape, b.shape[1]
     at_once = max(1, MAX_OUTPUTS // width)
     firsts = range(0, height, at_once)
@@ -120,10 +120,6 @@ class MeasuredTask:
     taken: PreparedGemm
     arch: str
     order: Order
-
-    def check(self) -> None:
-        """Raise an error if the order is not valid for this gemm, before anything is computed."""
-        self.taken.operands.chains(check_order(self.order))
 
     def run(self, rows: slice, columns: slice, depth: int, c: NDArray[np.float64] | None) -> NDArray[np.float64]:
         """Compute some rows and columns of the emulated gemm over the first `depth` terms."""

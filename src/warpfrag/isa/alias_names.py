@@ -180,9 +180,7 @@ def _field(form: Form, name: str) -> str:
         return _llvm_type(form, name[1:])
     if name.startswith("*"):
         return _vector_type(form, name[1:])
-    if name in _FIELDS:
-        return _FIELDS[name](form)
-    return str(getattr(form, name) or "")
+    return _FIELDS[name](form) if name in _FIELDS else str(getattr(form, name) or "")
 
 
 def _operand(form: Form, role: str) -> OperandSpec:

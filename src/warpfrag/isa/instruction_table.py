@@ -7,7 +7,6 @@ instruction: one choice from each list. `forms()` expands the families.
 from __future__ import annotations
 
 import re
-from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache, cached_property
@@ -15,6 +14,7 @@ from itertools import product
 from typing import Any
 
 from warpfrag.formats.number_formats import FormatAlias
+from warpfrag.grouping import grouped
 from warpfrag.isa.operations import OPS
 from warpfrag.isa.qualifiers import QUALIFIERS, Form
 from warpfrag.isa.targets import architectures, targets
@@ -142,10 +142,8 @@ def _forms_in(number: int, op: str) -> tuple[Form, ...]:
 @cache
 def forms_of(op: str) -> dict[Form, tuple[Family, ...]]:
     """Return the listed forms of an operation with their families; a wmma.load may belong to several families."""
-    by_form: dict[Form, list[Family]] = defaultdict(list)
-    for number, family in enumerate(families()):
-        for form in _forms_in(number, op) if op in family.ops else ():
-            by_form[form].append(family)
+    able = [(number, family) for number, family in enumerate(families()) if op in family.ops]
+    by_form = grouped((form, family) for number, family in able for form in _forms_in(number, op))
     return {form: tuple(rows) for form, rows in by_form.items()}
 
 

@@ -266,9 +266,7 @@ def _facts(spelling: TensorSpelling, operands: list[str]) -> Iterator[tuple[str,
 def registers(spelling: TensorSpelling) -> list[int]:
     """Return the number of registers in each vector of a load or store; for ld.spcompress, metadata comes first."""
     count = REGISTERS_PER_REPEAT[spelling.qualifier("lanes")] * spelling.repeat
-    if not spelling.op.endswith("spcompress"):
-        return [count]
-    return [-(-count // METADATA_COLUMNS), count // 2]
+    return [-(-count // METADATA_COLUMNS), count // 2] if spelling.op.endswith("spcompress") else [count]
 
 
 def _category(operand: str) -> str:

@@ -372,8 +372,7 @@ def _preferred_directions(cells: list[int], own: _Lane, its: _Lane, *, late: boo
 def _repeated(op: ops.RelayoutOperation, repeats: int) -> ops.RelayoutOperation:
     """Extend an operation on the registers of one repetition to all repetitions."""
     if isinstance(op, Select):
-        width = len(op.words)
-        before = max(op.words) + 1 if not op.mask else width
+        before = len(op.words) if op.mask else max(op.words) + 1
         return Select(op.mask, tuple(repeat * before + word for repeat in range(repeats) for word in op.words))
     if isinstance(op, Shuffle):
         return Shuffle(op.columns, op.flips * repeats)

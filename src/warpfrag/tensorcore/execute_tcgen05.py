@@ -142,7 +142,9 @@ class TensorProduct:
     def base(self) -> tuple[int, int]:
         """The base lane and first column of D."""
         lane, column = split_address(self.address, "the address of D")
-        self._check_lane(lane)
+        allowed = (0, 16) if placement(self.form)[0] in "CF" else (0,)
+        if lane not in allowed:
+            raise InvalidOperand(f"the base lane of D is {' or '.join(map(str, allowed))}, got {lane}")
         return lane, column
 
     def read(
@@ -195,20 +197,13 @@ class TensorProduct:
         """Write the codes of D to tensor memory, except to the lanes in `kept`, [..., 128]."""
         lane, column = self.base
         d = cast("tensor_operand.TensorOperand", self.operands["d"])
-        used = self._used_lanes(lane)
+        used = np.arange(TENSOR_LANES)
+        if placement(self.form)[0] in "CF":
+            used = used[used // 16 % 2 == lane // 16]
         cells = _from_base(d.pack(codes, raw=True), lane)[..., used, :]
         if kept is not None:
             cells = np.where(kept[..., used, None], memory[..., used, column : column + d.columns], cells)
         memory[..., used, column : column + d.columns] = cells
-
-    def _check_lane(self, lane: int) -> None:
-        halves = placement(self.form)[0] in "CF"
-        if lane not in ((0, 16) if halves else (0,)):
-            raise InvalidOperand(f"the base lane of D is {'0 or 16' if halves else '0'}, got {lane}")
-
-    def _used_lanes(self, lane: int) -> NDArray[np.intp]:
-        lanes = np.arange(TENSOR_LANES)
-        return lanes[lanes // 16 % 2 == lane // 16] if placement(self.form)[0] in "CF" else lanes
 
     def _codes_a(self, seen: Words, a: Tile | None, shared: ArrayLike | None, *, is_strict: bool) -> Array:
         operand = cast("tensor_operand.TensorOperand", self.operands["a"])

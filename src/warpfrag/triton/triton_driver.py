@@ -72,9 +72,7 @@ def as_tensor(value: object) -> object:
         return HostArray(value)
     if isinstance(value, np.generic):
         return value.item()
-    if type(value) is tuple:
-        return tuple(map(as_tensor, value))
-    return value
+    return tuple(map(as_tensor, value)) if type(value) is tuple else value
 
 
 def storage(value: object) -> tuple[NDArray[np.uint8], int]:

@@ -15,6 +15,7 @@ from dataclasses import replace
 from itertools import groupby
 from typing import NamedTuple, TypeVar
 
+from warpfrag.grouping import grouped
 from warpfrag.isa.immediates import Immediates, immediate_coordinates, part_of
 from warpfrag.isa.sparsity_patterns import Pattern
 from warpfrag.layout.coordinates import LANES, Place
@@ -100,14 +101,12 @@ def matrix_grids(operand: Operand, cut: Cut = EVERYTHING, addresses: Layout | No
     down, across = layout.dims[-2:]
     rows, cols = cut.within("rows", height), cut.within("cols", width)
     first_part, last_part = cut.within("parts", outer[0] if outer else 1)
-    holders: dict[tuple[int, ...], list[Place]] = defaultdict(list)
-    for place in layout.places():
-        holders[layout.at(**place._asdict())].append(place)
+    holders = grouped((tuple(layout.at(**place._asdict())), place) for place in layout.places())
 
     def grid(part: int) -> FigureGrid:
         prefix = (part,) if outer else ()
         cells = [
-            _cell(operand, (*prefix, row, col), holders[*prefix, row, col], row - rows[0], col - cols[0])
+            _cell(operand, (*prefix, row, col), holders.get((*prefix, row, col), []), row - rows[0], col - cols[0])
             for row in range(rows[0], rows[1] + 1)
             for col in range(cols[0], cols[1] + 1)
         ]

@@ -106,11 +106,6 @@ class Choices:
         return f"<Choices of {self.library} on {self.gpu}: {len(self.layers)} layers, {len(self.ends)} runs>"
 
     @property
-    def is_built_in(self) -> bool:
-        """True if the table is built into the package."""
-        return self.name in BUILT_IN.values()
-
-    @property
     def source(self) -> str:
         """The library and GPU whose choices the table contains."""
         return f"{self.library} on an {self.gpu}" + (f" ({self.name})" if self.name else "")

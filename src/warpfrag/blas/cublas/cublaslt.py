@@ -395,21 +395,22 @@ def choice_of(
     main = [launch for launch in launches if "splitKreduce" not in launch.name]
     if configuration is None and not main:
         raise NotModelled(f"the library has no kernel for a gemm of {' x '.join(map(str, shape))}")
-    algorithm, tile, split, reduction, _, custom, stages, _, _ = configuration or (0,) * 9
+    algorithm, tile, split, reduction, swizzle, custom, stages, _, cluster = configuration or (0,) * 9
     if algorithm == NVJET or (main and main[0].name.startswith("nvjet")):
         return Choice(NVJET, 0, split, reduction, 0, 0, "nvjet")
     if not main:
         return Choice(algorithm, tile, split, reduction, custom, stages, "")
     name = main[0].name
     if "cutlass_" in name and "simt" not in name:
-        pair = re.search(r"_\d+x\d+_(\d+)x\d+_[nt]{2}_align", name)
-        tile_k = int(pair[1]) if pair else 32
+        tile_k = int((re.search(r"_\d+x\d+_(\d+)x\d+_[nt]{2}_align", name) or (0, "32"))[1])
         short = "s1688gemm" in name
         generation = "75" if "cutlass_75" in name else "80"
         family = f"cutlass_{generation}{'_wmma' if 'wmma' in name else ''}{'_s1688' if short else ''}"
         return Choice(algorithm, 0, max(1, main[0].grid[2] // batch), reduction, 0, tile_k, family)
     if "segment_k_on" in name and configuration is not None:
-        return segment_choice(configuration, layout, math.prod(main[0].grid), shape, batch)
+        total = tiles_launched(tile, cluster, layout, shape) * batch
+        parts = math.prod(main[0].grid) // total if total else 0  # of a single wave
+        return Choice(algorithm, tile, parts, 0, cluster, swizzle, "xmma_segment_k")
     if "sm90_xmma" in name:
         return Choice(algorithm, 0, 1, 0, 0, 0, "xmma_sm90")
     if "xmma" in name and "tf32" in name:
@@ -422,16 +423,6 @@ def _plain_family(name: str) -> str:
     """Return a kernel's name without mangling and without most of its template parameters."""
     known = ("gemvNSP", "gemv2N", "gemv2T", "gemvx", "gemmSN_NN", "gemmSN_TN", "dot_kernel", "magma", "ffma", "simt")
     return next((word for word in known if word in name), re.sub(r"\W+", "_", name)[:60])
-
-
-def segment_choice(
-    configuration: Sequence[int], layout: str, blocks: int, shape: tuple[int, int, int], batch: int = 1
-) -> Choice:
-    """Return the choice for a segment-K kernel: its tile, cluster and swizzle, and the parts of a single wave."""
-    algorithm, tile, _, _, swizzle, _, _, _, cluster = configuration
-    total = tiles_launched(tile, cluster, layout, shape) * batch
-    parts = blocks // total if total and total <= blocks else 0
-    return Choice(algorithm, tile, parts, 0, cluster, swizzle, "xmma_segment_k")
 
 
 @cache

@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from warpfrag.blas.cublas.choice_table import GPU, Choice, Choices, ProductKind, choices_of
+from warpfrag.blas.cublas.choice_table import BUILT_IN, GPU, Choice, Choices, ProductKind, choices_of
 from warpfrag.blas.cublas.kernel_choice import ChosenKernel, choice_runs, choose_kernel
 from warpfrag.blas.cublas.kernel_orders import KernelOrder, order_of
 from warpfrag.blas.cublas.segment_k import CutTiles
@@ -280,7 +280,7 @@ def find_product_order(
 ) -> PredictedOrder:
     """Predict the order of additions of a PyTorch call for a shape."""
     is_queried, table = check_flag("query_cublas", query_cublas), choices_of(choices)
-    if table.is_built_in and not is_queried:
+    if table.name in BUILT_IN.values() and not is_queried:
         row = _measured_by_shape().get((*kind, *shape))
         if row is not None:
             return PredictedOrder(kind, shape, row.order, "measured", kernel=row.kernel, source=versions(), row=row)

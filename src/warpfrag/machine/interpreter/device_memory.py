@@ -191,14 +191,11 @@ class DeviceMemory:
         """True if device code may call malloc and free."""
         return state_spaces.HEAP in self.starts
 
-    def writable_buffers(self) -> list[NDArray[Any]]:
-        """Return the arrays that blocks can modify: writable allocations and surfaces."""
-        surfaces = [resource.array for resource in self.resources.values() if isinstance(resource, Surface)]
-        return [*(allocation.data for allocation in self.allocations if allocation.writable), *surfaces]
-
     def snapshot(self) -> MemorySnapshot:
-        """Copy the arrays that blocks can modify."""
-        return MemorySnapshot([(buffer, buffer.copy()) for buffer in self.writable_buffers()], self.tags)
+        """Copy the arrays that blocks can modify: writable allocations and surfaces."""
+        surfaces = [resource.array for resource in self.resources.values() if isinstance(resource, Surface)]
+        buffers = [*(allocation.data for allocation in self.allocations if allocation.writable), *surfaces]
+        return MemorySnapshot([(buffer, buffer.copy()) for buffer in buffers], self.tags)
 
     def join(self, other: DeviceMemory) -> None:
         """Add the counts of `other`, the memory of other blocks."""

@@ -457,12 +457,6 @@ def lower_compare(ir: IRBuilder, attributes: Attributes, operands: Lanes) -> Res
     return combine(ir, holds, operands[2]), combine(ir, fails, operands[2])
 
 
-def lower_select(ir: IRBuilder, _attributes: Attributes, operands: Lanes) -> Results:
-    """Lower selp, which returns a where the predicate is true, and b elsewhere."""
-    a, b, condition = operands
-    return (ir.select(condition, a, b),)
-
-
 # --- conversions
 
 
@@ -582,8 +576,9 @@ LOWERINGS: dict[str, Lowering] = {
     "shl": lower_shift, "shr": lower_shift, "shf": lower_funnel_shift,
     "popc": lower_bit_count, "clz": lower_bit_count,
     "brev": lambda ir, _, operands: (ir.intrinsic("bitreverse", operands[0]),),
+    "selp": lambda ir, _, operands: (ir.select(operands[2], operands[0], operands[1]),),
     "bfe": lower_extract, "bfi": lower_insert, "prmt": lower_permute_bytes,
     "addc": lower_carry, "iadd3": lower_add3, "szext": lower_extend, "p2r": lower_predicate_bits,
-    "setp": lower_compare, "selp": lower_select, "cvt": lower_convert, "cvta": lower_generic_address,
+    "setp": lower_compare, "cvt": lower_convert, "cvta": lower_generic_address,
 }  # fmt: skip
 """Lowerings by opcode; lop3 is missing because one of its operands is an immediate (`lower_lop3`)."""

@@ -58,13 +58,9 @@ def elect(_ir: IRBuilder, _attributes: Attributes, _operands: list[Value]) -> Re
     return splat(0, 32, LANES), integers((lane == 0 for lane in range(LANES)), 1)
 
 
-def active_lanes(_ir: IRBuilder, _attributes: Attributes, _operands: list[Value]) -> Results:
-    """Lower activemask, which returns the mask of all lanes."""
-    return (splat(EVERYONE, 32, LANES),)
-
-
 WARP_LOWERINGS: dict[str, Callable[[IRBuilder, Attributes, list[Value]], Results | None]] = {
-    "vote": vote, "match": match, "redux": reduce_lanes, "elect": elect, "activemask": active_lanes,
+    "vote": vote, "match": match, "redux": reduce_lanes, "elect": elect,
+    "activemask": lambda _ir, _attributes, _operands: (splat(EVERYONE, 32, LANES),),
 }  # fmt: skip
 """Lowerings by opcode; shuffles are lowered in `WarpCode.shuffle`."""
 

@@ -1,11 +1,11 @@
 """The complete opcode table, and the lookup of an instruction's row."""
 
 import gzip
-from collections import defaultdict
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 
+from warpfrag.grouping import grouped
 from warpfrag.machine.ir.opcode import Attributes, DecodedOpcode, OpcodeRow
 from warpfrag.machine.ir.state_spaces import StateSpace
 from warpfrag.machine.ops import (
@@ -22,13 +22,10 @@ from warpfrag.machine.ops import (
 from warpfrag.machine.ops.opcode_rows import match
 
 MAX_KEPT = 200  # the longest opcode whose decoding is cached, in characters
-ROWS: dict[str, list[OpcodeRow]] = defaultdict(list)
 _MODULES = (
     integer, floating, comparing, converting, memory_ops, collectives, video, texture_opcodes, asynchronous,
 )  # fmt: skip
-for _module in _MODULES:
-    for _row in _module.ROWS:
-        ROWS[_row.opcode].append(_row)
+ROWS: dict[str, list[OpcodeRow]] = grouped((row.opcode, row) for module in _MODULES for row in module.ROWS)
 
 
 def find(name: str, operand_count: int) -> DecodedOpcode:

@@ -64,9 +64,7 @@ def attribute(name: str, word: str) -> object:
         return int(word.removesuffix("d"))
     if name in {"space", "destination", "origin"}:
         return "cluster" if word == "shared::cluster" else word.partition("::")[0]
-    if name == "narrow":
-        return word[0], int(word[1:])
-    return word
+    return (word[0], int(word[1:])) if name == "narrow" else word
 
 
 def match(candidate: OpcodeRow, name: str, operand_count: int) -> Attributes | str:

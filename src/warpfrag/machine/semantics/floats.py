@@ -150,9 +150,7 @@ def flush_tiny(codes: Codes, high: Codes, low: Codes | None, name: str, modifier
 
 def _zero_sign(high: Codes, x: Codes, y: Codes, mode: str) -> Codes:
     """Return sums with the right sign of exact zeros: x + -x is -0 when rounding down, else +0."""
-    if mode != "rm":
-        return high
-    return np.where((high == 0) & (np.signbit(x) | np.signbit(y)), -0.0, high)
+    return np.where((high == 0) & (np.signbit(x) | np.signbit(y)), -0.0, high) if mode == "rm" else high
 
 
 @operation

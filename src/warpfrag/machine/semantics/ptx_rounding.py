@@ -222,9 +222,7 @@ def exact_fma(a: int, b: int, c: int) -> tuple[bool, int, int]:
     shift = low - ec
     total = (product << shift) + addend if shift >= 0 else product + (addend << -shift)
     exponent = ec if shift >= 0 else low
-    if total == 0:
-        return False, 0, 0
-    return total < 0, *scaled(abs(total), exponent)
+    return (total < 0, *scaled(abs(total), exponent)) if total else (False, 0, 0)
 
 
 def exact_quotient(a: int, b: int) -> tuple[bool, int, int]:

@@ -144,9 +144,7 @@ def _declarations(source: syntax.ModuleSyntax) -> list[Declaration]:
 
 
 def _defines(decl: Declaration) -> bool:
-    if isinstance(decl, syntax.FunctionDecl):
-        return decl.body is not None
-    return decl.linkage != "extern"
+    return decl.body is not None if isinstance(decl, syntax.FunctionDecl) else decl.linkage != "extern"
 
 
 def _count_elements(decl: syntax.VariableDecl) -> int:
