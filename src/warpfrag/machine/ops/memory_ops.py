@@ -54,6 +54,10 @@ def _loop_sum(ptx_type: Type) -> actions.CodeFunction:
     return by_parts(ptx_type, lambda a, b: floats.add(ptx_type.element, FloatModifiers(), b, a))
 
 
+def _compare_and_swap(a: Codes, b: Codes, c: Codes) -> Codes:
+    return np.where((a == b).all(axis=-1, keepdims=True), c, a)  # compares all 128 bits at once
+
+
 def update_of(attributes: Attributes) -> actions.CodeFunction:
     """Return the function that computes an atomic's new value from the old value and the operands."""
     ptx_type, name = attributes.types[0], attributes.operation or ""
@@ -76,7 +80,7 @@ def update_of(attributes: Attributes) -> actions.CodeFunction:
         "exch": lambda _, b: b,
         "inc": lambda a, b: np.where(a >= b, a.dtype.type(0), a + a.dtype.type(1)),
         "dec": lambda a, b: np.where((a == 0) | (a > b), b, a - a.dtype.type(1)),
-        "cas": lambda a, b, c: np.where((a == b).all(axis=-1, keepdims=True), c, a),  # compares all 128 bits at once
+        "cas": _compare_and_swap,
     }
     return plain[name]
 
