@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from warpfrag.diagnosis.findings import Finding
 from warpfrag.diagnosis.index_maps import terms_text
+from warpfrag.grouping import grouped
 from warpfrag.layout.coordinates import LANES
 
 if TYPE_CHECKING:
@@ -78,10 +79,9 @@ def misplaced(
     tiles: Mapping[Corner, NDArray[Any]], sums: Mapping[TileSum, NDArray[Any]], writes: MemoryWrites
 ) -> Iterator[Finding]:
     """Yield the loads or stores that explain why tiles of D hold the sums of other tiles; both if both may be wrong."""
-    by_value: dict[bytes, list[TileSum]] = defaultdict(list)
-    for key, values in sums.items():
-        by_value[values.astype(next(iter(tiles.values())).dtype).tobytes()].append(key)
-    held = {at: by_value[tile.tobytes()] for at, tile in tiles.items()}
+    dtype = next(iter(tiles.values())).dtype
+    by_value = grouped((values.astype(dtype).tobytes(), key) for key, values in sums.items())
+    held = {at: by_value.get(tile.tobytes(), []) for at, tile in tiles.items()}
     moved = {at: keys for at, keys in held.items() if keys and all(key.corner != at for key in keys)}
     stored = [TileSum(warp, at) for at, tile in tiles.items() for _, warp in writes.of(tile)]
     unstored = tiles.keys() - {key.corner for key in stored}

@@ -376,9 +376,7 @@ def _repeated(op: ops.RelayoutOperation, repeats: int) -> ops.RelayoutOperation:
         return Select(op.mask, tuple(repeat * before + word for repeat in range(repeats) for word in op.words))
     if isinstance(op, Shuffle):
         return Shuffle(op.columns, op.flips * repeats)
-    if isinstance(op, Swap):
-        return Swap(op.mask, op.flip, op.words * repeats)
-    return op
+    return Swap(op.mask, op.flip, op.words * repeats) if isinstance(op, Swap) else op
 
 
 def _widened(op: ops.RelayoutOperation, words: int) -> ops.RelayoutOperation:
