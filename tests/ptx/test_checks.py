@@ -221,6 +221,15 @@ def test_mbarriers_are_followed_in_a_kernel_that_is_compiled(name):
     assert [finding.kind for finding in kernel.launch(1, 64, arrays, checks="barriers").findings] == ["barrier"]
 
 
+@pytest.mark.parametrize("store", ["mov.u32 %r30, 5;", ""])
+@pytest.mark.parametrize("use", ["@%p4 mov.u32 %r10, 2;", "@%p4 exit;", "bar.red.popc.u32 %r10, 0, %p4;"])
+def test_an_unwritten_guard_or_barrier_operand_is_found(use, store):
+    text = text_of("unwritten branch", "store", store).replace("@%p4 bra NEXT;\nmov.u32 %r10, 2;", use)
+    assert use in text
+    run = wf.ptx.load(text)["k"].launch(1, 64, [np.zeros(64, np.uint32)] * 2, checks="uninitialised")
+    assert {finding.kind for finding in run.findings} == (set() if store else {"uninitialised"})
+
+
 def test_a_marked_array_is_unwritten():
     text = text_of("unwritten register").replace("add.u32 %r10, %r30, 1;", "ld.global.u32 %r10, [%rd5];")
     kernel, out = wf.ptx.load(text)["k"], np.zeros(64, np.uint32)

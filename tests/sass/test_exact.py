@@ -152,6 +152,11 @@ INEXACT = {
     "old values of 64-bit atomics": ("never written", """mov.u64 %d6, 7; cvt.u64.u32 %d7, %r3;
         setp.ne.u32 %p0, %r0, 0; @!%p0 st.shared.u64 [%r4], %d6; bar.sync 0; atom.shared.xor.b64 %d8, [%r4], %d7;
         cvt.u32.u64 %r8, %d8; st.global.u32 [%d2], %r8;"""),
+    "an exit that depends on shared memory that was never written": ("never written", """ld.shared.u32 %r8, [%r6];
+        setp.eq.u32 %p0, %r8, 3; @%p0 exit; st.global.u32 [%d2], %r3;"""),
+    "a branch on an old value of 64-bit atomics": ("never written", """mov.u64 %d6, 0; setp.ne.u32 %p0, %r0, 0;
+        @!%p0 st.shared.u64 [%r4], %d6; bar.sync 0; atom.shared.add.u64 %d8, [%r4], 1; setp.ne.u64 %p1, %d8, 5;
+        @%p1 exit; st.global.u32 [%d2], %r3;"""),
     "minima with and without a sign": ("the order of these atomics changes the result", """setp.lt.u32 %p0, %r0, 32;
         @%p0 red.global.min.u32 [%d0], %r3; @!%p0 red.global.min.s32 [%d0], %r3;"""),
 }  # fmt: skip

@@ -520,7 +520,6 @@ class JudgedWarpBatch(CheckedWarpBatch):
             self.put_early(self.program.instructions[at], group, self.races.early)
             self.races.early = {}
         if self.values is not None:
-            self.values.guarded_after(self.program.instructions[at], group)
             loop = self.judge.loops.get(at)
             if loop in self.judge.uncertain_loops and loop is not None:
                 self.values.leave_loop(loop, self.program.instructions[at], group)

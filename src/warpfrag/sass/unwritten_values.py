@@ -73,13 +73,6 @@ class MachineUnwrittenCheck(UnwrittenCheck):
             for index in loop.left_registers[branches.index(inst)]:
                 self.put_whole(left, Register(index, self.state.program.registers[index], ""), left.mask)
 
-    def guarded_after(self, inst: DecodedInstruction, group: LaneGroup) -> None:
-        """Mark the results in lanes whose guard was never written, because the instruction may not have run."""
-        if inst.guard is not None and self.is_marked[inst.guard.index]:
-            wrong = group.part(group.mask & self.mask_of(inst.guard)[group.warp_rows].astype(np.bool_))
-            for operand in inst.results if wrong.mask.any() else ():
-                self.put_whole(wrong, operand, wrong.mask)
-
     def computed(self, inst: DecodedInstruction, action: actions.LaneOp, group: LaneGroup) -> list[Codes]:
         """Return the masks of the results; bitwise operations are evaluated with both values of each unwritten bit."""
         if inst.attributes.opcode not in BITWISE:

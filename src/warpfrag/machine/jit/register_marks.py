@@ -80,7 +80,6 @@ class RegisterMarks:
                 a, b = (self.of(indices_of([item])) for item in inst.sources[:2])
                 marks = self.either(self.both(chosen, a), self.both(ir.not_(chosen), b))
                 marks = self.either(marks, self.of(indices_of(inst.sources[2:])))
-            self.suspect(self.of([inst.guard.index] if inst.guard is not None else []), mask)
         else:
             self.suspect(self.of(registers_read(inst)), mask)
         self.put(indices_of(inst.results), marks, mask)

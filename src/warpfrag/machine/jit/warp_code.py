@@ -237,6 +237,8 @@ class WarpCode:
         mask = self.collect_mask(inst)
         self.compute(at, inst, action)
         self.leave()
+        if inst.guard is not None:  # an instruction with an unwritten guard may or may not have run
+            self.marks.suspect(self.marks.of([inst.guard.index]), self.mask)
         self.marks.follow(inst, mask, moved, chosen)
 
     def compute(self, at: int, inst: DecodedInstruction, action: actions.Action) -> None:

@@ -124,6 +124,8 @@ class CheckedWarpBatch(WarpBatch):
         has_run = super().run_inst(at, group)
         if some and has_run:
             self.observer.after(inst, active)
+        if inst.guard is not None and has_run:
+            self.observer.guarded_after(inst, group)
         return has_run
 
     def note(self, inst: DecodedInstruction, group: LaneGroup, fault: MemoryFault) -> None:

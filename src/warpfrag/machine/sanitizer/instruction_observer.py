@@ -43,11 +43,15 @@ class InstructionObserver(Observer):
     def after(self, inst: DecodedInstruction, group: LaneGroup) -> None:
         """Handle an instruction after it has run."""
 
+    def guarded_after(self, inst: DecodedInstruction, group: LaneGroup) -> None:
+        """Handle lanes that have reached a guarded instruction, after it has run in those whose guard is true."""
+
     def finish(self) -> None:
         """Handle the end of the batch, when every lane has exited."""
 
 
-EVENTS = (*(name for name in vars(Observer) if not name.startswith("_")), "guarded", "before", "after", "finish")
+OWN_EVENTS = ("guarded", "before", "after", "guarded_after", "finish")
+EVENTS = (*(name for name in vars(Observer) if not name.startswith("_")), *OWN_EVENTS)
 
 
 class ObserverGroup(InstructionObserver):

@@ -48,6 +48,8 @@ ADDRESSED = (
     actions.MemoryLoad | actions.MemoryStore | actions.Atomic | actions.AsyncCopy | actions.BulkCopy
     | actions.TensorCopy | actions.AsyncStore | actions.MemoryBarrier | actions.MatrixOp
 )  # fmt: skip
+VALUES = actions.LaneOp | actions.Move | actions.WarpCollective | actions.NoOp
+"""Actions whose only effects are values; a mark of their guard is no mistake yet."""
 MARK = np.uint8(0xFF)
 EVERY_BIT = np.uint64(0xFFFFFFFFFFFFFFFF)
 WORDS_OF_PAIR = 2
@@ -267,8 +269,8 @@ class UnwrittenCheck(InstructionObserver):
     # --- instructions
 
     def guarded(self, inst: DecodedInstruction, group: LaneGroup) -> None:
-        """Report branches and memory accesses whose guard is unwritten."""
-        if inst.guard is not None and isinstance(inst.action, actions.Branch | ADDRESSED):
+        """Report branches, exits, memory accesses and other effects whose guard is unwritten."""
+        if inst.guard is not None and not isinstance(inst.action, VALUES):
             self.check(group, inst.guard, "a branch or a guard depends on a value that was never written")
 
     def has_marks(self, inst: DecodedInstruction) -> bool:
@@ -295,6 +297,8 @@ class UnwrittenCheck(InstructionObserver):
             return
         if isinstance(action, actions.Branch) and action.indexed:
             self.check(group, inst.sources[0], "a branch depends on a value that was never written")
+        for operand in inst.sources if isinstance(action, actions.Barrier) else ():
+            self.check(group, operand, "an operand of a barrier was never written")
         if isinstance(action, ADDRESSED):
             for operand in inst.sources:
                 if isinstance(operand, MemoryOperand) and operand.base is not None:
@@ -400,6 +404,13 @@ class UnwrittenCheck(InstructionObserver):
             self.call(inst, group)
         elif inst.results:
             self.put_others(inst, group)
+
+    def guarded_after(self, inst: DecodedInstruction, group: LaneGroup) -> None:
+        """Mark the results in lanes whose guard was never written, because the instruction may not have run."""
+        if inst.guard is not None and self.is_marked[inst.guard.index]:
+            wrong = group.part(group.mask & self.mask_of(inst.guard)[group.warp_rows].astype(np.bool_))
+            for operand in inst.results if wrong.mask.any() else ():
+                self.put_whole(wrong, operand, wrong.mask)
 
     def put_others(self, inst: DecodedInstruction, group: LaneGroup) -> None:
         """Handle all other instructions: their results are written, except when tcgen05.ld reads unwritten columns."""
