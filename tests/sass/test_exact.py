@@ -157,6 +157,10 @@ INEXACT = {
     "a branch on an old value of 64-bit atomics": ("never written", """mov.u64 %d6, 0; setp.ne.u32 %p0, %r0, 0;
         @!%p0 st.shared.u64 [%r4], %d6; bar.sync 0; atom.shared.add.u64 %d8, [%r4], 1; setp.ne.u64 %p1, %d8, 5;
         @%p1 exit; st.global.u32 [%d2], %r3;"""),
+    "a load before atomics": ("nothing orders them", """setp.ne.u32 %p0, %r1, 0; @%p0 red.global.add.u32 [%d0], 1;
+        @!%p0 ld.volatile.global.u32 %r8, [%d0]; @!%p0 st.global.u32 [%d2+8], %r8;"""),
+    "a load after atomics": ("nothing orders them", """setp.eq.u32 %p0, %r1, 0; @%p0 red.global.add.u32 [%d0], 1;
+        @!%p0 ld.relaxed.gpu.global.u32 %r8, [%d0]; @!%p0 st.global.u32 [%d2+8], %r8;"""),
     "minima with and without a sign": ("the order of these atomics changes the result", """setp.lt.u32 %p0, %r0, 32;
         @%p0 red.global.min.u32 [%d0], %r3; @!%p0 red.global.min.s32 [%d0], %r3;"""),
 }  # fmt: skip

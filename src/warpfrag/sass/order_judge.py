@@ -61,6 +61,8 @@ ASYNCHRONOUS, BY_COPIES = -1, -2
 class JudgedOrder(RaceCheck):
     """The race check for machine code, where lanes that have not diverged run in lockstep."""
 
+    judges_atomics = True
+
     def __init__(self, state: WarpBatch, numbers: list[int], judge: LaunchJudge) -> None:
         """Create the check; all lanes of a warp start in one class."""
         super().__init__(state, judge.order, judge.shadows, numbers, judge.collector)

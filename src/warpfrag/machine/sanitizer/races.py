@@ -62,6 +62,8 @@ COPIES = actions.AsyncCopy | actions.BulkCopy | actions.TensorCopy | actions.Asy
 class RaceCheck(SyncFollower):
     """Compares the accesses of a batch, and reports those that are not ordered."""
 
+    judges_atomics = False  # True if a load that may see different atomics is reported, too
+
     def __init__(
         self,
         state: WarpBatch,
@@ -143,7 +145,7 @@ class RaceCheck(SyncFollower):
             shadow, cells = access.shadow, access.cells
             earlier = [shadow.earlier_writes.slots.at((slot, cells)) for slot in shadow.earlier_writes.used]
             for writes in (self.last_writes(access), *earlier):
-                self.compare_values(access, writes, (writes.natures & ATOMIC == 0))
+                self.compare_values(access, writes, (writes.natures & ATOMIC == 0) | self.judges_atomics)
         self.note_read(access)
         if strength.is_strong:
             self.receive(buffer, offsets, threads, strength)
@@ -168,10 +170,7 @@ class RaceCheck(SyncFollower):
         stays = self.compare_with_writes(access)
         self.compare_with_reads(access)
         if strength.is_strong and self.value_loads:
-            for slot in access.shadow.reads.used:
-                reads = access.shadow.reads.slots.at((slot, access.cells))
-                is_value = np.isin(reads.natures >> INST_SHIFT, list(self.value_loads)) & self.differs(access)
-                self.compare_values(access, reads, is_value)
+            self.compare_with_value_loads(access, self.differs(access))
         if strength.is_strong and self.state.memory.inst not in self.synchronizing:
             self.compare_stores(access, self.differs(access))
         self.note_write(access, stays)
@@ -193,6 +192,8 @@ class RaceCheck(SyncFollower):
         access = access._replace(writes=True)
         stays = self.compare_with_writes(access)
         self.compare_with_reads(access)
+        if self.judges_atomics and self.value_loads:
+            self.compare_with_value_loads(access, np.ones(access.cells.shape, np.bool_))
         if self.state.memory.inst not in self.synchronizing:
             self.compare_stores(access, access.shadow.writes.natures[access.cells] & ATOMIC == 0)
         self.note_write(access, stays)
@@ -402,6 +403,13 @@ class RaceCheck(SyncFollower):
                 self.collector.leave_out(NO_ACQUIRE)
         if wrong.any():
             self.reporter.report(access, wrong, others.entities, others.natures, kind="unordered")
+
+    def compare_with_value_loads(self, access: AccessGroup, chosen: NDArray[np.bool_]) -> None:
+        """Report strong stores and atomics that earlier unordered loads might have seen."""
+        for slot in access.shadow.reads.used:
+            reads = access.shadow.reads.slots.at((slot, access.cells))
+            is_value = np.isin(reads.natures >> INST_SHIFT, list(self.value_loads))
+            self.compare_values(access, reads, is_value & chosen)
 
     def compare_stores(self, access: AccessGroup, chosen: NDArray[np.bool_]) -> None:
         """Report unordered strong stores and atomics of other warps that make the final value depend on timing."""
