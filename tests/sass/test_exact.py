@@ -161,6 +161,10 @@ INEXACT = {
         @!%p0 ld.volatile.global.u32 %r8, [%d0]; @!%p0 st.global.u32 [%d2+8], %r8;"""),
     "a load after atomics": ("nothing orders them", """setp.eq.u32 %p0, %r1, 0; @%p0 red.global.add.u32 [%d0], 1;
         @!%p0 ld.relaxed.gpu.global.u32 %r8, [%d0]; @!%p0 st.global.u32 [%d2+8], %r8;"""),
+    "a shuffle from lanes that may not have exited yet": ("never written", """setp.lt.u32 %p0, %r0, 16;
+        mov.u32 %r8, %r3; mov.u32 %r7, 0; @%p0 bra LOW; LOOP: st.volatile.global.u32 [%d2], %r7; add.u32 %r7, %r7, 1;
+        setp.lt.u32 %p1, %r7, %r2; @%p1 bra LOOP; exit;
+        LOW: shfl.sync.down.b32 %r8, %r8, 16, 31, 0xffff; st.global.u32 [%d2], %r8;"""),
     "minima with and without a sign": ("the order of these atomics changes the result", """setp.lt.u32 %p0, %r0, 32;
         @%p0 red.global.min.u32 [%d0], %r3; @!%p0 red.global.min.s32 [%d0], %r3;"""),
 }  # fmt: skip

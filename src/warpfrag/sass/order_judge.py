@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from warpfrag.layout.coordinates import LANES
 from warpfrag.machine.interpreter.kernel_findings import Check
 from warpfrag.machine.interpreter.lane_group import LaneGroup, items_of
-from warpfrag.machine.interpreter.warp_batch import WarpBatch
+from warpfrag.machine.interpreter.warp_batch import LANE_INDEX, WarpBatch
 from warpfrag.machine.interpreter.warp_state import LaunchPart
 from warpfrag.machine.ir import actions
 from warpfrag.machine.ir.program import (
@@ -74,6 +74,8 @@ class JudgedOrder(RaceCheck):
         self.early: dict[int, int] = {}  # threads whose load has an overwritten value
         self.classes = np.zeros((self.state.warps, LANES), np.int64)
         self.next_class = 1
+        # [warp, lane, other lane]: True if the other lane has exited in every order of threads
+        self.exited = np.repeat(~self.state.alive[:, None, :], LANES, axis=1)
         self.atomics, self.shared_atomics = judge.atomics, AtomicLayers()
         instructions = self.state.program.instructions
         self.constant_loads, self.used = (
@@ -109,8 +111,12 @@ class JudgedOrder(RaceCheck):
         inst = self.state.program.instructions[at]
         met = self.meetings.get(at)
         if met is not None:
-            self.renumber(group, group.read(met.sources[0], B32).astype(np.int64), joins=True)
+            self.meet(group, group.read(met.sources[0], B32))
         action = inst.action
+        if isinstance(action, actions.Return) and inst.guard is not None:
+            classes, leaving = group.of(self.classes), self.state.active_part(inst, group).mask
+            together = (classes[:, :, None] == classes[:, None, :]) & group.mask[:, :, None]
+            self.exited[group.warp_rows] |= together & leaving[:, None, :]
         if isinstance(action, actions.Branch) and inst.guard is not None:
             self.renumber(group, group.of(self.state.registers[inst.guard.index]).astype(np.int64))
         if isinstance(action, actions.Jump) or (isinstance(action, actions.Branch) and action.indexed):
@@ -177,7 +183,13 @@ class JudgedOrder(RaceCheck):
         """Join the classes of lanes that meet at a WARPSYNC."""
         super().after(inst, group)
         if isinstance(inst.action, actions.WarpWait):
-            self.renumber(group, group.read(inst.sources[-1], B32).astype(np.int64), joins=True)
+            self.meet(group, group.read(inst.sources[-1], B32))
+
+    def meet(self, group: LaneGroup, masks: Codes) -> None:
+        """Join the classes of lanes that meet; all other lanes in their masks have exited."""
+        self.renumber(group, masks.astype(np.int64), joins=True)
+        named = (masks[:, :, None] >> LANE_INDEX & np.uint32(1)).astype(np.bool_)
+        self.exited[group.warp_rows] |= named & ~group.of(self.state.alive)[:, None, :] & group.mask[:, :, None]
 
     def strength(self) -> Strength:
         """Return the strength of the instruction's accesses; loads in compare-and-swap loops count as strong."""
@@ -511,6 +523,8 @@ class JudgedWarpBatch(CheckedWarpBatch):
     def unwritten_checks(self) -> list[InstructionObserver]:
         """Return the observer that tracks unwritten values."""
         self.values = MachineUnwrittenCheck(self, self.checks.collector, self.checks.marks(self.memory))
+        if isinstance(self.races, JudgedOrder):
+            self.values.exited = self.races.exited
         return [self.values]
 
     def run_inst(self, at: int, group: LaneGroup) -> bool:

@@ -3,6 +3,7 @@
 import numpy as np
 from numpy.typing import NDArray
 
+from warpfrag.layout.coordinates import LANES
 from warpfrag.machine.interpreter.kernel_findings import FindingCollector
 from warpfrag.machine.interpreter.lane_group import LaneGroup, items_of
 from warpfrag.machine.interpreter.warp_batch import WarpBatch
@@ -30,6 +31,7 @@ class MachineUnwrittenCheck(UnwrittenCheck):
         """Find the uniform registers, which all lanes of a warp share."""
         super().__init__(state, collector, marked)
         self.uniform: set[int] = set()
+        self.exited = np.zeros((state.warps, LANES, LANES), np.bool_)  # set by the judge
         for inst in self.state.program.instructions:
             for operand in (*inst.results, *inst.sources):
                 self.uniform |= {reg.index for reg in registers_of(operand) if reg.name.startswith("U")}
@@ -61,8 +63,8 @@ class MachineUnwrittenCheck(UnwrittenCheck):
                 self.check(group, operand, "an operand depends on a value that was never written")
 
     def may_read(self, group: LaneGroup) -> NDArray[np.bool_]:
-        """Return the lanes that a shuffle may read: those that run it, and those that have exited, which give 0."""
-        return group.mask | ~group.of(self.state.alive)
+        """Return the lanes that a shuffle may read: those that run it, and those known to have exited, which give 0."""
+        return super().may_read(group) | self.exited[group.warp_rows]
 
     def leave_loop(self, loop: CasLoop, inst: DecodedInstruction, group: LaneGroup) -> None:
         """Mark the registers that depend on the order of threads in lanes that leave a compare-and-swap loop."""

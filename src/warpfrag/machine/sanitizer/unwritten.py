@@ -313,11 +313,11 @@ class UnwrittenCheck(InstructionObserver):
         args = values_of(inst, action, group)
         source = action.function(None, np.arange(LANES) + np.zeros_like(args[0], np.int64), *args[1:])[0]
         is_named = args[-1] >> source.astype(np.uint32) & 1 != 0 if action.synced else np.True_
-        return group.mask & ~(np.take_along_axis(self.may_read(group), source, axis=1) & is_named)
+        return group.mask & ~(np.take_along_axis(self.may_read(group), source[:, :, None], axis=2)[:, :, 0] & is_named)
 
     def may_read(self, group: LaneGroup) -> NDArray[np.bool_]:
-        """Return the lanes that a shuffle may read: those that run it."""
-        return group.mask
+        """Return the lanes that each lane may read by a shuffle: those that run it; [warps, lanes, source lanes]."""
+        return np.repeat(group.mask[:, None, :], LANES, axis=1)
 
     def check(self, group: LaneGroup, operand: PtxOperand, text: str) -> None:
         """Report the active lanes in which an operand has unwritten bits."""
