@@ -165,6 +165,9 @@ INEXACT = {
         mov.u32 %r8, %r3; mov.u32 %r7, 0; @%p0 bra LOW; LOOP: st.volatile.global.u32 [%d2], %r7; add.u32 %r7, %r7, 1;
         setp.lt.u32 %p1, %r7, %r2; @%p1 bra LOOP; exit;
         LOW: shfl.sync.down.b32 %r8, %r8, 16, 31, 0xffff; st.global.u32 [%d2], %r8;"""),
+    "a flag of another block that is loaded with block scope": ("nothing orders them", f"""{FLAG} @%p1 bra WAIT;
+        st.relaxed.gpu.global.u32 [%d0+2048], %r7; bra DONE;
+        WAIT: ld.relaxed.cta.global.u32 %r8, [%d0+2048]; setp.lt.u32 %p2, %r8, 1; @%p2 bra WAIT; DONE:"""),
     "minima with and without a sign": ("the order of these atomics changes the result", """setp.lt.u32 %p0, %r0, 32;
         @%p0 red.global.min.u32 [%d0], %r3; @!%p0 red.global.min.s32 [%d0], %r3;"""),
 }  # fmt: skip

@@ -33,13 +33,18 @@ def _width(modifiers: Modifiers) -> tuple[str, int]:
     return WIDTHS.get(modifiers.first(tuple(WIDTHS)), ("b32", 1))
 
 
+def _ordering(modifiers: Modifiers) -> str:
+    scope = "cta" if "SM" in modifiers else "gpu"
+    return f".relaxed.{scope}" if "STRONG" in modifiers else ""
+
+
 def load(e: Emitter, modifiers: Modifiers, a: list[asm.Operand]) -> None:
     """LDG, LDS, LDL and LD: load registers from memory; .CONSTANT: memory that no thread of the launch writes."""
     space, wide = _space(e, modifiers, 2)
     if is_predicate(a[0]) or len(a) > 2:
         raise Unsupported("a load with a predicate operand")
     dtype, count = _width(modifiers)
-    ordering = ".relaxed.gpu" if "STRONG" in modifiers and space != ".local" else ""
+    ordering = _ordering(modifiers) if space != ".local" else ""
     vector = f"{'.nc' if 'CONSTANT' in modifiers else ''}{f'.v{count}' if count > 1 else ''}"
     result = e.results(a[0], count) if count > 1 else e.result(a[0])
     e.emit(f"ld{ordering}{space}{vector}.{dtype}", [result], [_address(e, modifiers, a[1], wide=wide)])
@@ -49,7 +54,7 @@ def store(e: Emitter, modifiers: Modifiers, a: list[asm.Operand]) -> None:
     """STG, STS, STL and ST: store registers to memory."""
     space, wide = _space(e, modifiers, 2)
     dtype, count = _width(modifiers)
-    ordering = ".relaxed.gpu" if "STRONG" in modifiers and space != ".local" else ""
+    ordering = _ordering(modifiers) if space != ".local" else ""
     vector = f".v{count}" if count > 1 else ""
     value = e.words(a[1], count) if count > 1 else e.word(a[1])
     e.emit(f"st{ordering}{space}{vector}.{dtype}", [], [_address(e, modifiers, a[0], wide=wide), value])
