@@ -331,6 +331,14 @@ def test_a_value_that_depends_on_timing_is_unordered(words):
     assert verdict(f"{SYNC}@%p1 {store}\n@%p2 {load};") == CLEAN
 
 
+def test_a_store_after_a_wait_for_another_store_is_not_judged():
+    wait = "P: ld.volatile.shared.u32 %r8, [%r2]; setp.ne.u32 %p5, %r8, 9; @%p5 bra P;"
+    body = f"st.shared.u32 [%r2], 0;\n{SYNC}@%p1 st.volatile.shared.u32 [%r2], 9;\n@!%p2 bra D;\n"
+    end = "st.volatile.shared.u32 [%r2], 10;\nD:"
+    assert verdict(f"{body}{wait} {end}") == ("incomplete", set())
+    assert verdict(f"{body}{end}") == ("findings", {"unordered"})
+
+
 def test_a_value_that_a_thread_waits_for_is_no_finding():
     body = f"""{SYNC}@%p1 st.volatile.shared.u32 [%r2+512], 9;
 @!%p2 bra D;

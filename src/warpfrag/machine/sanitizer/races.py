@@ -55,6 +55,7 @@ STORES = actions.MemoryStore | actions.Atomic | actions.AsyncStore | actions.Dir
 ROUNDED, ROUNDING = np.dtype(np.float32), 2.0**-20
 LOCK_ORDER = "threads may take a lock in several orders, and some accesses are outside its critical sections"
 NO_ACQUIRE = "a volatile or relaxed load is ordered only by a flag that was loaded without an acquire or a fence"
+STORED_AFTER_WAIT = "a thread changes a word after a loop that waited for another thread's store to it"
 UNCERTAIN_FENCE = "fences: several threads wrote a word before an asynchronous copy, and some may lack a fence"
 COPIES = actions.AsyncCopy | actions.BulkCopy | actions.TensorCopy | actions.AsyncStore
 
@@ -401,8 +402,18 @@ class RaceCheck(SyncFollower):
                 wrong[row, cell] = False
                 self.flagged.add(key)
                 self.collector.leave_out(NO_ACQUIRE)
+            elif access.writes and self.has_waited(access, row, cell, time):
+                wrong[row, cell] = False
+                self.collector.leave_out(STORED_AFTER_WAIT)
         if wrong.any():
             self.reporter.report(access, wrong, others.entities, others.natures, kind="unordered")
+
+    def has_waited(self, access: AccessGroup, row: int, cell: int, time: int) -> bool:
+        """Return True if a thread stores a word after its waiting loop has loaded the value stored at a time."""
+        reads = access.shadow.reads.slots.at((slice(None), access.cells[row, cell]))
+        is_own = (reads.entities == access.entities[row]) & (reads.times > time)
+        code = self.state.program.instructions
+        return any(is_polled(code, at) for at in (reads.natures[is_own] >> INST_SHIFT).tolist())
 
     def compare_with_value_loads(self, access: AccessGroup, chosen: NDArray[np.bool_]) -> None:
         """Report strong stores and atomics that earlier unordered loads might have seen."""
