@@ -70,7 +70,7 @@ def converted(
         for offset, size, data in call["params"]:
             params[offset : offset + size] = bytes.fromhex(data)
         digest = code.get(call["name"], "")
-        missing = "" if digest else "the code of a closed library is not stored"
+        missing = "" if digest else "the code of a closed-source library is not stored"
         cluster = next(filter(None, map(cluster_of, call.get("attributes", ()))), None)
         is_cooperative = call["api"] == "cuLaunchCooperativeKernel"
         launches.append(

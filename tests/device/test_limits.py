@@ -1,4 +1,4 @@
-"""Limits of the virtual GPU that programs meet: a full disk, and NVIDIA's closed libraries."""
+"""Limits of the virtual GPU that programs meet: a full disk, and NVIDIA's closed-source libraries."""
 
 import json
 import shutil

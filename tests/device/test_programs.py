@@ -289,6 +289,6 @@ def test_code_of_closed_libraries_and_of_unknown_origin_is_not_executed(tmp_path
     library = tmp_path / "libcublasLt.so.13"
     library.write_bytes(b"")
 
-    assert "closed library libcublasLt.so.13" in refusal_of(str(library))
+    assert "closed-source library libcublasLt.so.13" in refusal_of(str(library))
     assert "origin is unknown" in refusal_of("")
     assert refusal_of(sys.executable) == ""

@@ -155,7 +155,7 @@ def test_a_kernel_that_does_not_match_is_not_stored(machine, cubin, tmp_path):
 def test_a_closed_library_has_a_shape_and_no_code(machine, cubin, tmp_path):
     shutil.copy(machine / "program", machine / "libcublasLt.so.13")
     done = run_recorded(machine, cubin, tmp_path / "launches", program="libcublasLt.so.13")
-    assert "the code of libcublasLt.so.13, a closed library, is not stored" in done.stdout
+    assert "code of libcublasLt.so.13 (closed-source) is not stored" in done.stdout
     recording = Recording(tmp_path / "launches")
     for record in recording.records:
         (launch,) = record.launches

@@ -218,7 +218,7 @@ def test_a_survey_is_as_the_schema_says(capsys, monkeypatch, tmp_path):
 
 
 def test_a_recording_and_its_replay_are_as_the_schema_says(capsys, monkeypatch, tmp_path):
-    """Without a GPU: a program that launched a kernel of a closed library."""
+    """Without a GPU: a program that launched a kernel of a closed-source library."""
     launch = RecordedLaunch("k", 0, (1, 1, 1), (32, 1, 1), 0, None, False, b"", "", "libcublas.so.13", "no code")
     recorded = RecordedSequence("k", (launch,), ())
     with RecordingWriter(tmp_path, "NVIDIA H200", 13000) as writer:

@@ -1,4 +1,4 @@
-"""Cubins, fatbins and host binaries: their contents, and the errors for damaged files and closed libraries."""
+"""Cubins, fatbins and host binaries: their contents, and the errors for damaged files and closed-source libraries."""
 
 import random
 import struct
@@ -164,7 +164,7 @@ def test_a_library_has_the_cubins_of_its_fatbins():
 @pytest.mark.parametrize("name", ["libcublas.so.13", "libcublasLt.so.13", "libcudnn_ops.so.9", "libcufft-1a2b.so.11"])
 def test_closed_libraries_are_refused_by_their_own_name(tmp_path, name):
     (tmp_path / "renamed.so").write_bytes(library(name))
-    with pytest.raises(FileError, match=f"renamed.so.* NVIDIA's closed library {name}, whose licence forbids"):
+    with pytest.raises(FileError, match=f"renamed.so.* NVIDIA's closed-source library {name}, whose licence forbids"):
         read_cubins(tmp_path / "renamed.so")
     (tmp_path / name).write_bytes(library(""))
     with pytest.raises(FileError, match="licence forbids disassembly"):

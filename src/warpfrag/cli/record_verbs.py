@@ -62,7 +62,7 @@ def record(
 
     A stored launch contains the code, the grid, the parameters, and all reachable memory before and after the launch.
     Memory is reachable if a parameter or other stored memory points to it. The program runs unchanged; CUPTI, which
-    the CUDA toolkit and PyTorch contain, reports its launches. The code of NVIDIA's closed libraries is not stored.
+    the CUDA toolkit and PyTorch contain, reports its launches. Code of NVIDIA's closed-source libraries is not stored.
 
     Options:
         output (FOLDER): The folder to write.
@@ -102,7 +102,7 @@ def replay(
     """Run recorded launches without a GPU, and compare the resulting memory with the GPU's.
 
     Every byte of the stored memory is compared. The exit status is 1 if a launch differs, fails or has findings, and 3
-    if a launch could not be replayed, for example because its code belongs to a closed library.
+    if a launch could not be replayed, for example because its code belongs to a closed-source library.
 
     Options:
         kernel (REGEX): Run only kernels whose name matches this regular expression.

@@ -1,6 +1,6 @@
 """The modules of a program: select the image for the GPU, and store its variables in device memory.
 
-Images that NVIDIA's closed libraries load are never executed, and neither are images whose loader is not in a file.
+Images that NVIDIA's closed-source libraries load are never executed, nor are images whose loader is not in a file.
 """
 
 from __future__ import annotations
@@ -188,7 +188,7 @@ def refusal_of(loader: str) -> str:
         pass  # if the file cannot be read, its name decides
     closed = [name for name in names if CLOSED_LIBRARY.fullmatch(name)]
     if closed:
-        return f"NVIDIA's closed library {closed[0]} loaded the module, and its licence forbids disassembly"
+        return f"NVIDIA's closed-source library {closed[0]} loaded the module, and its licence forbids disassembly"
     return ""
 
 

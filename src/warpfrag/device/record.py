@@ -192,7 +192,7 @@ def _record(
     reason = ""
     if not origin["is_open"]:
         file = Path(origin["file"]).name
-        reason = f"the code of {file}, a closed library, is not stored" if file else "the origin of its code is unknown"
+        reason = f"code of {file} (closed-source) is not stored" if file else "the origin of its code is unknown"
     elif len(found) != 1:
         reason = f"expected one module with the kernel's code, got {len(found)}"
     end = row.get("end", {"error": 0, "problem": "the program ended during the launch"})

@@ -1,6 +1,6 @@
 """Read fatbins and the files that contain them: find the image for each architecture and decompress it.
 
-An image is a cubin or PTX text. NVIDIA's closed libraries are rejected, because their licence forbids disassembly.
+An image is a cubin or PTX text. NVIDIA's closed-source libraries are rejected: their licence forbids disassembly.
 """
 
 import io
@@ -74,7 +74,7 @@ class CodeImage(NamedTuple):
 def read_cubins(source: str | PathLike[str] | bytes) -> list[Cubin]:
     """Return all cubins in a cubin, a fatbin, or a binary with embedded fatbins, given as a path or bytes.
 
-    Raise FileError for a damaged file, naming the section or byte, and for NVIDIA's closed libraries.
+    Raise FileError for a damaged file, naming the section or byte, and for NVIDIA's closed-source libraries.
     """
     return [Cubin(image.read(), image.stored.name) for image in read_images(source) if image.category == "cubin"]
 
@@ -104,13 +104,13 @@ def read_images(source: str | PathLike[str] | bytes) -> list[CodeImage]:
 
 
 def check_licence(elf: ElfFile, source: str | PathLike[str] | bytes) -> None:
-    """Raise FileError for an NVIDIA closed library, recognised by its soname or file name."""
+    """Raise FileError for an NVIDIA closed-source library, recognised by its soname or file name."""
     names = [elf.soname] if isinstance(source, bytes) else [elf.soname, PurePath(source).name]
     for name in names:
         if CLOSED_LIBRARY.fullmatch(name):
             raise elf.error(
-                f"it is NVIDIA's closed library {name}, whose licence forbids disassembly, so its machine code is not "
-                "read; wf.predict models what the libraries compute"
+                f"it is NVIDIA's closed-source library {name}, whose licence forbids disassembly, so its machine code "
+                "is not read; wf.predict models what the libraries compute"
             )
 
 

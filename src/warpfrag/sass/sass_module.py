@@ -40,8 +40,8 @@ def load(
 ) -> SassModule:
     """Load machine code from a cubin, a fatbin, or a binary with embedded fatbins, given as a path or bytes.
 
-    If the file contains several cubins, `arch` and the name of a `kernel` select one. NVIDIA's closed libraries are
-    rejected, because their licence forbids disassembly. Each launch starts with the initial values of the module's
+    If the file contains several cubins, `arch` and the name of a `kernel` select one. NVIDIA's closed-source libraries
+    are rejected, because their licence forbids disassembly. Each launch starts with the initial values of the module's
     variables or, with `keep_state`, with the values after the last launch.
     """
     check_machine_code_allowed()
