@@ -89,7 +89,7 @@ def descriptor(
     """Decode or build a shared-memory descriptor of wgmma or tcgen05: its fields, its CuTe layout and its problems.
 
     Pass WORD (64 bits in hex, with or without 0x), its fields in bytes, or --tile for a tile without gaps. With --for,
-    the exit status is 1 if there is a problem. The hardware reports none of them. For tcgen05, the operand may also
+    the exit status is 1 if there is a problem. The hardware does not report problems. For tcgen05, the operand may also
     be idesc, the 32-bit instruction descriptor, or mask, the zero-column mask of mma.ws; without WORD, idesc is built.
 
     Options:

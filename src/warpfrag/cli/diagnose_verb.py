@@ -195,8 +195,8 @@ def diagnose(
     and lines that are not data are skipped. FILE.npz:NAME is an array in an archive, such as those
     of `warpfrag ptx run -o`.
 
-    Each finding has a fix. If no mistake explains the result, the rows, columns, blocks, lanes and registers that are
-    right are listed, with known values that wrong elements equal.
+    Each finding has a fix. If no mistake explains the result, the correct rows, columns, blocks, lanes and registers
+    are listed, and the wrong elements that equal known values.
 
     If INSTRUCTION is a kernel, FILE.cu or FILE.ptx, it is compiled and run, and each mma is diagnosed with its source
     line: its operands should be tiles of A and B, tiles of the arguments, or the results of earlier mma instructions.

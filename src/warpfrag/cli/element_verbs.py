@@ -71,7 +71,7 @@ def at(
 
     OPERAND is a, b, c, d, metadata, scale_a, scale_b or, for ldmatrix and stmatrix, addresses. Four warps execute
     wgmma; --warp selects one, and by default all are shown. For tensor memory, LANE and REG are the lane and the
-    column; --through shows the registers after that tcgen05.ld.
+    column; --through shows the registers after this tcgen05.ld.
 
     For example:
         warpfrag at mma.m16n8k16.f32.f16.f16.f32 a 5          # everything lane 5 holds of A
@@ -138,7 +138,7 @@ def where(
     values are shown.
 
     An element in shared memory (B, and sometimes A, of wgmma) has a byte address. An element in tensor memory has a
-    lane and a column, or with --through a warp, a lane and a register after that tcgen05.ld.
+    lane and a column; --through shows the warp, lane and register that hold it after this tcgen05.ld.
 
     Options:
         descriptor (WORD): The shared-memory descriptor of A or B of wgmma; default: a tile without gaps.

@@ -364,8 +364,8 @@ def relayout(
 ) -> Answer[RelayoutFacts]:
     """Plan the instructions that move a matrix from the registers of one fragment to those of another.
 
-    The first fragment is the source and the second the destination. Each is written INSTRUCTION:OPERAND, and
-    INSTRUCTION:OPERAND:col=2 for two tiles side by side, row=2 for two stacked tiles, row=2,col=2 for four. Both
+    The first fragment is the source and the second the destination. Each is written INSTRUCTION:OPERAND.
+    Append :col=2 for two tiles side by side, :row=2 for two stacked tiles, or :row=2,col=2 for four. Both fragments
     must hold a matrix of the same size. If the formats differ, values are rounded to nearest even, with the
     saturation of cvt. A step that only renames registers is free.
 
@@ -376,7 +376,7 @@ def relayout(
         output: Write the code with --emit, otherwise a figure: .svg, .png or .txt.
 
     For example:
-        warpfrag relayout mma.m16n8k16.f32.f16.f16.f32:d:col=2 mma.m16n8k16.f32.f16.f16.f32:a   # two D become A
+        warpfrag relayout mma.m16n8k16.f32.f16.f16.f32:d:col=2 mma.m16n8k16.f32.f16.f16.f32:a   # two D tiles become A
         warpfrag relayout mma.m16n8k32.f32.e4m3.e4m3.f32:d:col=4 mma.m16n8k32.f32.e4m3.e4m3.f32:a --emit cuda
         warpfrag relayout mma.m16n8k32.f32.e4m3.e4m3.f32:d:col=4 mma.m16n8k32.f32.e4m3.e4m3.f32:a --permute col
         warpfrag relayout mma.m16n8k16.f32.f16.f16.f32:d mma.m16n8k16.f32.f16.f16.f32:b -o moves.svg
@@ -416,7 +416,7 @@ def _print_relayout(plan: Relayout | TensorRelayout, facts: RelayoutFacts) -> No
     print_heading(f"{fragment_text(plan.source)}")
     print_heading(f"-> {fragment_text(plan.target)}")
     if isinstance(plan, TensorRelayout):
-        echo(wrapped(f"In tensor memory, through registers, {plan.count} times {plan.columns} columns of D:"))
+        echo(wrapped(f"In tensor memory, through registers, {plan.count} x {plan.columns} columns of D:"))
         for number, instruction in enumerate(plan.instructions, 1):
             echo(wrapped(f"{number:2}. {instruction}", indent=4))
         return
