@@ -108,7 +108,7 @@ def planted_in_kernels():
         "A: leading dimension 56 instead of 64 (row-major)": run(strided, B),
         "A: offset of +8 elements in memory (row-major)": run(np.append(flat[8:], [0] * 8).reshape(64, 64), B),
         "B: registers 0 and 1 swapped": run(A, swapped),
-        "C: not zeroed between tiles: each starts with the sums of the last, row by row": carried(A, B),
+        "C: not zeroed between tiles: each starts with the previous sums, row by row": carried(A, B),
         "C: not zeroed: every element is about -2.5 more than expected": run(A, B, np.full((64, 32), -2.5)),
         "C: not zeroed: every element is about 0.1235 more than expected": run(A, B) + np.float32(0.123456789),
         "D: the first tile of k is missing": run(A[:, 32:], B[32:]),

@@ -203,7 +203,7 @@ def test_what_lies_beyond_a_tile_need_not_be_known(name):
         d = one.run(b=replace(changed(tile, **fields), memory=memory))
         found = diagnose(one.mma, d, one.values["a"], one.values["b"], one.values["c"])
         assert found[0].text.startswith(text)
-        assert found[0].text.endswith(" columns match; the others are beyond the memory")
+        assert found[0].text.endswith(" columns match; the others read beyond the memory")
     noise = np.random.default_rng(9).integers(0, 1 << 30, one.c.shape).astype(np.uint32)
     assert diagnose(one.mma, noise, one.values["a"], one.values["b"], one.values["c"]) == []
 

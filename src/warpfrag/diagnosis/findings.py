@@ -219,7 +219,7 @@ def _equals(form: Format, seen: Codes, right: Codes, c: Codes | None) -> Iterato
             ("are NaN", np.isnan(got)),
             ("are infinite", np.isinf(got)),
             ("equal C", np.zeros_like(left) if c is None else seen == c),
-            ("have the expected magnitude and the other sign", got == -expected),
+            ("have the expected magnitude and the opposite sign", got == -expected),
             ("are twice what is expected", got == 2 * expected),
             ("are half of what is expected", 2 * got == expected),
         ]

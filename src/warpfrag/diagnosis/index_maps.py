@@ -1,4 +1,4 @@
-"""Find the index expression that a kernel used, from the addresses at which the elements of a fragment are.
+"""Find the index expression that a kernel used, from the addresses of a fragment's elements.
 
 Kernels compute the index of element i of a lane as a sum: a step for every bit of the lane (and for the row and column
 of the tile), and an offset for every i. Values that occur only once reveal some addresses. The map that fits these
@@ -113,7 +113,7 @@ def _solved(
 def stored_elsewhere(operand: Operand, seen: Codes, right: Codes) -> Iterator[Mistake]:
     """Yield the mistake of stores whose wrong index explains all of a row-major D.
 
-    If several elements are stored at one index, any of them may remain; where none is stored, D has one value.
+    If several elements are stored at one index, any of them may remain. Where none is stored, all values must be equal.
     """
     places = places_of(operand, right.shape, (right.shape[1], 1)) if right.ndim == 2 else None
     if places is None:
@@ -180,7 +180,7 @@ def loaded_elsewhere(
 
 
 def snapped(seen: Observation, right: Codes) -> Codes:
-    """Return the observed codes, with the nearest expected code anywhere for each element that may be printed as it."""
+    """Replace each observed code by the nearest of all expected codes, if that prints with the same digits."""
     values = as_doubles(from_codes(seen.format, right)).ravel()
     order = np.argsort(values)
     after = np.searchsorted(values[order], seen.values).clip(1, len(values) - 1)

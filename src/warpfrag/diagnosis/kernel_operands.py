@@ -490,9 +490,9 @@ def _no_order(held: NDArray[Any], candidates: list[Candidate]) -> str:
     special = {"NaN": np.isnan(values), "infinite": np.isinf(values)}
     texts = [f"{int(mask.sum())} of {held.size} elements are {name}" for name, mask in special.items() if mask.any()]
     if not candidates:
-        texts.append("no earlier results have the shape of the operand")
+        texts.append("no earlier results have the operand's shape")
     elif np.unique(held).size * MIN_DISTINCT < held.size:
-        texts.append("most elements are equal, so they have no order")
+        texts.append("most elements are equal, so their order cannot be compared")
     elif not special["NaN"].any():
         texts.append("no earlier results have the same order in each row, with or without a known mistake")
     return "; ".join(texts)

@@ -277,7 +277,7 @@ class KernelSearch:
                 ("loop", "only the last tile of k is used: the accumulators are zeroed in the loop", tiles[-1:]),
                 ("loop", "the first tile of k is added twice", [tiles[0], *tiles]),
                 ("loop", "the last tile of k is added twice: the loop ends too late", [*tiles, tiles[-1]]),
-                ("loop", "only the first tile of k is used, every time", [tiles[0]] * len(tiles)),
+                ("loop", "only the first tile of k is used, in every iteration", [tiles[0]] * len(tiles)),
                 ("loop", "every other tile of k is used", tiles[::2]),
             ]
         if len({len(tile) for tile in tiles}) == 1 and not isinstance(self.rule, IntegerSum | Popcount):
@@ -305,7 +305,7 @@ class KernelSearch:
             codes = self._carried(columns_first=chained)
             if codes is not None and self._is_seen(codes):
                 order = "column by column" if chained else "row by row"
-                yield Misreading("c", "c", f"not zeroed between tiles: each starts with the sums of the last, {order}")
+                yield Misreading("c", "c", f"not zeroed between tiles: each starts with the previous sums, {order}")
         yield from arithmetic.shift(FORMATS[self.result], self.seen, self.right, self._reach())
 
     def _reach(self) -> NDArray[np.float64]:

@@ -76,8 +76,8 @@ def element_orders(shape: tuple[int, ...]) -> Iterator[tuple[Kind, str, NDArray[
             turned = blocks.transpose(0, 3, 1, 2, 4).reshape(-1, rows // BLOCK, cols // BLOCK, BLOCK, BLOCK)
             yield "blocks", f"{BLOCK} x {BLOCK} blocks in another order", turned.transpose(0, 1, 3, 2, 4), False
     for name, axis in (("rows", -2), ("columns", -1), ("elements of memory", None)):
-        for direction, shift in (("", 1), (", the other way", -1)):
-            yield "layout", f"{name} moved by one{direction}", np.roll(elements, shift, axis), True
+        for back, shift in (("", 1), ("back ", -1)):
+            yield "layout", f"{name} moved {back}by one", np.roll(elements, shift, axis), True
     for name, axis in (("rows", -2), ("columns", -1)):
         yield "layout", f"{name} reversed", np.flip(elements, axis), True
         if shape[axis] % 2 == 0:
@@ -182,7 +182,7 @@ def _tilings(
         if turned:
             elements = elements % each[0] * each[1] + elements // each[0]
         tiles = f"{'tiles of ' if max(counts.values()) > 1 else ''}{rows} x {cols}{', transposed' if turned else ''}"
-        tiles += f", each warp its own {('rows', 'columns')[axis]}" if warps > 1 else ""
+        tiles += f", separate {('rows', 'columns')[axis]} for each warp" if warps > 1 else ""
         yield text.format(tiles), np.concatenate([part.reshape(-1)[elements] for part in parts])
 
 

@@ -289,7 +289,7 @@ class Search:
             if agree and not self.target.map(itemgetter(part)).matches(self.right[part]).all():
                 name = "rows" if role == "a" else "columns"
                 yield replace(
-                    mistake, text=f"{mistake.text}; {count} of {lines} {name} match; the others are beyond the memory"
+                    mistake, text=f"{mistake.text}; {count} of {lines} {name} match; the others read beyond the memory"
                 )
 
     # ---- probes: one output with many mistakes at once
