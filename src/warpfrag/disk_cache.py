@@ -32,7 +32,7 @@ def cache_folders(name: str) -> Iterator[Path]:
 
 
 def digest_of(file: str, contents: bytes) -> bytes:
-    """Return the digest with which a cache file of this name and contents begins."""
+    """Return the digest at the start of a cache file with this name and these contents."""
     return hashlib.sha256(file.encode() + b"\0" + contents).digest()
 
 

@@ -134,7 +134,7 @@ class Tensor:
         ({"C": da.ones((2, ROWS, COLUMNS))}, "C: expected shape 22 x 13, got 2 x 22 x 13"),
         ({"A": da.ones(DEPTH)}, "A: expected a matrix, got an array of shape (70,)"),
         ({"A": None}, "A: expected a matrix"),
-        ({"B": Tensor()}, "B: expected a Dask or NumPy array beside the other Dask array, got a torch.Tensor"),
+        ({"B": Tensor()}, "B: a Dask array can be combined only with Dask and NumPy arrays, got a torch.Tensor"),
         ({"B": dask.delayed(3)}, "B: expected an array, got dask.delayed.DelayedLeaf"),
         (
             {"A": da.ones((ROWS, DEPTH), dtype=complex)},

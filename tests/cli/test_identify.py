@@ -96,7 +96,7 @@ def test_three_coordinates_need_names(run):
             ["--cute", CUTE_A, "--shape", "16*16"],
             "--shape: expected the extents of the matrix, such as 16x8; got '16*16'",
         ),
-        (["--cute", CUTE_A, "--shape", "16x16", "--slots", "3"], "does not divide its values into registers of 3"),
+        (["--cute", CUTE_A, "--shape", "16x16", "--slots", "3"], "cannot divide the values into registers of 3"),
         (["--triton", "nowhere.txt"], "nowhere.txt"),
         ([], "expected one layout: INSTRUCTION:OPERAND, --cute or --triton; got none"),
         ([f"{MMA}:a", "--cute", CUTE_A], "--cute or --triton; got 2"),

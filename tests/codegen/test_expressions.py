@@ -23,7 +23,7 @@ IMAGES = st.dictionaries(st.sampled_from(["lane", "i", "warp"]), st.lists(st.int
 
 
 def expected(images, indices):
-    """Return the result by definition: the images of the bits that are 1, joined by xor."""
+    """Return the result by definition: the images of the bits that are 1, combined by xor."""
     return reduce(xor, [step for s, steps in images.items() for b, step in enumerate(steps) if indices[s] >> b & 1], 0)
 
 

@@ -220,7 +220,7 @@ def test_a_quantized_product_runs():
         ({"scale_rounding": "even"}, "scale_rounding: even requires ue8m0 scales, got f32"),
         ({"nonfinite": True}, "nonfinite: expected one of refuse, nan; got True"),
         ({"nonfinite": "nan", "scale": "ue4m3"}, "nonfinite: nan requires ue8m0 scales, got ue4m3"),
-        ({"A": [[1j]]}, "A: expected real numbers that float64 holds, got dtype complex128"),
+        ({"A": [[1j]]}, "A: expected real numbers that float64 can represent, got dtype complex128"),
     ],
 )
 def test_what_cannot_be_quantized_is_refused(arguments: dict, message: str):

@@ -192,7 +192,7 @@ def test_wgmma_is_compared_recorded_and_read_back(gpu: type[Pretended], tmp_path
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ({"only": 3}, "only: expected a part of an instruction name, got 3"),
+        ({"only": 3}, "only: expected part of an instruction name, got 3"),
         ({"cases": 0}, "cases: expected an integer of at least 1, got 0"),
         ({"cases": "many"}, "cases: expected an integer of at least 1, got 'many'"),
         ({"device": -1}, "device: expected an integer of at least 0, got -1"),

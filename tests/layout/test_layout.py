@@ -367,10 +367,10 @@ CROPPED = Layout.parse({"col": 24}, lane="", reg="c1 c2 c4 c8 c16")
     ("ask", "message"),
     [
         (lambda: accumulator() @ accumulator(), "the inner layout maps to row 2x2x2x2, col 2x2x2, but the outer one"),
-        (lambda: accumulator().tiled(depth=2), "tiled: expected some of row, col; got depth"),
+        (lambda: accumulator().tiled(depth=2), "tiled: expected names from row, col; got depth"),
         (lambda: accumulator().tiled(col=0), "the size of tiles along col must be an integer in .* got 0"),
         (lambda: accumulator().inverse().tiled(lane=2), "only a layout with registers can be tiled"),
-        (lambda: accumulator().fix(row=2), "fix: expected some of lane, reg, slot; got row"),
+        (lambda: accumulator().fix(row=2), "fix: expected names from lane, reg, slot; got row"),
         (lambda: accumulator().fix(reg=4), "reg must be in 0..3, got 4"),
         (lambda: CROPPED.fix(reg=9), "reg cannot be fixed at 9: a digit of radix 3 is not 0 there"),
         (lambda: accumulator().joined("lane", "reg"), "the joined input needs a new name, got 'lane'"),

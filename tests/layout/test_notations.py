@@ -135,13 +135,13 @@ FAULTS = [
     ("cute", CUTE, {"shape": (16, 32)}, "only 256 of the 512 elements of 16x32 have a place"),
     ("cute", CUTE, {"shape": (16, 0)}, r"the size of shape\[1\] must be an integer in 1"),
     ("cute", CUTE, {"shape": "16x16"}, "shape must be the extents of the matrix"),
-    ("cute", CUTE, {"slots": 3}, "does not divide its values into registers of 3"),
+    ("cute", CUTE, {"slots": 3}, "cannot divide the values into registers of 3"),
     ("cute", CUTE, {"slots": 16}, "8 values do not fill a register of 16 slots"),
     ("cute", CUTE, {"slots": 0}, "slots, the number of values per register"),
     ("cute", CUTE, {"dims": ("row",)}, "expected the names of 2 coordinates"),
     ("cute", CUTE, {"dims": ("row", "class")}, "expected an index name such as lane or row, got 'class'"),
     ("cute", CUTE, {"shape": (4, 4, 16), "transposed": True}, "only a layout of two coordinates can be transposed"),
-    ("cute", "((16,3),1):((1,16),0)", {"shape": (16, 3)}, "does not divide its threads into warps of 32"),
+    ("cute", "((16,3),1):((1,16),0)", {"shape": (16, 3)}, "cannot divide the threads into warps of 32"),
     ("cute", "((8,4),(2,2)):((1,8),(8,64))", {"shape": (8, 16)}, "two digits of this layout move the same bit"),
     ("cute", "((32),(3)):((1),(32))", {"shape": (16, 6), "slots": 1}, ""),
     ("cute", "((32),(3)):((1),(16))", {"shape": (16, 4), "slots": 1}, "warpfrag cannot represent this layout"),
@@ -201,13 +201,13 @@ def test_what_a_notation_cannot_express_is_said():
     swizzled = wf.Layout.parse({"row": 8, "col": 8}, lane="c2+r1 c4 r1 r2 r4", reg="c1")
     started, back = A.fix(slot=1), A.inverse()
     for layout, notation, reason in [
-        (swizzled, "cute", "two digits move the same bit, and strides are added, not joined by xor"),
+        (swizzled, "cute", "two digits move the same bit, and strides are added, not xored"),
         (started, "cute", "it does not start at the first element"),
         (started, "triton", "it has no element 0 at its start"),
         (back, "cute", "cute maps from threads and values, not from row, col"),
         (A.tiled(col=3), "triton", "it has a size that is not a power of two"),
         (A.fix(reg=0), "triton", "it has elements without a place"),
-        (A.tiled(col=3).tiled(col=2), "c", "a size that is not a power of two is below another part"),
+        (A.tiled(col=3).tiled(col=2), "c", "a digit that is not a bit must be the highest part"),
         (A, "tritonn", "no notation 'tritonn': expected one of cute, triton, mlir, c, numpy, json"),
     ]:
         with pytest.raises(wf.errors.InvalidOperand, match=re.escape(reason)):

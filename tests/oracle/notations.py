@@ -2,7 +2,7 @@
 
 Nothing here reads warpfrag. CuTe is evaluated by its definition, one coordinate at a time: an index into a tuple of
 sizes is cut into one index for each size, the lowest first, and each is multiplied by its stride. Triton's bases are
-joined by xor. The operators of MLIR's affine maps and of our C expressions bind as Python's do.
+combined by xor. The operators of MLIR's affine maps and of our C expressions bind as Python's do.
 """
 
 import ast
@@ -72,7 +72,7 @@ def triton_bases(text):
 
 
 def triton_element(bases, **indices):
-    """The coordinates: the bases of the bits that are 1, joined by xor."""
+    """The coordinates: the bases of the bits that are 1, combined by xor."""
     found = None
     for name, images in bases.items():
         for bit, image in enumerate(images):

@@ -135,7 +135,7 @@ def test_rule_memory_has_the_type_of_the_fragment(multiplicand):
 def test_rule_stores_need_writable_memory(accumulator):
     memory = np.zeros(256, np.float32)
     memory.flags.writeable = False
-    expected = "store_matrix_sync: expected memory that can be written, got read-only memory"
+    expected = "store_matrix_sync: expected writable memory, got read-only memory"
     assert refuse_store(memory, accumulator, 16, wmma.mem_row_major) == expected
     assert refuse_store(bytes(1024), accumulator, 16, wmma.mem_row_major) == expected
     assert not memory.any()

@@ -198,7 +198,7 @@ def _taken(role: str, argument: object) -> da.Array | NDArray[Any]:
         array = as_array(cast("ArrayLike", argument), role)
     else:
         kind = f"{type(argument).__module__}.{type(argument).__name__}"
-        raise InvalidOperand(f"{role}: expected a Dask or NumPy array beside the other Dask array, got a {kind}")
+        raise InvalidOperand(f"{role}: a Dask array can be combined only with Dask and NumPy arrays, got a {kind}")
     if array.ndim < 2:
         raise InvalidOperand(f"{role}: expected a matrix, got an array of shape {array.shape}")
     return array

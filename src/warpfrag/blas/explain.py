@@ -45,7 +45,7 @@ SHOWN = 3
 
 @dataclass(frozen=True)
 class ResultOrigin:
-    """The simplest order and the architecture that reproduce a result bit for bit, or None if no modelled ones do."""
+    """The simplest modelled order and architecture that reproduce a result bit for bit, or None if there are none."""
 
     name: str
     arch: str | None

@@ -204,7 +204,7 @@ class Observed(NamedTuple):
 
 
 def rounded_hint(seen: NDArray[Any], name: str) -> str:
-    """Return a text that suggests to pass a float32 result as f16 or bf16 if all its values are exact there, or ""."""
+    """Return a hint to pass a float32 result as f16 or bf16 if all its values are exact there, or ""."""
     narrow = RESULTS["f32"][1:] if seen.dtype == np.float32 and seen.size else ()
     with np.errstate(all="ignore"):
         exact = [

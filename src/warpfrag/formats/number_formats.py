@@ -207,7 +207,7 @@ class Format:
             double = None
         if double is None or isinstance(plain, str | bytes) or (double != plain and not math.isnan(double)):
             raise InvalidOperand(
-                f"{self.name}: expected a real number that a float, an int or a Fraction holds, got {quote(value)}"
+                f"{self.name}: expected a real number that a float, int or Fraction can represent, got {quote(value)}"
             )
         return double
 

@@ -119,7 +119,7 @@ def _numbers(A: ArrayLike, *, may_be_nan: bool) -> Doubles:
     array = as_array(A, "A")
     is_real = array.dtype.kind in "biuf" or hasattr(ml_dtypes, array.dtype.name)
     if not is_real or array.dtype.itemsize > 8:
-        raise InvalidOperand(f"A: expected real numbers that float64 holds, got dtype {array.dtype}")
+        raise InvalidOperand(f"A: expected real numbers that float64 can represent, got dtype {array.dtype}")
     numbers = as_doubles(array)
     if array.dtype.kind in "iu" and array.dtype.itemsize > 4 and np.any(abs(array.astype(object)) > 1 << 53):
         raise InvalidOperand(f"A: expected integers up to 2**53, got {abs(array.astype(object)).max()}")

@@ -67,7 +67,7 @@ def verify(
     if capture is not None and not str(capture).endswith(".npz"):
         raise InvalidOperand(f"capture: expected the name of an .npz file, got {quote(str(capture))}")
     if not isinstance(only, str):
-        raise InvalidOperand(f"only: expected a part of an instruction name, got {quote(only)}")
+        raise InvalidOperand(f"only: expected part of an instruction name, got {quote(only)}")
     named = _named(instructions)  # rejects a misspelt name before the GPU is opened
     with Worker(device) as worker:
         about = worker.about

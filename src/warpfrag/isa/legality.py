@@ -184,7 +184,7 @@ def _match(reading: ParsedName) -> Form:
         raise ParseError(_blame(reading, "rounding", "rn", []))
     if len(left) > 1:
         layouts = ", ".join(dict.fromkeys(".".join(form.layouts) for form in left))
-        raise ParseError(f"the layout is missing: one of {layouts} is expected")
+        raise ParseError(f"the layout is missing: expected one of {layouts}")
     spaces = OPS[reading.op].spaces
     if space and space not in spaces:
         raise ParseError(_blame(reading, "space", space, [*spaces]))

@@ -333,4 +333,4 @@ def check_columns(columns: int, *, is_exclusive: bool) -> None:
         step = SMALLEST_ALLOCATION
         raise ParseError(f"expected an allocation of {step} to {largest} columns, a multiple of {step}; got {columns}")
     if not is_exclusive and columns & (columns - 1):
-        raise ParseError(f"expected an allocation of a power of two columns, unless it is exclusive; got {columns}")
+        raise ParseError(f"expected columns to be a power of two unless the allocation is exclusive, got {columns}")

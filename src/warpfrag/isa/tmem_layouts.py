@@ -239,7 +239,7 @@ def access(
     own = count * factor if shape == "16x32bx2" else 0
     if own and (distance < own or distance % own or (distance // own) & (distance // own - 1)):
         raise InvalidOperand(
-            f"{spelling.name}: halves {distance} columns apart are not a linear layout; a power of two times {own} is"
+            f"{spelling.name}: halves {distance} columns apart have no linear layout; use {own} times a power of two"
         )
     named = {"split": (0, distance // factor, 0)}
 

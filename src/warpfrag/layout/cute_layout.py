@@ -11,7 +11,7 @@ The text contains neither the number of rows nor the number of values per regist
 treats B as N x K, so its texts for B count columns first: pass `transposed`.
 
 Underscores (numbers known at compile time) are optional, and `Layout<Shape<...>, Stride<...>>` is accepted too. A digit
-that moves two coordinates has one stride for both. Strides are added, not joined by xor. So CuTe cannot express a
+that moves two coordinates has one stride for both. Strides are added, not combined by xor. So CuTe cannot express a
 layout in which two digits move the same bit, or one that does not start at element 0.
 
     >>> from warpfrag.layout.linear_layout import Layout
@@ -61,7 +61,7 @@ def write_cute(layout: Layout, *, transposed: bool = False) -> str:
         )
     if not layout.is_additive:
         raise InvalidOperand(
-            f"cute cannot express {layout}: two digits move the same bit, and strides are added, not joined by xor"
+            f"cute cannot express {layout}: two digits move the same bit, and strides are added, not xored"
         )
     strides = {dim: prod(layout.outs[below] for below in dims[:at]) for at, dim in enumerate(dims)}
 
@@ -119,7 +119,7 @@ def read_cute(
     layout = thread_layout.assemble("cute", {name: extents[name] for name in names}, *parts, slots)
     if not layout.is_additive:
         raise InvalidOperand(
-            "cute: two digits of this layout move the same bit, and their sum is not their xor; is the shape right?"
+            "cute: two digits of this layout move the same bit, so their sum is not their xor; is the shape right?"
         )
     return thread_layout.check_onto("cute", layout)
 

@@ -7,7 +7,7 @@ lane >> 2` and `col = (lane & 3) * 2`:
     >>> print(linear({"lane": [2, 4, 0, 0, 0], "i": [1, 0]}))
     (lane & 3) * 2 + (i & 1)
 
-Terms that share no bit of the result are added. Terms that share one, as in a swizzle, are joined by xor:
+Terms that share no bit of the result are added. Terms that share one, as in a swizzle, are combined by xor:
 
     >>> print(linear({"lane": [1, 2, 4, 1, 2]}))
     (lane & 7) ^ (lane >> 3)

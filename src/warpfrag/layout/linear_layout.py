@@ -8,7 +8,7 @@ to the (row, col) of the element stored there.
     reg 0: (1, 2)     reg 1: (1, 3)     reg 2: (9, 2)     reg 3: (9, 3)
 
 **The rule.** Write lane, reg and slot in binary. Every bit that is 1 contributes a fixed step, its *basis*, and the
-contributions are joined by xor. A few bases therefore describe the whole map. The accumulator is
+contributions are combined by xor. A few bases therefore describe the whole map. The accumulator is
 
     lane: c2 c4 r1 r2 r4    reg: c1 r8    slot: none
 
@@ -44,7 +44,7 @@ fragments twice). This is why the map goes from places to elements: the other di
 
 **Sizes that are not powers of two.** 24 columns are 8 times 3: three bits and a *digit* that counts 0, 1, 2. The text
 spells the digit as the bits it would fill, `c8 c16`, and the fourth value is omitted. Such a digit moves from one axis
-to another unchanged; only bits are joined by xor.
+to another unchanged; only bits are combined by xor.
 
     >>> wide = Layout.parse(dict(row=16, col=24), lane="c2 c4 r1 r2 r4", reg="c1 r8 c8 c16")
     >>> wide.ins, wide.at(lane=0, reg=11)

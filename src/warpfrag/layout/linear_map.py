@@ -2,7 +2,7 @@
 
 **A map is a matrix of bits.** Every axis is cut into digits, nearly always bits. `columns` has an integer for each
 input digit: if its bit d is set, the input digit moves output digit d. Digits are numbered across all axes, low first.
-The moves of several inputs are joined by xor. In a swizzle of two bits, bit 1 of `x` moves both bits of `y`:
+The moves of several inputs are combined by xor. In a swizzle of two bits, bit 1 of `x` moves both bits of `y`:
 
     >>> swizzle = LinearMap((Axis("x", (2, 2)),), (Axis("y", (2, 2)),), columns=(0b01, 0b11))
     >>> (swizzle @ swizzle.rename(x="z", y="x")).columns  # done twice: the identity
@@ -289,7 +289,7 @@ class LinearMap:
         tiles = []
         for name, count in counts.items():
             if name not in self.outs:
-                raise InvalidOperand(f"tiled: expected some of {', '.join(self.outs)}; got {name}")
+                raise InvalidOperand(f"tiled: expected names from {', '.join(self.outs)}; got {name}")
             tiles.append(Axis(name, Axis.of_size(f"tiles along {name}", count).radices))
         radices = tuple(radix for axis in tiles for radix in axis.radices)
         columns = tuple(1 << digit for digit in range(len(radices)))
@@ -359,7 +359,7 @@ class LinearMap:
         for renamed in (ins, outs):
             if len({axis.name for axis in renamed}) < len(renamed):
                 raise InvalidOperand(
-                    f"rename: two axes would have one name: {', '.join(axis.name for axis in renamed)}"
+                    f"rename: two axes would have the same name: {', '.join(axis.name for axis in renamed)}"
                 )
         return type(self)(ins, outs, self.columns, self.origin)
 
@@ -559,12 +559,12 @@ class LinearMap:
     def _check_names(method: str, names: Iterable[str], axes: Mapping[str, int]) -> None:
         unknown = [name for name in names if name not in axes]
         if unknown:
-            raise InvalidOperand(f"{method}: expected some of {', '.join(axes)}; got {', '.join(map(str, unknown))}")
+            raise InvalidOperand(f"{method}: expected names from {', '.join(axes)}; got {', '.join(map(str, unknown))}")
 
     @staticmethod
     def _names(side: str, names: Sequence[str], axes: Mapping[str, int]) -> tuple[str, ...]:
         if not isinstance(names, tuple | list) or not all(isinstance(name, str) and name in axes for name in names):
-            raise InvalidOperand(f"{side}: expected a list of some of {', '.join(axes)}; got {quote(names)}")
+            raise InvalidOperand(f"{side}: expected a list of names from {', '.join(axes)}; got {quote(names)}")
         return tuple(names)
 
 

@@ -46,7 +46,7 @@ def write_c(layout: Layout) -> str:
     weights += [layout.slots] * (layout.regs > 1)  # the weight of a register in i
     if any(weight & (weight - 1) for weight in weights):
         raise InvalidOperand(
-            f"c cannot express {layout} by shifts: a size that is not a power of two is below another part of its index"
+            f"c cannot express {layout} by shifts: a digit that is not a bit must be the highest part of its index"
         )
     lines = [f"int {dim} = {formula};" for dim, formula in element_formulas(layout).items()]
     return "\n".join([*_element_number(layout), *lines])

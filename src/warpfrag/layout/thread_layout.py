@@ -25,7 +25,7 @@ def threads_and_values(notation: str, layout: Layout) -> tuple[list[Basis], list
         raise InvalidOperand(f"{notation} maps from threads and values, not from {', '.join(other)}")
     if layout.lanes > LANES or (layout.ins.get("warp", 1) > 1 and layout.lanes != LANES):
         raise InvalidOperand(
-            f"{notation} counts threads through warps of {LANES} lanes; this layout has {layout.lanes}"
+            f"{notation} numbers threads in warps of {LANES} lanes; this layout has {layout.lanes} lanes"
         )
     threads, values = (
         [step for name in names if name in layout.ins for step in layout.steps(name)]
@@ -99,5 +99,5 @@ def _cut(notation: str, digits: Iterable[Digit], size: int, label: str) -> tuple
         (below if counted < size else above).append((radix, moves))
         counted *= radix if counted < size else 1
     if counted > size or (above and counted != size):
-        raise InvalidOperand(f"{notation}: the text does not divide its {label} {size}")
+        raise InvalidOperand(f"{notation}: cannot divide the {label} {size}")
     return below, above

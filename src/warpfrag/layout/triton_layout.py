@@ -3,7 +3,7 @@
     #ttg.linear<{register = [[0, 1], [8, 0]], lane = [[0, 2], [0, 4], [1, 0], [2, 0], [4, 0]], warp = [], block = []}>
 
 Each list has the images of the bits of an input, low bit first: bit 0 of the lane moves 2 columns, bit 2 one row. The
-moves are joined by xor. `register` counts the elements of a thread, not 32-bit registers: the two halves of a word
+moves are combined by xor. `register` counts the elements of a thread, not 32-bit registers: the two halves of a word
 count as two. The written text adds the number of values per register, and coordinate names other than row and col, in a
 comment after `//`; `slots` and `dims` override them.
 

@@ -11,7 +11,7 @@ therefore starts with packet A d instead. The matrix A is chosen so that the sou
 round; it exists if the map is one-to-one. The number of shuffles is then minimal, because each shuffle gives a lane one
 register of another lane.
 
-Everything is linear over bits: lanes and cells are integers, directions are joined by xor, and `Echelon` solves the
+Everything is linear over bits: lanes and cells are integers, directions are combined by xor, and `Echelon` solves the
 equations.
 """
 

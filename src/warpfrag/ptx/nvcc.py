@@ -98,7 +98,7 @@ def _options(options: Sequence[str]) -> tuple[str, ...]:
         raise InvalidOperand(f'options: expected a list of words such as ["-DN=4"], got {quote(options)}')
     for word in options:
         if FORBIDDEN.fullmatch(word):
-            raise InvalidOperand(f"options: {quote(word)} selects nvcc's output, which is fixed, or target: use arch")
+            raise InvalidOperand(f"options: {quote(word)} sets nvcc's output, which is fixed, or its target: use arch")
     return tuple(options)
 
 

@@ -218,7 +218,7 @@ class Cubin:
         data = self._elf.contents(section)
         if section.size > MAX_SECTION_BYTES:
             raise self._elf.error(
-                f"section {quote(section.name)} has {section.size} bytes, at most {MAX_SECTION_BYTES} are possible"
+                f"section {quote(section.name)} has {section.size} bytes, but at most {MAX_SECTION_BYTES} are allowed"
             )
         relocations = tuple(
             Relocation(each.offset, each.type, self._symbol(each.symbol), each.addend)

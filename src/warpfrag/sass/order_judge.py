@@ -408,7 +408,7 @@ class JudgedOrder(RaceCheck):
             seen[offset] = thread // LANES
             has_kept = self.keep(layers, entity, name, is_sensitive=is_sensitive)
             if not has_kept and word not in kept.reported:
-                self.collector.leave_out("atomics: too many update one word to be tracked")
+                self.collector.leave_out("atomics: too many of them update one word")
 
     def keep(self, layers: list[AtomicLayer], entity: int, name: str, *, is_sensitive: bool) -> bool:
         """Add an atomic to the layers of its word; return False if the word has too many layers."""
@@ -542,7 +542,7 @@ class JudgedWarpBatch(CheckedWarpBatch):
         return has_run
 
     def put_early(self, inst: DecodedInstruction, group: LaneGroup, values: Mapping[int, int]) -> None:
-        """Give the threads of a waiting load overwritten values; they have not waited in vain yet."""
+        """Give the threads of a waiting load overwritten values, which count as progress."""
         threads = group.of(self.lane_number)
         for number, reg in enumerate(items_of(inst.results[0])):
             if isinstance(reg, Register):

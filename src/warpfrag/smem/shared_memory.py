@@ -1,6 +1,6 @@
 """Shared memory: the address of each matrix element, and the cost of a warp's accesses.
 
-**In a sentence.** The address of an element is a sum of digits times strides, and then perhaps a swizzle.
+**In a sentence.** An element's address is a sum of digits times strides, possibly followed by a swizzle.
 
 **A small case.** An f16 matrix with rows of 64 elements, in row order without gaps: the pitch is 128 bytes, so element
 (row, col) is at 128 * row + 2 * col. All rows of one column are in the same bank, so reading a column takes one

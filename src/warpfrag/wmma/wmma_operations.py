@@ -161,7 +161,7 @@ def _tile(
     place = ptr(pointer)
     check_memory_type(place, a.element_type, label)
     if writes and not place.array.flags.writeable:
-        raise InvalidOperand(f"{label}: expected memory that can be written, got read-only memory")
+        raise InvalidOperand(f"{label}: expected writable memory, got read-only memory")
     step = check_integer(ldm, f"{label}: expected ldm to be an integer")
     rows, cols = a.operand.shape
     lines, extent = (rows, cols) if word == "row" else (cols, rows)

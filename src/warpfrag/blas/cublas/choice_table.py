@@ -268,8 +268,8 @@ def choices_of(source: object) -> Choices:
         if not Path(source).suffix:
             raise NotModelled(
                 f"cuBLAS's order of additions is known on {', '.join(BUILT_IN)}, not on {quote(source)}: run `warpfrag "
-                "survey` on a machine with that GPU, and pass its file as choices; `gemm` computes with the arithmetic "
-                "of every GPU, k ascending"
+                "survey` on a machine with that GPU, and pass its file as choices; `gemm` models the arithmetic of "
+                "other GPUs, with k ascending"
             ) from None
         reason = getattr(error, "strerror", None) or str(error)  # the reason without the file name
         raise FileError(f"choices: {quote(str(source))} cannot be read: {reason}") from None

@@ -223,7 +223,7 @@ class Library:
     def _make_preference(self, workspace: int, *, is_limited: bool) -> ctypes.c_void_p:
         """Return a preference descriptor.
 
-        If `is_limited`, partial sums are added in float32, as PyTorch asks for 16-bit D.
+        If `is_limited`, partial sums are added in float32, as PyTorch requests if D has 16 bits.
         """
         made = ctypes.c_void_p()
         _check(self._lt.cublasLtMatmulPreferenceCreate(ctypes.byref(made)), "cublasLtMatmulPreferenceCreate")

@@ -110,7 +110,7 @@ def predict(
     if epilogue.scales != (1, 1) and name != "e4m3":
         raise InvalidOperand(f"epilogue: scales apply to e4m3 operands, not to {name}; use alpha")
     if name == "s8" and (has_c or epilogue.activation or alpha != 1):
-        raise InvalidOperand("epilogue: torch._int_mm has neither factors, nor C, nor an activation")
+        raise InvalidOperand("epilogue: torch._int_mm takes no alpha, C or activation")
     c = None if epilogue.C is None else Matrix.read(epilogue.C, "C")
     expected = natural_dtype(FORMATS[result])
     if c is not None and c.dtype != expected:

@@ -247,7 +247,7 @@ class Debugger:
     def _go(self, stepped: int | None) -> Stop | None:
         """Run until the next stop; `stepped` is the row of the warp that is being stepped, if any."""
         if self.is_finished:
-            raise InvalidOperand("the kernel has ended: start another debugger")
+            raise InvalidOperand("the kernel has ended: create a new debugger")
         is_moved = not self._is_at_stop and stepped is not None and self.stop is None
         try:
             with np.errstate(all="ignore"):
@@ -515,7 +515,7 @@ class Debugger:
         return SharedView(self.memory.shared[number * stride : (number + 1) * stride], self.memory.shared_end)
 
     def warp_at(self, row: int) -> tuple[Block, int]:
-        """Return the block and the warp in a row of the batch, as observers of accesses number them."""
+        """Return the block and the warp for a row of the batch; observers of accesses number warps by row."""
         batch = self.batch
         return batch.blocks[int(batch.warp_block[row])], int(batch.warp_index[row])
 

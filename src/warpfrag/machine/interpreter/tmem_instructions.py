@@ -210,7 +210,7 @@ def _form_of(spelling: TensorSpelling, word: int, target: str) -> tuple[TensorFo
         text = f"is {'sparse' if descriptor.sparse else 'dense'}, but the instruction is not"
         raise IllegalInstruction(spelling.name, f"the instruction descriptor {word:#x} {text}")
     if descriptor.wide_k or descriptor.k_128:
-        raise IllegalInstruction(spelling.name, f"the instruction descriptor {word:#x} selects a k of sm_107 only")
+        raise IllegalInstruction(spelling.name, f"the instruction descriptor {word:#x} has a k that needs sm_107")
     wanted = {name: getattr(descriptor, name) for name in ("m", "n", "a", "b", "d")}
     if spelling.qualifier("block_scale"):
         wanted["scale_type"] = descriptor.scale_type or "ue8m0"

@@ -441,7 +441,7 @@ class WarpBatch(WarpState):
         *,
         needs_one_mask: bool = True,
     ) -> LaneGroup:
-        """Return the lanes whose convergence barrier names only lanes that are gone or have met with the same mask.
+        """Return the lanes whose convergence barrier names only lanes in `gone`, or in `met` with the same mask.
 
         Lanes with a different mask in the register are in a different barrier, such as that of a deeper recursive call.
         """

@@ -67,7 +67,7 @@ class LaunchOptions:
             raise InvalidOperand(f"expected seconds to be a positive number, got {quote(self.seconds)}")
         if self.progress is not None and not callable(self.progress):
             raise InvalidOperand(
-                f"expected progress to be a function of two counts, finished and all blocks; got {quote(self.progress)}"
+                f"expected progress to be a function of two block counts, finished and all; got {quote(self.progress)}"
             )
         check_flag("cooperative", self.cooperative)
         check_flag("judge", self.judge)

@@ -191,7 +191,7 @@ def _tensor(
     element = tensor_map.ELEMENT_TYPES.get(tensor_map.SAME_BYTES.get(name, name)) if isinstance(name, str) else None
     if element is None:
         known = ", ".join(tensor_map.ELEMENT_TYPES)
-        raise InvalidOperand(f"expected dtype {known}, or another of these widths (int8, float8_*); got {quote(name)}")
+        raise InvalidOperand(f"expected dtype {known}, or one of the same width (int8, float8_*); got {quote(name)}")
     if dims is None and element.bytes != host.dtype.itemsize:
         raise InvalidOperand(
             f"expected elements of {host.dtype.itemsize} bytes, as in the array, got {element.name}; pass dims too"

@@ -212,7 +212,7 @@ class RaceCheck(SyncFollower):
             self.collector.leave_out(LOCK_ORDER)
 
     def copy_read(self, buffer: Bytes, offsets: Numbers, size: int, thread: int, cells: list[int]) -> None:
-        """Check the source of a bulk or box copy, which may be changed only after a wait for its mbarriers or group."""
+        """Check the source of a bulk or box copy; it may change only after a wait for the copy's mbarriers or group."""
         access = self.accesses(buffer, offsets, size, np.full(len(offsets), thread), ASYNC_PROXY)
         if access is None:
             return

@@ -331,8 +331,8 @@ def _code(value: OperandSyntax, variable: VariableDecl, ptx_type: Type) -> int:
     if not isinstance(value, VALUES.get(ptx_type.kind, ())) or (
         isinstance(value, FloatLiteral) and ptx_type.bits not in {32, 64}
     ):
-        label = f"an initial value for .{ptx_type.name} {quote(variable.name)}"
-        raise PtxError(variable.line, f"expected {label} of the same category, got {value}")
+        label = f"for .{ptx_type.name} {quote(variable.name)}"
+        raise PtxError(variable.line, f"expected an initial value of the same category {label}, got {value}")
     if isinstance(value, FloatLiteral) and value.bits < ptx_type.bits:
         return value.code  # 64-bit variables take the bits of a 0f... literal's f32, as in ptxas
     return Immediate(value.value if isinstance(value, IntegerLiteral) else value).code(ptx_type)

@@ -71,7 +71,7 @@ def load_constant(e: Emitter, modifiers: Modifiers, a: list[asm.Operand]) -> Non
 
 
 def is_in_window(e: Emitter, address: MemoryOperand, space: str = "shared") -> Register:
-    """Emit a test whether a generic address is in the window of a state space."""
+    """Emit a test of whether a generic address is in the window of a state space."""
     base = address.base if address.base is not None else ZERO
     full = e.compute("add.u64", base, Immediate(address.offset), bits=64)
     upper = e.compute("shr.u64", full, Immediate(32), bits=64)

@@ -96,7 +96,7 @@ export function compact({ inner, outer, trans }) {
   return { start: 0, leading: 0, stride: 0, ...offsets, swizzle, base_offset: 0, other: 0n };
 }
 
-/** Return the problems of a descriptor as sentences; the hardware reports none of them. */
+/** Return the problems of a descriptor as sentences; the hardware does not report them. */
 export function problems(operand, descriptor) {
   const { inner, outer, trans } = operand;
   const { start, swizzle, base_offset: base, other } = descriptor;
