@@ -29,6 +29,7 @@ from warpfrag.tensorcore.captures import capture
 TIMES = int(os.environ.get("WARPFRAG_FUZZ", "1"))
 COSTLY = {  # what computes or builds the page takes as long as a hundred look-ups
     *("execute", "test-vectors", "explore", "check", "find", "arithmetic-table", "explain", "error-report", "verify"),
+    "batch-invariance",
 }
 NAMES = [
     "mma.m16n8k16.f32.f16.f16.f32",
