@@ -53,6 +53,7 @@ WIDTHS = {1, 8, 16, 32, 64}
 MAX_ACCESS_BITS = 128  # the most bits that a lane accesses at once
 COPY_SIZES = {4, 8, 16}  # the sizes of cp.async in bytes
 UNLIKELY = [1, 1000]  # branch weights
+PLAIN_MATRICES = ((8, 8), "b16", "", "shared")
 SEGMENT_FUNCTION = llvm.FunctionType(VOID, [POINTER, POINTER, POINTER, I64])
 """The function type of a segment: (context, rows of the warps, lane masks of the warps, number of warps)."""
 
@@ -553,9 +554,8 @@ class WarpCode:
             self.write(inst.results[0], result, self.guard(inst))
             return
         held = ir.and_(bits, mask)
-        ptx_type = action.sources[0]
         first = ir.and_(ir.intrinsic("cttz", held, flag=False), LANES - 1)
-        value = ir.element(self.items, ir.zext(first, I64), llvm.IntType(ptx_type.bits))
+        value = ir.element(self.items, ir.zext(first, I64), llvm.IntType(action.sources[0].bits))
         old = self.read(inst.sources[2], action.sources[2])
         chosen = ir.select(ir.broadcast(ir.icmp("ne", held, 0), GROUP), ir.broadcast(value, GROUP), old)
         self.write(inst.results[0], chosen, self.guard(inst))
@@ -597,6 +597,3 @@ class WarpCode:
         ir.cbranch(ir.icmp("ult", following, self.count), self.loop, done)
         ir.position_at_end(done)
         ir.ret_void()
-
-
-PLAIN_MATRICES = ((8, 8), "b16", "", "shared")
