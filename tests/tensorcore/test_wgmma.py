@@ -199,8 +199,8 @@ def test_steps_along_k_cover_a_tile_once():
 
 
 ODD = {
-    "leading 16 is not used: K-major, the 32 bytes of a line are in one atom": (
-        F16.b, wf.Descriptor(leading=16, stride=1024, swizzle=128), False),
+    "leading 64 is not used: K-major, the 32 bytes of a line are in one atom": (
+        F16.b, wf.Descriptor(leading=64, stride=1024, swizzle=128), False),
     "stride 512 is not used: K-major, all 8 lines are in one atom": (
         FP8.b, wf.Descriptor(leading=128, stride=512), False),
     "start 128 is 1 rows of 128 bytes into a pattern that repeats every 1024 bytes": (
@@ -233,6 +233,11 @@ def test_each_mistake_has_a_problem_that_says_what_is_wrong(text):
 def test_a_pattern_may_start_late():
     descriptor = wf.Descriptor(start=128, stride=1024, swizzle=128, base_offset=1)
     assert descriptor.problems(F16.b) == []
+
+
+def test_a_swizzled_descriptor_of_cute_has_no_problem():
+    assert wf.Descriptor.decode(0x4000004000010000).leading == 16
+    assert wf.Descriptor.decode(0x4000004000010000).problems(F16.b) == []
 
 
 @pytest.mark.parametrize(

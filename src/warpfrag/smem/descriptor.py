@@ -437,8 +437,9 @@ def _problems(descriptor: Descriptor, operand: StagedOperand, *, trans: bool) ->
     used = descriptor.used(operand, trans=trans)
     along, across = used
     inside = {along: f"the {inner} bytes of a line are in one atom", across: f"all {outer} lines are in one atom"}
+    ignored = {0, UNIT} if descriptor.swizzle else {0}  # the manual assumes 1 unit, and CuTe stores it
     for name, is_used in used.items():
-        if not is_used and getattr(descriptor, name):
+        if not is_used and getattr(descriptor, name) not in ignored:
             yield Problem(name, f"{name} {getattr(descriptor, name)} is not used: {label}, {inside[name]}")
     period = LINES * width
     if descriptor.swizzle:

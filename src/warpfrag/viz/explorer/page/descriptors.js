@@ -109,7 +109,9 @@ export function problems(operand, descriptor) {
   if (other) sentences.push(`bits 0x${other.toString(16)} belong to no field and should be 0`);
   for (const [name, isUsed] of Object.entries(used)) {
     const number = descriptor[name];
-    if (!isUsed && number) sentences.push(`${name} ${number} is not used: ${trans ? "MN" : "K"}-major, ${inside[name]}`);
+    const isIgnored = !number || (swizzle && number === UNIT); // the manual assumes 1 unit, and CuTe stores it
+    if (!isUsed && !isIgnored)
+      sentences.push(`${name} ${number} is not used: ${trans ? "MN" : "K"}-major, ${inside[name]}`);
   }
   if (swizzle) {
     const phases = width / UNIT;
