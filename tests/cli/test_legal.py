@@ -240,3 +240,11 @@ def test_the_architecture_may_come_after_the_instruction(run):
 def test_wgmma_stands_for_wgmma_mma_async(run):
     answer = run("legal", "wgmma.m64n8k16.f32.f16.f16")
     assert answer.lines[:2] == ["yes", "wgmma.mma_async.sync.aligned.m64n8k16.f32.f16.f16"]
+
+
+def test_one_architecture_is_asked_for(refused):
+    words = "legal", "mma.m16n8k32.f32.e4m3.e4m3.f32"
+
+    said = refused(*words, "--arch", "A100", "--arch", "RTX 4090")
+    assert said == "--arch is given 2 times; expected one value (see warpfrag legal --help)"
+    assert refused(*words, "A100", "--arch", "RTX 4090").startswith("the architecture is given twice: ")

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+import click
+
 from warpfrag.cli.io import output
 from warpfrag.cli.io.arguments import Arch, ElementType, InstructionName
 from warpfrag.cli.io.verbs import Answer, facts_of, verb
@@ -340,6 +342,8 @@ def legal(
     from warpfrag.isa.legality import advice, first_versions, left_out
     from warpfrag.tensorcore.registry import get as get_instruction
 
+    if arch and on and arch != on:
+        raise click.UsageError(f"the architecture is given twice: {on} and --arch {arch}")
     arch = arch or on
     try:
         resolved = get_instruction(instruction, arch, selector)

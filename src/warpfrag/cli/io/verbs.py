@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import inspect
 import re
+from collections import Counter
 from collections.abc import Callable
 from types import NoneType, SimpleNamespace, UnionType
 from typing import Annotated, Any, Generic, Literal, NamedTuple, TypeVar, Union, get_args, get_origin, get_type_hints
@@ -95,8 +96,15 @@ class VerbCommand(PipeSafeCommand):
     function: Callable[..., Answer[Any] | None]
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Parse the command line; if it contains a negative number, unknown options are treated as arguments."""
+        """Parse the command line; if it contains a negative number, unknown options are treated as arguments.
+
+        Raise an error for an option that is given twice but takes one value, because click ignores all but the last.
+        """
         ctx.ignore_unknown_options = any(NEGATIVE.fullmatch(word) for word in args)
+        given = Counter(self.make_parser(ctx).parse_args([*args])[2])
+        for param, count in given.items() if not ctx.resilient_parsing else ():
+            if count > 1 and isinstance(param, click.Option) and not (param.multiple or param.is_flag):
+                raise click.UsageError(f"{param.opts[0]} is given {count} times; expected one value", ctx)
         return super().parse_args(ctx, args)
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002 (click's)
