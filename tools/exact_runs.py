@@ -1,6 +1,6 @@
 """Run random kernels as machine code under other schedules and other unwritten values, and compare memory.
 
-    python -m tools.exact_runs 0 20000 [--runs 2] [--size 200]
+    python -m tools.exact_runs 0 20000 [--runs 2] [--size 200] [--workers 2] [--seconds 500]
 
 A kernel is compared if nothing but the table of compared spellings keeps its run from being exact: then no order that
 the hardware leaves open, and no value that was never written, may change a byte. Kernels whose bytes change are
@@ -8,10 +8,14 @@ printed, and the exit status is 1.
 """
 
 import sys
+import time
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from functools import partial
 from itertools import islice
+from math import inf
+from multiprocessing import Pool
 from typing import Any
 from unittest import mock
 
@@ -111,6 +115,11 @@ def compared(kernel: Kernel, module: SassModule, runs: int) -> str:
     return "same" if run.exploration is not None and run.exploration.agrees else "differs"
 
 
+def batch_outcomes(seeds: Sequence[int], runs: int, size: int) -> list[tuple[int, str]]:
+    """Return the outcomes of the kernels of one batch, in a worker process."""
+    return list(zip(seeds, outcomes(seeds, runs, size), strict=True))
+
+
 def main(words: Sequence[str] | None = None) -> int:
     """Compare the kernels of some seeds."""
     parser = make_parser("exact_runs", __doc__)
@@ -118,13 +127,22 @@ def main(words: Sequence[str] | None = None) -> int:
     parser.add_argument("last", type=int)
     parser.add_argument("--runs", type=int, default=2, help="other schedules, and other unwritten values, per kernel")
     parser.add_argument("--size", type=int, default=SIZE, help="statements of a kernel, at least")
+    parser.add_argument("--workers", type=int, default=1)
+    parser.add_argument("--seconds", type=float, default=inf, help="stop after this time")
     arguments = parser.parse_args(words)
     counts: Counter[str] = Counter()
+    until = time.monotonic() + arguments.seconds
     seeds = range(arguments.first, arguments.last)
-    for seed, found in zip(seeds, outcomes(seeds, arguments.runs, arguments.size), strict=True):
-        counts[found] += 1
-        if found == "differs":
-            print(f"seed {seed}: memory differs", flush=True)
+    batches = [seeds[start : start + BATCH] for start in range(0, len(seeds), BATCH)]
+    run = partial(batch_outcomes, runs=arguments.runs, size=arguments.size)
+    with Pool(arguments.workers) as pool:  # leaving it ends the workers
+        for found in pool.imap_unordered(run, batches):
+            counts.update(outcome for _, outcome in found)
+            for seed, outcome in found:
+                if outcome == "differs":
+                    print(f"seed {seed}: memory differs", flush=True)
+            if time.monotonic() > until:
+                break
     print(", ".join(f"{count} {name}" for name, count in sorted(counts.items())))
     return int(counts["differs"] > 0)
 

@@ -133,7 +133,7 @@ HINTS = (
     ("prefetch.global.L1", "[%in]"), ("prefetch.global.L2", "[%in+64]"), ("prefetch.L1", "[%in]"),
     ("prefetchu.L1", "[%in]"),
     ("prefetch.global.L2::evict_last", "[%in]"), ("applypriority.global.L2::evict_normal", "[unused]", "128"),
-    ("discard.global.L2", "[unused]", "128"), ("nanosleep.u32", "20"), ("pmevent", "1"), ("pmevent.mask", "3"),
+    ("prefetch.global.L2::evict_normal", "[%in]"), ("nanosleep.u32", "20"), ("pmevent", "1"), ("pmevent.mask", "3"),
     ("membar.cta",), ("membar.gl",), ("membar.sys",), ("fence.acq_rel.gpu",), ("fence.sc.cta",), ("fence.acq_rel.sys",),
 )  # fmt: skip
 NEW_HINTS = (
