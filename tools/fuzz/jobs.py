@@ -87,12 +87,17 @@ def compare(seed: int, size: int, *, on_gpu: bool = True, keeps: bool = False) -
         return answer | {"state": "fails on the GPU", "why": str(error)[:300], "fatal": error.is_fatal}
     answer["seconds_there"] = time.process_time() - began
     if any(not np.array_equal(a, b) for a, b in zip(here, there, strict=True)):
-        changed = np.nonzero(here[1] != there[1])[0]
-        answer |= {"state": "differs", "bytes": len(changed), "first": [int(at) for at in changed[:4]]}
+        answer |= {"state": "differs", **difference(here[1], there[1])}
     answer |= {"keeps": keeps, "digest": hashlib.sha1(there[1].tobytes(), usedforsecurity=False).hexdigest()[:16]}
     if keeps or answer["state"] == "differs":
         answer["gpu"] = b64encode(zlib.compress(there[1].tobytes(), 9)).decode()
     return answer
+
+
+def difference(here: NDArray[np.uint8], there: NDArray[np.uint8]) -> Answer:
+    """Return the number of bytes that differ, and the first ones: the index, the byte here and the GPU's byte."""
+    changed = np.flatnonzero(here != there).tolist()
+    return {"bytes": len(changed), "first": [(at, int(here[at]), int(there[at])) for at in changed[:16]]}
 
 
 def execute(seed: int, size: int) -> Answer:
@@ -117,7 +122,7 @@ def execute(seed: int, size: int) -> Answer:
     first, again = (device().run(module.cubin.data, kernel.grid, kernel.block, arguments) for _ in range(2))
     same, repeats = (all(map(np.array_equal, first, other)) for other in (here, again))
     state = "does not repeat" if not repeats else "fails here" if "failed" in answer else "equal" if same else "differs"
-    return answer | {"state": state}
+    return answer | {"state": state} | (difference(here[1], first[1]) if state == "differs" else {})
 
 
 def engines(seed: int, size: int) -> Answer:

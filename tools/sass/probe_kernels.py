@@ -315,7 +315,7 @@ class Template(NamedTuple):
 
 @cache
 def template() -> Template:
-    """Return the template: it uses 254 registers and as many instructions as probes need."""
+    """Return the template: it uses 254 registers, all 16 barriers, and as many instructions as probes need."""
     lines = [
         ".version 8.0", f".target {ARCH}", ".address_size 64",
         f".visible .entry k(.param .u64 data, .param .align 4 .b8 words[{CONSTANT_BYTES}])", "{",
@@ -325,7 +325,7 @@ def template() -> Template:
         "add.u64 %data, %data, %at;",
         *(f"ld.volatile.global.u32 %r{index}, [%data+{4096 * index}];" for index in range(242)),
         *(f"st.volatile.global.u32 [%data+{4096 * (at % 1900)}], %r{at % 242};" for at in range(BODY - 242)),
-        "ret;", "}", "",
+        "barrier.sync %r0, %r1;", "ret;", "}", "",
     ]  # fmt: skip
     module = assemble("\n".join(lines), ARCH)
     code = module.decode("k")

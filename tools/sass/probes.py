@@ -65,7 +65,7 @@ DESCRIPTOR, UNIFORM_SCRATCH = 60, 59
 ILLEGAL = re.compile(r"at address (0x[0-9a-f]+)")
 MEMORY = MemoryLoad | MemoryStore | Atomic
 COMPUTING = LaneOp | Move | WarpCollective
-SHARED_OPCODES = {"ATOMS", "LDS", "STS"}
+SHARED_OPCODES = {"ATOMS", "LDS", "LDSM", "STS"}
 GLOBAL_OPCODES = {"ATOM", "ATOMG", "LD", "LDG", "RED", "REDG", "ST", "STG"}
 STORES = {"REDG", "STG", "STS", "ST"}
 
@@ -121,7 +121,8 @@ def probe_of(inst: SassInstruction) -> Probe:
     reads: dict[str, None] = {}
     writes: dict[str, None] = {}
     for part in emitter.instructions:
-        is_matrix = isinstance(part.action, MatrixOp) and part.action.operation == "mma" and "SP" not in inst.modifiers
+        operation = part.action.operation if isinstance(part.action, MatrixOp) else ""
+        is_matrix = operation == "ldmatrix" or (operation == "mma" and "SP" not in inst.modifiers)
         if not is_matrix and not isinstance(part.action, MEMORY | COMPUTING) and not is_control(inst):
             raise NoProbe(f"{type(part.action).__name__} is neither arithmetic nor a memory access")
         reads |= dict.fromkeys(name for name in _names(part.operands_read) if name not in writes)

@@ -189,13 +189,12 @@ def gmma(e: Emitter, modifiers: Modifiers, a: list[asm.Operand]) -> None:
         raise Unsupported(f"the descriptor {descriptor}")
     if set(descriptor.suffixes) - {"tnspA", "tnspB", "negA", "negB"}:
         raise Unsupported(f"the descriptor {descriptor}")
-    first = descriptor.uniform.index
     is_moved = rest[1] != a[0] and not getattr(rest[1], "is_constant", False)
     if in_registers is None:
-        a_operand: PtxOperand = _uniform_pair(e, first)
+        a_operand: PtxOperand = _descriptor_half(e, descriptor.uniform, 0)
     else:
         a_operand = VectorOperand(tuple(_registers(e, replace(in_registers, negate=False), 4, is_saved=is_moved)))
-    sources: list[PtxOperand] = [a_operand, _uniform_pair(e, first + 2)]
+    sources: list[PtxOperand] = [a_operand, _descriptor_half(e, descriptor.uniform, 2)]
     options = rest[2:]
     if "SP" in modifiers:
         metadata, options = _gmma_metadata(e, options, is_saved=is_moved)
@@ -219,10 +218,10 @@ def gmma(e: Emitter, modifiers: Modifiers, a: list[asm.Operand]) -> None:
         e.emit("wgmma.commit_group.sync.aligned", [], [])
 
 
-def _uniform_pair(e: Emitter, index: int) -> Register:
-    """Return a pair of uniform registers, copied to a 64-bit temporary."""
-    pair = VectorOperand((e.register("UR", index), e.register("UR", index + 1)))
-    return e.compute("mov.b64", pair, bits=64)
+def _descriptor_half(e: Emitter, uniform: asm.RegisterOperand, first: int) -> Register:
+    """Return a matrix descriptor, two of the uniform registers from `uniform` on (0 for URZ), in a 64-bit temporary."""
+    half = VectorOperand((e.bits_of(uniform, first), e.bits_of(uniform, first + 1)))
+    return e.compute("mov.b64", half, bits=64)
 
 
 def warpgroup(e: Emitter, modifiers: Modifiers, a: list[asm.Operand]) -> None:
