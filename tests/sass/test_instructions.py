@@ -3,48 +3,15 @@
 import numpy as np
 import pytest
 
-from sass.assembled import ENGINES, HEAD, INDEX, assemble
+from sass.assembled import ENGINES, HEAD, INDEX, assemble, run_text
 from seeded import seeded
 from warpfrag.errors import PtxError
 from warpfrag.machine.ir.actions import Refused
 from warpfrag.sass.emitter import Emitter
 from warpfrag.sass.instruction_parser import parse_instruction
-from warpfrag.sass.lowering import lower
 from warpfrag.sass.opcodes import opcode_table
-from warpfrag.sass.sass_module import SassModule
 
 pytestmark = pytest.mark.one_engine  # each launch names its own
-
-
-class TextModule(SassModule):
-    """The module of a kernel whose instructions are replaced by text, one for every 16 bytes."""
-
-    def __init__(self, cubin, text):
-        """Keep the text."""
-        super().__init__(cubin)
-        self.code = [parse_instruction(line.strip(), 16 * at, 0) for at, line in enumerate(text.strip().split("\n"))]
-
-    def program(self, entry):
-        """Lower the text."""
-        return lower(self.cubin[entry], self.code, self.address_of, self.variables(), {})
-
-
-def run_text(text, folder, engine):
-    """Run machine instructions in a warp, and return R4 of each lane."""
-    stub = (
-        f"{HEAD}.visible .entry k(.param .u64 out) {{ .reg .b64 %d; ld.param.u64 %d, [out]; st.global.u32 [%d], 1; }}"
-    )
-    store = """
-        S2R R0, SR_LANEID
-        ULDC.64 UR4, c[0x0][0x208]
-        IMAD.MOV.U32 R2, RZ, RZ, c[0x0][0x210]
-        IMAD.MOV.U32 R3, RZ, RZ, c[0x0][0x214]
-        IMAD.WIDE.U32 R2, R0, 0x4, R2
-        STG.E desc[UR4][R2.64], R4
-        EXIT"""
-    out = np.zeros(32, np.uint32)
-    TextModule(assemble(stub, folder).cubin, text.strip() + store)["k"].launch(1, 32, [out], engine=engine)
-    return out
 
 
 @pytest.mark.parametrize("engine", ENGINES)

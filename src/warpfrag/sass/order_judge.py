@@ -40,6 +40,7 @@ from warpfrag.sass.cas_loops import CasLoop
 from warpfrag.sass.early_waits import OPEN_ORDER, WaitedWords
 from warpfrag.sass.sass_instruction import address_text
 from warpfrag.sass.uncertain_values import ProgramValues, is_constant_load, is_polling
+from warpfrag.sass.uniform_registers import UniformOrder, is_first_value
 from warpfrag.sass.unwritten_values import MachineUnwrittenCheck
 
 Bytes = NDArray[np.uint8]
@@ -105,6 +106,7 @@ class JudgedOrder(RaceCheck):
         self.changes: dict[int, dict[int, int]] = defaultdict(dict)  # the last change of each mbarrier by each thread
         self.completed: dict[int, int] = {}  # the end of each mbarrier's last phase
         self.answers: dict[int, list[MbarrierAnswer]] = defaultdict(list)  # by mbarrier
+        self.uniform = UniformOrder(self.state, judge.uniform_uses)
 
     def arrive(self, at: int, group: LaneGroup) -> None:
         """Update the lane classes before an instruction: lanes join after BSYNC and split at branches."""
@@ -125,6 +127,7 @@ class JudgedOrder(RaceCheck):
             self.order_lanes(group)
         if at in self.uniform_writes:
             self.follow_copy(at, group)
+        self.uniform.run(at, inst, group, group.of(self.classes))
 
     def follow_copy(self, at: int, group: LaneGroup) -> None:
         """Record the lane whose value R2UR copies to a uniform register; after any other instruction, there is none."""
@@ -492,11 +495,6 @@ def is_word_load(inst: DecodedInstruction) -> bool:
     return bits in {B32.bits, B64.bits}
 
 
-def is_first_value(inst: DecodedInstruction) -> bool:
-    """Return True if an instruction copies the first active lane's value to a uniform register."""
-    return inst.attributes.opcode == "first_value"
-
-
 def is_order_sensitive(inst: DecodedInstruction) -> bool:
     """Return True if the order of this atomic relative to others can change memory or registers."""
     action = inst.action
@@ -573,6 +571,7 @@ class LaunchJudge(LaunchChecks):
         self.atomics = AtomicLayers()  # on global memory, by all batches
         self.contended: set[CasLoop] = set()  # loops of unordered threads on one word
         self.used: dict[int, Bytes] = {}  # the marks AS_CONSTANT and CHANGED of each byte, by buffer
+        self.uniform_uses: dict[int, str] = {}  # uniform registers whose value depends on the order of lanes
         self.uncertain_answers: set[int] = set()  # mbarrier instructions whose results depend on the order of threads
 
     def batch(self, part: LaunchPart) -> JudgedWarpBatch:
@@ -583,4 +582,7 @@ class LaunchJudge(LaunchChecks):
     def reasons(self) -> list[str]:
         """Reasons why the result may depend on unspecified behaviour; empty if it cannot."""
         found = [f"{address_text(finding.line, finding.source)}: {finding.text}" for finding in self.collector.findings]
+        found += [
+            f"{address_text(at, self.collector.sources.get(at))}: {text}" for at, text in self.uniform_uses.items()
+        ]
         return found + [reason for reason in self.collector.unjudged if reason != NO_INIT_FENCE]

@@ -104,9 +104,11 @@ class WarpBatch(WarpState):
     def schedule_at_random(
         self, random: np.random.Generator, runnable: NDArray[np.bool_], by_warp: NDArray[np.int64]
     ) -> None:
-        """Run a few instructions of a randomly chosen warp, or a wgmma of its warpgroup."""
+        """Run a few instructions of a randomly chosen warp, or a wgmma of its warpgroup; lanes diverge in any order."""
         warp = int(random.choice(np.nonzero(by_warp != NOT_RUNNABLE)[0]))
-        start = int(by_warp[warp] % PRIORITY_UNIT)
+        waiting = self.pc[warp][runnable[warp]]
+        inside = [at for at in waiting.tolist() if at not in self.program.ends]  # of a block that has begun
+        start = int(inside[0] if inside else random.choice(waiting))
         action = self.program.instructions[start].action
         rows = np.array([warp])
         if isinstance(action, actions.MatrixOp) and action.operation == "wgmma":
