@@ -251,7 +251,7 @@ class CasLoop:
         return "" if self.varies(guard) else name
 
     def varies(self, *nodes: Node) -> bool:
-        """Return True if a value depends on what an earlier iteration left in a register."""
+        """Return True if a value depends on a register that an earlier iteration wrote."""
         return bool(indices_of(leaf.number for node in nodes for leaf in node.operands) & self.written)
 
     def holds(self, read: Callable[[PtxOperand], Codes]) -> bool:

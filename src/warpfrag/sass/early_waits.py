@@ -30,12 +30,12 @@ class WaitedWords:
     """The overwritten values of a launch's words, and the number of them that each waiting thread has seen."""
 
     def __init__(self) -> None:
-        """Start without words."""
+        """Create an empty record."""
         self.words: defaultdict[tuple[int, int], list[Overwritten]] = defaultdict(list)
         self.seen: dict[tuple[int, tuple[int, int]], int] = {}
 
     def replace(self, word: tuple[int, int], value: int, entity: int, time: int) -> None:
-        """Record that a thread replaces a value."""
+        """Record a value that a thread replaced."""
         self.words[word].append(Overwritten(value, entity, time))
 
     def load(self, word: tuple[int, int], current: int, thread: int, ordering: Ordering) -> tuple[int, bool]:

@@ -251,7 +251,7 @@ class Emitter:
             return Immediate(operand.value >> (32 * step) & WORD)
         if isinstance(operand, asm.ConstantOperand):
             return self.constant(operand, 4 * step)
-        raise Unsupported(f"the operand {operand}")
+        raise Unsupported(f"the operand {asm.form_of(operand)}")
 
     def constant(self, operand: asm.ConstantOperand, more: int = 0, kind: str = "b32") -> PtxOperand:
         """Return a word of a constant bank."""
@@ -337,7 +337,7 @@ class Emitter:
     def predicate(self, operand: asm.Operand) -> PtxOperand:
         """Return a predicate operand, or a register's sign bit as a predicate."""
         if not isinstance(operand, asm.RegisterOperand):
-            raise Unsupported(f"the predicate {operand}")
+            raise Unsupported(f"the predicate {asm.form_of(operand)}")
         if operand.file in {"R", "UR"} and operand.selector == "SIGN":
             name = "setp.ge.s32" if operand.invert else "setp.lt.s32"
             return self.compute(name, self.bits_of(operand), ZERO, bits=1)
@@ -359,7 +359,7 @@ class Emitter:
     def result(self, operand: asm.Operand, step: int = 0) -> PtxOperand:
         """Return the register or predicate of a result operand."""
         if not isinstance(operand, asm.RegisterOperand) or operand.file not in FILES:
-            raise Unsupported(f"the result {operand}")
+            raise Unsupported(f"the result {asm.form_of(operand)}")
         return Discard() if operand.is_constant else self.register(operand.file, operand.index + step)
 
     def results(self, operand: asm.Operand, count: int) -> PtxOperand:
@@ -371,7 +371,7 @@ class Emitter:
     def address(self, operand: asm.Operand, *, wide: bool) -> MemoryOperand:
         """Return a memory address; `wide` addresses have 64 bits."""
         if not isinstance(operand, asm.AddressOperand) or operand.prefix not in {"", "desc"}:
-            raise Unsupported(f"the address {operand}")
+            raise Unsupported(f"the address {asm.form_of(operand)}")
         terms: list[PtxOperand] = [
             self._term(register, wide=wide, is_alone=operand.uniform is None)
             for register in (operand.base, operand.uniform)
@@ -381,7 +381,7 @@ class Emitter:
             terms = [self.compute(f"add.u{64 if wide else 32}", *terms, bits=64 if wide else 32)]
         base = terms[0] if terms else None
         if base is not None and not isinstance(base, Register | VectorOperand):
-            raise Unsupported(f"the address {operand}")
+            raise Unsupported(f"the address {asm.form_of(operand)}")
         return MemoryOperand(base, operand.offset)
 
     def shared_address(self, operand: asm.Operand) -> MemoryOperand:
@@ -393,7 +393,7 @@ class Emitter:
         """Return one register of an address: a 64-bit pair, or a zero-extended word."""
         selector = register.selector
         if selector not in {"", "64", "U32", "X4", "X8", "X16"} or register.negate:
-            raise Unsupported(f"the address register {register}")
+            raise Unsupported(f"the address register {asm.form_of(register)}")
         value: PtxOperand = self.register(register.file, register.index)
         if selector.startswith("X"):
             value = self.compute("shl.b32", value, Immediate(int(selector[1:]).bit_length() - 1))

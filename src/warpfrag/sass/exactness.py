@@ -67,7 +67,7 @@ def judge(
 
     def run(limit: int, deadline: float, uncertain: frozenset[CasLoop] = frozenset()) -> tuple[LaunchJudge, Work]:
         checks = LaunchJudge(sources, loops, values, uncertain)
-        # if the order of more loops matters than was assumed, the launch starts again: with all such loops, if possible
+        # if the order matters in more loops than assumed, start the launch again, with all of these loops if possible
         checks.stops = lambda steps: (
             steps > limit or thread_time() > deadline or uncertain < checks.contended == set(loops.values())
         )
@@ -82,7 +82,7 @@ def judge(
         return address_text(address, sources.get(address))
 
     values, loops = values_of(program), cas_loops(program)
-    steps = -(-waves.total // blocks) * len(program.instructions)  # the number of instructions if nothing loops
+    steps = -(-waves.total // blocks) * len(program.instructions)  # the instruction count of a launch without loops
     is_short = steps <= FEW_STEPS and program not in SCREENS
     checks, work = run(FEW_STEPS, inf) if is_short else (None, None)
     if checks is None or work is None or (checks.is_stopped and work.failure is None):
@@ -97,7 +97,7 @@ def judge(
     if checks.is_stopped and work.failure is None:
         GIVEN_UP.setdefault(program, set()).add(launch_key(config, memory))
         return Judgement(None, (NOT_JUDGED,))
-    work.checks = None  # the judge's findings become reasons, not findings of a check
+    work.checks = None  # report the judge's findings as reasons for uncertainty, not as findings of a check
     uncertain = [
         f"{where(at)}: {text}"
         for at, text in values.uncertain.items()
@@ -160,7 +160,8 @@ def is_mbarrier(program: Program, at: int) -> bool:
 GLOBAL = {"LDG", "STG", "LD", "ST", "ATOM", "ATOMG", "RED", "REDG"}
 JUMPS = {"BRA", "BRX", "CALL", "RET", "EXIT", "BSYNC", "JMP"}
 READ_BARRIER, NO_BARRIER, WAITS = 113, 7, 116
-"""Bit positions of the scoreboard released when operands have been read and of the awaited mask; the value for none."""
+"""Fields of an encoding: the position of the scoreboard that is released once operands have been read, its value if
+there is none, and the position of the mask of scoreboards that the instruction waits for."""
 
 
 def late_addresses(instructions: Collection[SassInstruction]) -> dict[int, str]:

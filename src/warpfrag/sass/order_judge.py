@@ -363,7 +363,7 @@ class JudgedOrder(RaceCheck):
                 answer.inst for answer, is_known in zip(answers, known, strict=True) if not is_known
             }
         key, now = entity if agent is None else agent, self.ordering.now
-        # some of them may count for the next phase
+        # some of an agent's simultaneous changes may count for the next phase
         is_repeated = agent is not None and self.changes[cell].get(agent) == now
         self.changes[cell][key] = now + is_repeated
 

@@ -73,7 +73,7 @@ class BitDemand:
         self.inst, self.known = inst, dict[int, list[int]]()
 
     def of_sources(self, needed: int) -> list[int]:
-        """Return the bits that are needed of each source."""
+        """Return the bits that the instruction needs from each source."""
         if needed not in self.known:
             self.known[needed] = self._of_sources(needed)
         return self.known[needed]
@@ -90,7 +90,7 @@ class BitDemand:
         return [needed if is_copy and isinstance(item, Register) else -1 for item in inst.sources]
 
     def computed(self, action: actions.LaneOp, needed: int) -> list[int]:
-        """Return the bits that an operation of each lane needs."""
+        """Return the operand bits that a per-lane operation needs."""
         inst, every = self.inst, [-1 if kind is None else ones(kind.bits) for kind in action.sources]
         opcode, count = inst.attributes.opcode, ROUTING.get(inst.attributes.opcode, 0)
         has_floats = action.fused is not None or any(kind and kind.is_float for kind in action.sources)
@@ -107,7 +107,7 @@ class BitDemand:
         return every
 
     def collective(self, needed: int) -> list[int]:
-        """Return the bits that an operation across lanes needs; shuffles and R2UR move bits."""
+        """Return the operand bits that a cross-lane operation needs; shuffles and R2UR move bits."""
         inst = self.inst
         every = [-1] * len(inst.sources)
         if inst.attributes.opcode == "shfl":

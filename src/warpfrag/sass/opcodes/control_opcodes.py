@@ -66,7 +66,7 @@ def both(e: Emitter, held: PtxOperand, guard: Register | None) -> Register | Non
 def _go(e: Emitter, target: asm.Operand) -> None:
     """Emit a jump to a code address, under the current guard."""
     if not isinstance(target, asm.CodeTarget) or target.register is not None:
-        raise Unsupported(f"the target {target}")
+        raise Unsupported(f"the target {asm.form_of(target)}")
     inst = e.act(Attributes("bra", "bra"), Branch(), [], [])
     e.targets.append((inst, target.address))
 
@@ -143,7 +143,7 @@ def jump(e: Emitter, modifiers: Modifiers, a: list[asm.Operand]) -> None:
     """BRX and RET: jump to a register pair plus an offset; `lowering` adds the valid target addresses."""
     target = a[-1]
     if not isinstance(target, asm.CodeTarget) or target.register is None:
-        raise Unsupported(f"the target {target}")
+        raise Unsupported(f"the target {asm.form_of(target)}")
     if target.register.file == "UR" or modifiers.opcode == "BRXU":
         value: PtxOperand = e.register("UR", target.register.index)
     else:
@@ -158,14 +158,14 @@ def lepc(e: Emitter, _modifiers: Modifiers, a: list[asm.Operand]) -> None:
     """LEPC: return the address of an instruction, which code uses as a return address."""
     target = a[-1]
     if not isinstance(target, asm.CodeTarget) or target.register is not None:
-        raise Unsupported(f"the target {target}")
+        raise Unsupported(f"the target {asm.form_of(target)}")
     e.emit("mov.b64", [e.results(a[0], 2)], [Immediate(target.address)])
 
 
 def rpcmov(e: Emitter, modifiers: Modifiers, a: list[asm.Operand]) -> None:
     """RPCMOV.32: move half of the return-address register, which ptxas also uses for other values."""
     if "32" not in modifiers:
-        raise Unsupported("RPCMOV of 64 bits")
+        raise Unsupported("a 64-bit RPCMOV")
     halves = {"LO": "rpc_lo", "HI": "rpc_hi"}
     places = [e.hidden(halves[part.selector], 32) if getattr(part, "file", "") == "Rpc" else None for part in a]  # type: ignore[union-attr]
     e.emit("mov.b32", [places[0] or e.result(a[0])], [places[1] or e.word(a[1])])
@@ -185,7 +185,7 @@ def exit_thread(e: Emitter, _modifiers: Modifiers, a: list[asm.Operand]) -> None
 def trap(e: Emitter, modifiers: Modifiers, _a: list[asm.Operand]) -> None:
     """BPT.TRAP: end the launch."""
     if "TRAP" not in modifiers and "DRAIN" not in modifiers:
-        raise Unsupported("a break point other than .TRAP")
+        raise Unsupported("a breakpoint other than .TRAP or .DRAIN")
     e.act(Attributes("trap", "trap"), Trap(), [], [])
 
 
@@ -309,7 +309,7 @@ FIXED = {"SRZ": 0, "SR_SWINHI": WINDOWS["shared"] >> 32, "SR_LMEMHIOFF": 0}
 
 def _special(e: Emitter, name: str) -> PtxOperand:
     if name == "SR_SWINHI" and not e.driver_words.shared_start:
-        raise Unsupported("a generic address of shared memory before sm_90")
+        raise Unsupported("a generic shared-memory address before sm_90")
     if name in FIXED:
         return Immediate(FIXED[name])
     if name in SPECIAL:
@@ -320,7 +320,7 @@ def _special(e: Emitter, name: str) -> PtxOperand:
 def s2r(e: Emitter, modifiers: Modifiers, a: list[asm.Operand]) -> None:
     """S2R, S2UR and CS2R: read a special register; CS2R writes 64 bits without .32."""
     if not isinstance(a[1], asm.SpecialRegisterOperand):
-        raise Unsupported(f"the special register {a[1]}")
+        raise Unsupported(f"the special register {asm.form_of(a[1])}")
     name = a[1].name
     if modifiers.opcode == "S2UR":
         from_first_lane(e, e.result(a[0]), _special(e, name))
@@ -338,7 +338,7 @@ def _wide_special(e: Emitter, name: str, target: asm.Operand) -> None:
 def r2ur(e: Emitter, modifiers: Modifiers, a: list[asm.Operand]) -> None:
     """R2UR: return the first active lane's value.
 
-    The predicate is true in lanes that differ, or with .OR if it was true.
+    The predicate is true in lanes whose value differs or, with .OR, in which it was already true.
     """
     differs = None
     if is_predicate(a[0]):
@@ -434,7 +434,7 @@ def to_uniform(e: Emitter, operand: asm.Operand) -> tuple[PtxOperand, bool]:
     guard = e.sass.guard
     is_by_lane = guard is not None and guard.file == "P" and not guard.is_constant
     if getattr(operand, "file", "") == "UP" and is_by_lane:
-        raise Unsupported("a uniform predicate under the predicate of a lane")
+        raise Unsupported("a uniform predicate result under a per-lane guard")
     needs_move = is_by_lane and getattr(operand, "file", "") == "UR" and not isinstance(e.result(operand), Discard)
     return (e.temporary() if needs_move else e.result(operand)), needs_move
 

@@ -74,7 +74,7 @@ def f2f(e: Emitter, modifiers: Modifiers, a: list[asm.Operand]) -> None:
     """F2F: convert between float formats; the first modifier is the target format."""
     types = modifiers.chosen(FLOATS)
     if len(types) != 2:
-        raise Unsupported("types other than two floats")
+        raise Unsupported("a conversion that is not between two float formats")
     target, source = (TYPES[name.lower()] for name in types)
     style = FloatModifiers(
         modifiers.first(("RZ", "RM", "RP"), "RN").lower(), ftz="FTZ" in modifiers, sat="SAT" in modifiers
@@ -169,7 +169,7 @@ def _packed_form(
         return [e.halves(a[1]), e.half(a[2]) if len(a) > 2 else ZERO], (B32, B16), _narrow_halves
     if packing == "UNPACK_B" and source in {"E4M3", "E5M2"}:
         return [e.half(a[1])], (B16,), _widen_bytes
-    raise Unsupported(f"the packing .{packing} of {source} to {target}")
+    raise Unsupported(f"the packing mode .{packing} from {source} to {target}")
 
 
 def _upper(codes: Codes) -> Codes:
@@ -202,7 +202,7 @@ def i2i(e: Emitter, modifiers: Modifiers, a: list[asm.Operand]) -> None:
     """I2I: clamp an s32 to a narrower type."""
     types = modifiers.chosen(INTEGERS)
     if len(types) != 2 or types[1] != "S32" or "SAT" not in modifiers:
-        raise Unsupported("forms other than .SAT of S32")
+        raise Unsupported("a conversion other than .SAT from S32")
     e.call("i2i", ((B32,), (B32,)), lambda x: _saturated(x, types[0]), [e.result(a[0])], [e.integer(a[1])])
 
 

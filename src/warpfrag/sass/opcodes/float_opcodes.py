@@ -208,7 +208,7 @@ def _compare_halves(
 ) -> None:
     order = modifiers.first(FLOAT_COMPARISONS).lower()
     if order in {"t", "f"}:
-        raise Unsupported(f"the comparison .{order.upper()} of halves")
+        raise Unsupported(f"the half-precision comparison .{order.upper()}")
     name = f"setp.{order}{boolean}{'.ftz' if 'FTZ' in modifiers else ''}.{_format(modifiers).name}"
     e.emit(name, results, sources)
 

@@ -20,7 +20,7 @@ PREDICATES = 7
 def mov(e: Emitter, _modifiers: Modifiers, a: list[asm.Operand]) -> None:
     """MOV: copy 32 bits; partial byte masks are not modelled."""
     if len(a) > 2 and a[2] != asm.ImmediateOperand(0xF):
-        raise Unsupported("MOV with a mask")
+        raise Unsupported("MOV with a byte mask")
     e.emit("mov.b32", [e.result(a[0])], [e.word(a[1])])
 
 
@@ -113,7 +113,7 @@ def imad(e: Emitter, modifiers: Modifiers, a: list[asm.Operand]) -> None:
         _imad_wide(e, modifiers, a[0], (p, q, z), (out, carry, negates))
         return
     if out is not None:
-        raise Unsupported("a carry of 32 bits")
+        raise Unsupported("a carry out of a 32-bit sum")
     factor = e.compute("neg.s32", p) if negates else p
     if ZERO in {factor, q}:
         emit_sum(e, e.result(a[0]), [], [e.integer(z)], [carry], 0)
@@ -277,7 +277,7 @@ def combine(e: Emitter, modifiers: Modifiers, held: PtxOperand, a: list[asm.Oper
 def isetp(e: Emitter, modifiers: Modifiers, a: list[asm.Operand]) -> None:
     """ISETP: P = (a cmp b) op c, Q = !(a cmp b) op c. .EX: compare upper words.
 
-    The last operand is for the lower ones.
+    With .EX, the last operand is the result of comparing the lower words.
     """
     order = modifiers.first(COMPARISONS)
     dtype = "u32" if "U32" in modifiers else "s32"
@@ -354,7 +354,7 @@ def r2p(e: Emitter, modifiers: Modifiers, a: list[asm.Operand]) -> None:
     """R2P: set the predicates that a mask selects to bits of a register."""
     mask = a[2] if len(a) > 2 else asm.ImmediateOperand((1 << PREDICATES) - 1)
     if not isinstance(mask, asm.ImmediateOperand):
-        raise Unsupported("R2P with a mask that is not constant")
+        raise Unsupported("R2P with a mask that is not an immediate")
     selector = getattr(a[1], "selector", "") or modifiers.first(("B1", "B2", "B3"), "B0")
     shift = 8 * int(selector[1:])
     file = "UP" if getattr(a[0], "file", "") == "UPR" else "P"

@@ -29,7 +29,7 @@ GMMA_TYPES = ("F32", "F16", "BF16", "TF32", "S8", "U8", "E4M3", "E5M2")
 GMMA_SHAPES = tuple(f"64x{n}x{k}" for n in range(8, 257, 8) for k in (8, 16, 32, 64, 256))
 INIT_ARRIVALS = 1 << 20
 SIGN_BITS = {"f16": 0x80008000, "bf16": 0x80008000, "tf32": 0x80000000}
-"""The signs in a register with elements of A or B."""
+"""The sign bits of the elements in a register of A or B, by element type."""
 
 
 def _multiply(e: Emitter, name: str, a: list[asm.Operand], counts: tuple[int, int, int]) -> None:
@@ -144,9 +144,9 @@ def _gmma_scale(
         if isinstance(operand, asm.RegisterOperand) and operand.file in {"P", "UP"}:
             scale = e.predicate(operand)
         elif not isinstance(operand, asm.RegisterOperand) or operand.file != "gsb":
-            raise Unsupported(f"the operand {operand}")
+            raise Unsupported(f"the operand {asm.form_of(operand)}")
     if not isinstance(addend, asm.RegisterOperand) or not isinstance(target, asm.RegisterOperand):
-        raise Unsupported(f"the accumulator {addend}")
+        raise Unsupported(f"the accumulator {asm.form_of(addend)}")
     if addend.is_constant:
         return ZERO
     if addend.index != target.index:
@@ -186,9 +186,9 @@ def gmma(e: Emitter, modifiers: Modifiers, a: list[asm.Operand]) -> None:
         in_registers, rest = rest[0], rest[1:]
     descriptor = rest[0]
     if not isinstance(descriptor, asm.AddressOperand) or descriptor.prefix != "gdesc" or descriptor.uniform is None:
-        raise Unsupported(f"the descriptor {descriptor}")
+        raise Unsupported(f"the descriptor {asm.form_of(descriptor)}")
     if set(descriptor.suffixes) - {"tnspA", "tnspB", "negA", "negB"}:
-        raise Unsupported(f"the descriptor {descriptor}")
+        raise Unsupported(f"the descriptor {asm.form_of(descriptor)}")
     is_moved = rest[1] != a[0] and not getattr(rest[1], "is_constant", False)
     if in_registers is None:
         a_operand: PtxOperand = _descriptor_half(e, descriptor.uniform, 0)
@@ -319,7 +319,7 @@ def _arrive(
 def _uniform(operand: asm.Operand) -> int:
     """Return the index of the first uniform register in a bracketed list."""
     if not isinstance(operand, asm.AddressOperand) or operand.uniform is None or operand.offset or operand.base:
-        raise Unsupported(f"the operand {operand}")
+        raise Unsupported(f"the operand {asm.form_of(operand)}")
     return operand.uniform.index
 
 
@@ -418,7 +418,7 @@ def store_async(e: Emitter, modifiers: Modifiers, a: list[asm.Operand]) -> None:
     count = {"64": 2, "128": 4}.get(modifiers.first(("64", "128")), 1)
     place = a[0]
     if not isinstance(place, asm.AddressOperand) or place.base is None or place.offset or place.uniform:
-        raise Unsupported(f"the address {place}")
+        raise Unsupported(f"the address {asm.form_of(place)}")
     target, barrier = (MemoryOperand(e.register("R", place.base.index + step), 0) for step in (0, 1))
     value = e.words(a[1], count) if count > 1 else e.word(a[1])
     path = "shared::cluster.mbarrier::complete_tx::bytes"

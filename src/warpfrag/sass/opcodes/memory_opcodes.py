@@ -64,7 +64,7 @@ def load_constant(e: Emitter, modifiers: Modifiers, a: list[asm.Operand]) -> Non
     """LDC and ULDC: load from a constant bank, at a register plus an offset."""
     dtype, count = _width(modifiers)
     if not isinstance(a[1], asm.ConstantOperand):
-        raise Unsupported(f"the constant {a[1]}")
+        raise Unsupported(f"the constant {asm.form_of(a[1])}")
     values = [e.constant(a[1], 4 * step, dtype) for step in range(count)]
     for step, value in enumerate(values):
         e.emit("mov.b32", [e.result(a[0], step)], [value])
@@ -166,7 +166,7 @@ def _update(
         return
     name = modifiers.first(OPERATIONS)
     if not name:
-        raise Unsupported("an atomic operation without a name")
+        raise Unsupported("an atomic without an operation")
     if name in {"AND", "OR", "XOR", "EXCH"}:
         dtype = f"b{bits}"
     noftz = ".noftz" if dtype.endswith("16x2") and name == "ADD" else ""
