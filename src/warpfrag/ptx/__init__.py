@@ -45,7 +45,7 @@ from warpfrag.machine.launch.run import InexactLine, Run
 from warpfrag.machine.launch.symbols import Symbols
 from warpfrag.machine.launch.tensor_map_argument import TensorMap
 from warpfrag.machine.semantics.textures import Surface, Texture
-from warpfrag.ptx.nvcc import compile_cuda as compile  # noqa: A004 (wf.ptx.compile reads as it should)
+from warpfrag.ptx.nvcc import compile_cuda as compile  # noqa: A004 (used as wf.ptx.compile)
 from warpfrag.ptx.ptx_module import Module, link, load
 from warpfrag.smem.tensor_map import Im2col
 

@@ -1,8 +1,9 @@
 """Source lines of PTX instructions, from the directives .file and .loc.
 
 `.file 1 "softmax.py"` numbers a file, and `.loc 1 12 20` means that the following instructions are from line 12. For
-inlined code, they also name the call: nvcc as `inlined_at 1 30 5`, LLVM in a comment: `@[ softmax.py:30:5 ]`. The call
-is in the user's file, the function often in a library file. nvcc writes these directives with -lineinfo, Triton always.
+inlined code, .loc also names the call: nvcc writes `inlined_at 1 30 5`, and LLVM writes a comment,
+`@[ softmax.py:30:5 ]`. The call is in the user's file; the function is often in a library file. nvcc writes these
+directives with -lineinfo; Triton always writes them.
 """
 
 import re
@@ -13,7 +14,7 @@ from warpfrag.machine.ir.program import SourceLine, file_name
 FILE = re.compile(r'\s*\.file\s+(\d+)\s+"((?:[^"\\]|\\.)*)"(?:\s+"((?:[^"\\]|\\.)*)")?')
 LOCATION = re.compile(r"\s*\.loc\s+(\d+)\s+(\d+)")
 INLINED = re.compile(r"inlined_at\s+(\d+)\s+(\d+)")
-# comments by LLVM, which list the calls innermost first
+# LLVM's comments, which list the calls innermost first
 CALLER = re.compile(r"@\[ ([^@]+?):(\d+)(?::\d+)?(?= @\[| \])")
 NO_CODE = {"", "/", "."}  # the first characters of lines that contain no instruction
 ASSEMBLY = {"// begin inline asm": True, "// end inline asm": False}

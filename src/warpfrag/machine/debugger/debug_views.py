@@ -99,7 +99,7 @@ def operand_matrix(
 
 
 def _group(state: WarpState, row: int, warps: int) -> LaneGroup:
-    """Return a lane group of one whole warp or its whole warpgroup."""
+    """Return a group of all lanes in a warp, or in its warpgroup if `warps` is 4."""
     first = row - int(state.warp_index[row]) % warps
     rows = np.arange(first, min(first + warps, state.warps))
     return LaneGroup(state, rows, np.ones((len(rows), 32), np.bool_))
@@ -108,7 +108,7 @@ def _group(state: WarpState, row: int, warps: int) -> LaneGroup:
 def _staged(
     state: WarpState, inst: DecodedInstruction, group: LaneGroup, operand: Operand, source: PtxOperand, *, raw: bool
 ) -> NDArray[Any]:
-    """Return the matrix of an operand in shared memory, which the descriptor in a register locates."""
+    """Return the matrix of a shared-memory operand, located by the descriptor in a register."""
     word = int(group.read(source, B64)[0, 0])
     block, stride = int(state.warp_block[group.warp_rows[0]]), state.memory.shared_stride
     memory = state.memory.shared[block * stride : (block + 1) * stride]
@@ -125,7 +125,7 @@ def _is_turned(inst: DecodedInstruction, role: str) -> bool:
 
 
 def _unpacked(inst: DecodedInstruction, operand: AnyOperand, words: NDArray[np.uint32], *, raw: bool) -> NDArray[Any]:
-    """Return the matrix of an operand in registers; immediates select the parts of metadata and scale words."""
+    """Return the matrix of a register operand; immediates select parts of the metadata and scale words."""
     if isinstance(operand, Operand):
         return operand.unpack(words, raw=raw)
     chosen = words[..., 0]
@@ -167,7 +167,7 @@ class SharedView:
         self,
         memory: Memory | Descriptor,
         shape: tuple[int, int] | None = None,
-        format: str | Format | None = None,  # noqa: A002 (the word for it)
+        format: str | Format | None = None,  # noqa: A002 (the usual name)
         *,
         start: int | None = None,
         operand: Operand | None = None,
@@ -253,7 +253,7 @@ class InstructionView:
 def named_elements(
     values: list[OperandValues], name: str, array: NDArray[Any], offsets: list[int], dtype: str
 ) -> list[OperandValues]:
-    """Return the operands of a load or store of an array's elements: their names, and words as values of its dtype."""
+    """Name the array elements that a load or store accesses, and convert its words to the array's dtype."""
     cells = np.transpose(np.unravel_index(np.array(offsets) // array.itemsize, array.shape)).tolist()
     elements = tuple(f"{name}{cell}" for cell in cells)
     format_of = {np.dtype(kind).name: code for code, kind in FLOATS.items()}

@@ -1,4 +1,4 @@
-"""The debugger of a launch: run to a breakpoint or a watchpoint, step a warp, inspect registers and memory.
+"""A debugger for one launch: run to a breakpoint or a watchpoint, step a warp, inspect registers and memory.
 
 The vocabulary is that of cuda-gdb. Commands without a block or warp apply to the warp in `focus`, initially the first
 warp that stopped. Warps at the same instruction stop together. Debugging does not change the kernel's results: the
@@ -205,7 +205,7 @@ class Debugger:
             wanted = memory if given is array or (isinstance(array, str) and name == array) else wanted
         names = ", ".join(self.arguments) or "none"
         if isinstance(wanted, str):
-            raise InvalidOperand(f"expected an array argument ({names}), got {quote(array)}; variables have no names")
+            raise InvalidOperand(f"expected an array argument ({names}), got {quote(array)}; pass a variable's array")
         values = getattr(wanted, "array", wanted)
         values = values if isinstance(values, np.ndarray) else np.asarray(values)
         key: Any = (...,) if index is None else (*index, ...) if isinstance(index, tuple) else (index, ...)
@@ -473,7 +473,7 @@ class Debugger:
         if stop is None:
             raise InvalidOperand("the kernel has ended: there is no next instruction")
         batch = self.batch
-        if stop.reason == "watchpoint":  # it stopped after its instruction
+        if stop.reason == "watchpoint":  # the watched instruction has run, so explain the next one
             here = self.sources.get(inst.line)
             stop = replace(stop, reason="step", line=inst.line, text=inst.text, source=here, old=b"", new=b"")
         sources = sources_now(batch, inst, row)
@@ -482,11 +482,11 @@ class Debugger:
         return InstructionView(stop, inst.name, self.config.arch, tuple(values))
 
     def _with_elements(self, values: list[OperandValues]) -> list[OperandValues]:
-        """Name the elements of an array argument that a load or store accesses, and show its words as such elements."""
+        """Name the array elements that a load or store accesses, and convert its words to the array's dtype."""
         addresses = [int(word) for value in values if value.format == "address" for word in value.values.reshape(-1)]
         for name, (given, memory) in self.arguments.items() if addresses else ():
             array = getattr(memory, "array", memory)
-            with suppress(InvalidOperand):  # passed by value
+            with suppress(InvalidOperand):  # raised for arguments that are passed by value
                 start, size = self._element(name, None)
                 offsets = [address - start for address in addresses if start <= address < start + size]
                 if offsets and isinstance(array, np.ndarray) and array.ndim and array.flags.c_contiguous:

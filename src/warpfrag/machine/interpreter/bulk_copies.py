@@ -93,14 +93,14 @@ class LaneCopies:
     def tell_read(
         self, buffer: Bytes, offsets: NDArray[np.int64], size: int, lane: int, cells: Sequence[int] = ()
     ) -> None:
-        """Report the bytes that a lane's copy reads, and the mbarriers that it signals, to the checks."""
+        """Tell the checks which bytes a lane's copy reads and which mbarriers it signals."""
         if self.memory.observer is not None:
             self.memory.observer.copy_read(buffer, offsets, size, int(self.owners.threads[lane]), list(cells))
 
     def tell_write(
         self, buffer: Bytes, offsets: NDArray[np.int64], size: int, lane: int, cell: int | None, *, reduction: str = ""
     ) -> None:
-        """Report the bytes that a lane's copy writes, and the mbarrier that it signals, to the checks."""
+        """Tell the checks which bytes a lane's copy writes and which mbarrier it signals."""
         if self.memory.observer is not None:
             thread = int(self.owners.threads[lane])
             self.memory.observer.copy_write(buffer, offsets, size, thread, cell, reduction=reduction)
@@ -133,7 +133,7 @@ class LaneCopies:
         return int(cell)
 
     def tell(self, cell: int, count: int, lane: int) -> None:
-        """Report the arrival of `count` bytes to an mbarrier."""
+        """Subtract `count` copied bytes from an mbarrier's pending bytes."""
         address = 8 * cell % self.memory.shared_stride
         self.mbarriers.check_live(cell, address, lane)
         self.mbarriers.complete_bytes(cell, count, lane)
@@ -141,7 +141,7 @@ class LaneCopies:
     def deliver(
         self, buffer: Bytes, offsets: NDArray[np.int64], data: Bytes, lane: int, cell: int | None, mask: int | None
     ) -> None:
-        """Store 16-byte units in the own block or the blocks of a mask, and report the bytes to their mbarriers."""
+        """Store 16-byte units in the lane's own block or in the blocks of `mask`, and signal their mbarriers."""
         own = int(self.owners.blocks[lane])
         for block in self.blocks_of(lane, mask):
             shift = (block - own) * self.memory.shared_stride if mask is not None else 0

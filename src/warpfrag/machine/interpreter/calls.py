@@ -27,7 +27,7 @@ KINDS = {1: TYPES["b8"], 2: TYPES["b16"], 4: TYPES["b32"], 8: TYPES["b64"]}
 
 
 class CallStacks:
-    """The call stacks of all lanes: `depth`, return addresses (`callers`) and the registers that callers `saved`."""
+    """The call stacks of all lanes: their `depth`, return addresses (`callers`) and `saved` registers."""
 
     def __init__(self, state: WarpState) -> None:
         """Create the call stacks of a batch; every lane is in the entry function, at depth 0."""
@@ -145,7 +145,7 @@ FIELD = re.compile(
 
 
 def run_system(state: WarpState, inst: DecodedInstruction, action: SystemCall, group: LaneGroup) -> None:
-    """Run one of the driver's functions, such as malloc or vprintf, lane by lane."""
+    """Run a driver function, such as malloc or vprintf, lane by lane."""
     name, sizes = action.name, SYSTEM_FUNCTIONS[action.name].arguments
     words = [bytes_of(group, source, size) for source, size in zip(inst.sources, sizes, strict=True)]
     numbers = [[int.from_bytes(row.tobytes(), "little") for row in rows] for rows in words]

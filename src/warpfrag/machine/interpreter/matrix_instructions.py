@@ -205,7 +205,7 @@ def _multiply_warpgroups(state: WarpState, inst: DecodedInstruction, action: Mat
 def tell_reads(
     state: WarpState, group: LaneGroup, form: Form, role: str, descriptors: Codes, *, is_transposed: bool
 ) -> None:
-    """Report the shared-memory elements that a wgmma reads through its descriptors to the checks."""
+    """Tell the checks which shared-memory elements a wgmma reads through its descriptors."""
     memory = state.memory
     for first in range(0, group.warps, 4):
         if memory.observer is None:

@@ -84,7 +84,7 @@ class Mbarriers:
         self.written = np.zeros(len(state.memory.shared) // 8, np.uint64)
         # True for mbarriers whose phase ends in this update; the entry NOT_ASLEEP stays False
         self.ended = np.zeros(len(self.written) + 1, np.bool_)
-        self.awaited = np.full(state.waiting.shape, NOT_ASLEEP, np.int64)  # the mbarrier that each lane sleeps for
+        self.awaited = np.full(state.waiting.shape, NOT_ASLEEP, np.int64)  # the mbarrier that wakes each sleeping lane
         self.expired = np.zeros_like(state.waiting)
         self.polled = np.full(state.waiting.shape, -1, np.int64)  # `state.progress` at each lane's last failed test
         self.polled_at = np.full(state.waiting.shape, -1, np.int64)  # the instruction of that test
@@ -151,7 +151,7 @@ class Mbarriers:
         return self.state.memory.shared.view(np.uint64)
 
     def is_over(self, cells: NDArray[np.int64], action: MemoryBarrier, numbers: Codes) -> NDArray[np.bool_]:
-        """Return a mask of the lanes whose phase has ended, because their mbarrier has the other parity."""
+        """Return a mask of the lanes whose awaited phase has ended: their mbarrier now has the other parity."""
         waited = numbers & np.uint64(1) if action.parity else numbers >> PARITY_SHIFT
         return (self.words[cells] >> PARITY_SHIFT) != waited
 
@@ -255,7 +255,7 @@ class Mbarriers:
         return polls[group.mask]
 
     def _tell_waited(self, cells: NDArray[np.int64], done: NDArray[np.bool_], group: LaneGroup) -> None:
-        """Report the lanes that have seen the end of a phase to the checks."""
+        """Tell the checks which lanes have seen the end of a phase."""
         if self.state.memory.observer is not None and done.any():
             self.state.memory.observer.mbarrier_waited(cells[done], group.owners.threads[done])
 

@@ -30,7 +30,7 @@ from warpfrag.machine.ir.program import InexactCause
 Bytes = NDArray[np.uint8]
 Tags = NDArray[np.uint64]
 
-SERVED_BYTES = 128  # bytes that are stored together
+SERVED_BYTES = 128  # bytes that an H200 stores at once
 WORD = 4  # bytes covered by a tag
 WORD_BYTES = 15  # the bits of a tag that mark the stored bytes
 WARP_SHIFT, INTERVAL_SHIFT, BLOCK_SHIFT, HAS_WAITED_SHIFT = 4, 9, 36, 63

@@ -281,7 +281,7 @@ def _expanded(taken: dict[str, Array]) -> dict[str, Array]:
 
 
 def _by_parts(product: tcgen05.TensorProduct, rule: Rule, taken: list[dict[str, Array]]) -> Array:
-    """Return D if the copies of A in the lanes differ; each copy of A computes one range of D's columns."""
+    """Compute D when the lanes hold different copies of A; each copy computes one range of D's columns."""
     width = taken[0]["b"].shape[-1] // len(taken)
     parts = []
     for number, part in enumerate(taken):

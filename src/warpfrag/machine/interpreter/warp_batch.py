@@ -443,9 +443,10 @@ class WarpBatch(WarpState):
         *,
         needs_one_mask: bool = True,
     ) -> LaneGroup:
-        """Return the lanes whose convergence barrier names only lanes in `gone`, or in `met` with the same mask.
+        """Return the lanes that may pass their convergence barrier because no lane in its mask is missing.
 
-        Lanes with a different mask in the register are in a different barrier, such as that of a deeper recursive call.
+        A lane is not missing if it is in `gone`, or if it is in `met` and its register holds the same mask. A different
+        mask means a different barrier, such as that of a deeper recursive call.
         """
         masks = here.read(inst.sources[0], B32)[:, :, None]
         same = (masks == masks.swapaxes(1, 2)) | (not needs_one_mask)

@@ -309,7 +309,7 @@ class Program:
     assigns_registers: bool = True  # False for machine code, which may read unassigned registers without using them
     # set if compiled code should mark registers that may be unassigned
     find_unassigned: Callable[[Program], MarkedRegisters | None] | None = None
-    # True if shared addresses contain the block's rank itself, not the rank xor the own rank
+    # True if shared addresses contain the target block's rank itself, not its XOR with the executing block's rank
     has_absolute_ranks: bool = False
     # machine-code spellings by address, used to look up evidence
     spellings: dict[int, str] = field(default_factory=dict)

@@ -18,11 +18,11 @@ WINDOWS = {
     "param": 0x0003_0000_0000_0000,
 }
 RANK_SHIFT = 24
-"""The bit position of the block rank in a shared::cluster address; the rank is stored xor the own rank.
+"""The bit position of the block rank in a shared::cluster address, stored as its XOR with the executing block's rank.
 
-Addresses of the own block are thus the same in every block. Code that flips a bit to reach a neighbour, as Triton's
-does, treats these bits as the rank itself, and reaches the same block here. `lowering.operand_checks` handles code that
-clears a bit."""
+A block's addresses of its own shared memory are thus the same in every block. Code that flips a bit to reach a
+neighbour, as Triton's does, treats these bits as the rank itself, and reaches the same block here.
+`lowering.operand_checks` handles code that clears a bit."""
 RANK_BITS = 0xFF << RANK_SHIFT
 WINDOW_SHIFT = 48  # address >> WINDOW_SHIFT is the window number
 CODE = 0x0004_0000_0000_0000

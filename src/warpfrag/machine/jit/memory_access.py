@@ -113,7 +113,10 @@ def define_matrix_passes(module: ir.Module) -> None:
 
 
 def define_different(module: ir.Module) -> None:
-    """Define `different(mask, addresses, unit, slots)`: the most units in one slot; the upper half is the total."""
+    """Define `different(mask, addresses, unit, slots)`, which counts the distinct units that lanes access.
+
+    The lower half of the result is the largest number of units in one slot, the upper half the total number.
+    """
     with define(module, "different", I64, I32, POINTER, I64, I64) as (b, mask, addresses, unit, slots):
         counts, known = (b.entry_alloca(ir.ArrayType(I64, LANES), 64) for _ in range(2))
         for table in (counts, known):

@@ -200,7 +200,7 @@ SCALE_D = 2  # the index of scale_d in the sources: A, B, scale_d, then signs an
 
 
 def is_joinable(inst: DecodedInstruction) -> bool:
-    """Return True for a dense wgmma without a guard whose flags are all immediates."""
+    """Return True for an unguarded dense wgmma whose flags are all immediates."""
     action = inst.action
     if (
         not isinstance(action, MatrixOp)

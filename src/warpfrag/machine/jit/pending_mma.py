@@ -1,4 +1,4 @@
-"""Matrix products that are issued but not yet computed, so that those of many warps become a few large products.
+"""Matrix products that are issued but not yet computed, so that a few large products replace those of many warps.
 
 An mma or wgmma whose D registers are also its C stays *pending* until an instruction needs these accumulators. All
 iterations of a loop over K become one product with a longer K, and C is read and D written once for all of them. A and

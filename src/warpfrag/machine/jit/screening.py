@@ -1,8 +1,8 @@
-"""Screening: a launch in compiled code that may prove that no check would report anything.
+"""Screening: run a launch in compiled code and try to prove that no check would report anything.
 
 Compiled code reports its accesses to `access_screen`, and the interpreter reports its own through `ScreenObserver`.
 Both have less information than the checks. If they are uncertain, the launch runs again with the checks. Otherwise, no
-check would report anything. Some programs cannot be screened. The conditions for each check:
+check would report anything. Programs that do not meet a check's conditions cannot be screened for it:
 
     uninitialised  written bytes of memory have marks; registers are written before they are read
                    (`register_flow`), or compiled code tracks the unwritten lanes (`register_marks`)
@@ -86,7 +86,7 @@ class ProgramScreen:
     is_enabled: ClassVar[bool] = True
 
     def is_possible(self, config: LaunchConfig, memory: DeviceMemory, checks: Collection[Check]) -> bool:
-        """Return True if screening may decide some checks of a launch, once the program is compiled."""
+        """Return True if a launch can be screened for all of the given checks, once the program is compiled."""
         is_plain = config.interleaving is None and not config.is_cooperative and not memory.has_heap
         is_plain &= config.cluster_blocks == 1 and math.prod(config.grid) < ctx.MAX_BLOCKS
         return self.is_enabled and is_plain and self.allows(checks)

@@ -43,7 +43,7 @@ GLANCE = 0.1  # seconds between checks of the other threads
 
 def permutation(count: int, seed: int) -> tuple[int, int]:
     """Return a factor coprime to `count` and a shift, both chosen by a seed, which define a permutation."""
-    generator = random.Random(seed)  # noqa: S311 (nothing secret)
+    generator = random.Random(seed)  # noqa: S311 (not used for security)
     factor = generator.randrange(1, count + 1)
     while gcd(factor, count) > 1:
         factor = generator.randrange(1, count + 1)

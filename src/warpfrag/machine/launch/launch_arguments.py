@@ -69,7 +69,7 @@ class GlobalMemory:
 
 
 SCALAR_MISMATCHES = {("f", "an integer"), ("i", "a float"), ("u", "a float")}
-"""Descriptions of NumPy scalars that a parameter's type contradicts."""
+"""Dtype kinds of NumPy scalars, each with a description of parameter types that do not accept it."""
 
 
 class RawArguments(TypedDict, total=False):

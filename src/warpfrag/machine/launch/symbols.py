@@ -83,7 +83,7 @@ class Symbols(Mapping[str, "Array"]):
 
     @property
     def is_held(self) -> bool:
-        """True if launches may start from other than the initial values."""
+        """True if launches may start from values other than the initial ones."""
         return self.keep or bool(self._held)
 
     def bind(self, symbol: str, memory: NDArray[np.uint8]) -> None:

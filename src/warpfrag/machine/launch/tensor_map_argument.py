@@ -43,16 +43,16 @@ class TensorMap:
     "float32_ftz" and "tfloat32_ftz".
 
     `interleave` is 16 or 32 if channels are stored in slices of that many bytes: the array then has axes for the image,
-    the slice, (depth, height,) width and the channels of a slice, and the map has all but the last. A copy always moves
-    one slice; the driver requires a width whose elements fill a multiple of 16 bytes.
+    the slice, (depth, height,) width and the channels of a slice, and the map has all of these except the last. A copy
+    always moves one slice; the driver requires a width whose elements fill a multiple of 16 bytes.
 
     For convolutions over an array of images, channels last, `box` is an `Im2col` with its axes in NumPy's order (depth,
     height, width). A copy moves `channels` channels of `pixels` pixels, or with `interleave` one slice of channels per
     pixel.
 
-    A kernel takes a map by value, in a parameter of 128 bytes, or by address. A map over a `DeviceArray` also has its
-    bytes outside a launch: `bytes(map)`, for your own constant or global memory. These are the bytes that the driver
-    writes for an H200; `from_bytes` decodes them.
+    A kernel takes a map by value, in a parameter of 128 bytes, or by address. For a map over a `DeviceArray`,
+    `bytes(map)` also works outside a launch, so you can store the map in your own constant or global memory. These are
+    the bytes that the driver writes for an H200; `from_bytes` decodes them.
     """
 
     def __init__(

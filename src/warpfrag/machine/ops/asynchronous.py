@@ -58,7 +58,7 @@ def _replace(attributes: Attributes) -> actions.TensorMapReplace:
 
 
 def _map_address(attributes: Attributes) -> actions.LaneOp:
-    """Return the action of mapa, which maps an address to another block; ranks are stored xor this block's rank."""
+    """Return the action of mapa, which maps an address to another block; its rank is XORed with this block's rank."""
     ptx_type = attributes.types[0]
 
     def run(a: Codes, rank: Codes, own: Codes) -> Codes:

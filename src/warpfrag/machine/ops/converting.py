@@ -138,7 +138,7 @@ def _is_in_space(attributes: Attributes) -> LaneOp:
         return np.logical_or.reduce([(a >= np.uint64(start)) & (a < np.uint64(start + size)) for start, size in ranges])
 
     windows = {space: [(start, WINDOW_SIZE)] for space, start in WINDOWS.items() if start}
-    windows["shared"] = [(WINDOWS["shared"], 1 << RANK_SHIFT)]  # the window of the own block
+    windows["shared"] = [(WINDOWS["shared"], 1 << RANK_SHIFT)]  # the block's own window
     windows["const"] = [(memory_map.constants, CONSTANTS_BYTES) for memory_map in GLOBAL_MEMORY_MAPS.values()]
     if attributes.space == "global":
         others = windows["shared"] + windows["local"] + windows["const"]

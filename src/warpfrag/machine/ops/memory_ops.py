@@ -34,7 +34,7 @@ def _store(attributes: Attributes) -> actions.MemoryStore:
 
 
 def _global_sum(ptx_type: Type) -> actions.CodeFunction:
-    """Return the addition of global atomics: it flushes f32 subnormals and keeps an f64 NaN, if possible b's.
+    """Return the function that adds in global atomics: it flushes f32 subnormals and keeps an f64 NaN, b's if both are.
 
     This was measured on an H200.
     """
@@ -50,7 +50,7 @@ def _global_sum(ptx_type: Type) -> actions.CodeFunction:
 
 
 def _loop_sum(ptx_type: Type) -> actions.CodeFunction:
-    """Return the addition of shared and local atomics: a compare-and-swap loop whose second addend is the old value."""
+    """Return the function that adds in shared and local atomics, whose second addend is the old value."""
     return by_parts(ptx_type, lambda a, b: floats.add(ptx_type.element, FloatModifiers(), b, a))
 
 

@@ -66,7 +66,7 @@ def _by_parts(attributes: Attributes) -> LaneOp:
     return LaneOp((B32,), (B32, B32, B32), run)
 
 
-# --- scalar instructions: selectors of d, a and b and negations follow the registers as constants
+# --- scalar instructions: after the registers, constants give the selectors of d, a and b, then the negations
 
 
 def _selected(codes: Codes, selector: int, ptx_type: Type) -> Codes:

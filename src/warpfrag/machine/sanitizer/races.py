@@ -409,7 +409,7 @@ class RaceCheck(SyncFollower):
             self.reporter.report(access, wrong, others.entities, others.natures, kind="unordered")
 
     def has_waited(self, access: AccessGroup, row: int, cell: int, time: int) -> bool:
-        """Return True if a thread stores a word after its waiting loop has loaded the value stored at a time."""
+        """Return True if a thread stores to a word after its waiting loop has loaded the value stored at `time`."""
         reads = access.shadow.reads.slots.at((slice(None), access.cells[row, cell]))
         is_own = (reads.entities == access.entities[row]) & (reads.times > time)
         code = self.state.program.instructions

@@ -42,7 +42,7 @@ def nature_of(inst: int, flags: int, level: int, size: int) -> int:
 class Accesses:
     """Accesses to cells: entity, time (0 for none), the earliest time of the slot's lanes, nature and lanes.
 
-    A kept strong write has the time of the fence that releases it; `issued` is the last time of the write itself.
+    In a kept strong write, `times` is the time of the fence that releases it, and `issued` that of the write itself.
     """
 
     entities: NDArray[np.int64]

@@ -81,7 +81,7 @@ NO_INIT_FENCE = (
     "an asynchronous copy signals an mbarrier without fence.proxy.async or fence.mbarrier_init after mbarrier.init: the"
     " manual requires one, but Triton's kernels omit it"
 )
-"""The reason why a launch is not reported as clean."""
+"""The reason why a launch with a missing fence after mbarrier.init is not reported as clean."""
 
 
 @dataclass

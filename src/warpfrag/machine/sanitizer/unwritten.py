@@ -43,14 +43,14 @@ Bytes = NDArray[np.uint8]
 Numbers = NDArray[np.int64]
 
 APPLIED = {"shl", "shr", "prmt", "bfi", "bfe", "shf"}
-"""Opcodes that move bits; if their control operands are written, they transform masks in the same way as values."""
+"""Opcodes that move bits; if their control operands are written, they move the bits of a mask like those of values."""
 MOVED_OPERANDS = {"shl": 1, "shr": 1, "prmt": 2, "bfi": 2, "bfe": 1, "shf": 2}
 ADDRESSED = (
     actions.MemoryLoad | actions.MemoryStore | actions.Atomic | actions.AsyncCopy | actions.BulkCopy
     | actions.TensorCopy | actions.AsyncStore | actions.MemoryBarrier | actions.MatrixOp
 )  # fmt: skip
 VALUES = actions.LaneOp | actions.Move | actions.WarpCollective | actions.NoOp
-"""Actions whose only effects are values; a mark of their guard is no mistake yet."""
+"""Actions that only compute values, so an unwritten guard is not a mistake in itself."""
 MARK = np.uint8(0xFF)
 WORDS_OF_PAIR = 2
 FIRST_VALUE_SOURCES = 3  # the value, the guard, and the old value
@@ -199,7 +199,7 @@ class UnwrittenCheck(InstructionObserver):
             fits = len(source) == cells.size and not is_global and isinstance(self.inst.action, actions.BulkCopy)
             marks[cells] = source.reshape(cells.shape) if fits else 0
 
-    def product_read(self, offsets: Numbers, size: int, warp: int) -> None:  # noqa: ARG002 (all are told)
+    def product_read(self, offsets: Numbers, size: int, warp: int) -> None:  # noqa: ARG002 (Observer's signature)
         """Record the marks of the bytes that wgmma reads."""
         self.products.append(self.shared[offsets[:, None] + np.arange(size)].any(axis=1).astype(np.uint8))
 
@@ -314,7 +314,7 @@ class UnwrittenCheck(InstructionObserver):
         return group.mask & ~(np.take_along_axis(self.may_read(group), source[:, :, None], axis=2)[:, :, 0] & is_named)
 
     def may_read(self, group: LaneGroup) -> NDArray[np.bool_]:
-        """Return the lanes that each lane may read by a shuffle: those that run it; [warps, lanes, source lanes]."""
+        """Return the lanes that each lane may read in a shuffle, those that run it, as [warps, lanes, source lanes]."""
         return np.repeat(group.mask[:, None, :], LANES, axis=1)
 
     def check(self, group: LaneGroup, operand: PtxOperand, text: str) -> None:

@@ -1,4 +1,4 @@
-"""The unwritten bits of a result, from those of the operands: of parts, sums and products."""
+"""Determine which bits of a result are unwritten: for packed parts, sums and products."""
 
 from functools import reduce
 

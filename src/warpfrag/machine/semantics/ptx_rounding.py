@@ -97,8 +97,8 @@ def encode(number: ExactNumbers, fmt: Format, mode: str, *, satfinite: bool = Fa
     """Return the codes of nonzero exact numbers, rounded once, in mode rn, rna, rz, rm or rp.
 
     A result out of range is infinity, or the largest finite number in a mode that rounds towards 0 there. With
-    `satfinite` it is the largest finite number. In a format without infinity it is NaN if codes of ones are NaN, and
-    otherwise the largest number.
+    `satfinite`, it is the largest finite number. In a format without infinity, it is NaN if the code with all bits set
+    is NaN, and otherwise the largest number.
     """
     emin = 1 - fmt.bias
     drop = 63 - fmt.fraction + np.maximum(0, emin - number.exponent)

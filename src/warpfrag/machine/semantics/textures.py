@@ -103,14 +103,14 @@ class Texture:
     """An array that `tex` samples: an argument for a cudaTextureObject_t.
 
     `address` is one mode, or one for each of x, y and z. `read="normalized"` converts texels of 8 and 16 bits to floats
-    from 0 or -1 to 1. With `layered`, the first axis counts layers; with two or four `channels`, the last axis counts
-    channels. A launch uses the texels as they are when it starts.
+    in [0, 1], or in [-1, 1] if they are signed. With `layered`, the first axis counts layers; with two or four
+    `channels`, the last axis counts channels. A launch uses the texels as they are when it starts.
     """
 
     def __init__(
         self,
         array: NDArray[Any],
-        filter: Filter = "point",  # noqa: A002 (CUDA's word)
+        filter: Filter = "point",  # noqa: A002 (CUDA's name)
         address: AddressMode | Sequence[AddressMode] = "clamp",
         *,
         normalized: bool = False,
