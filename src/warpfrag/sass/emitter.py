@@ -1,6 +1,6 @@
-"""Emit the machine instructions for one SASS instruction: operands, temporaries, guards.
+"""Emit the operations that implement one SASS instruction: operands, temporaries, guards.
 
-All machine instructions that implement a SASS instruction have its address as their line. The next SASS instruction
+All operations that implement a SASS instruction have its address as their line. The next SASS instruction
 reuses the temporaries. An expansion writes architectural registers last, after it has read them.
 
 A uniform register has a copy in every lane. Lanes that execute an instruction together have the same value, because
@@ -83,7 +83,7 @@ class Unsupported(Exception):
 
 
 class Emitter:
-    """Collects the machine instructions of a kernel."""
+    """Collects the operations of a kernel."""
 
     def __init__(
         self,
@@ -143,7 +143,7 @@ class Emitter:
                 inst.guard = copy
 
     def refuse(self, reason: str) -> None:
-        """Replace the instructions emitted for this SASS instruction with an error that is raised if it runs."""
+        """Replace the operations emitted for this SASS instruction with an error that is raised if it runs."""
         del self.instructions[self._first :]
         attributes = Attributes(self.sass.opcode, self.sass.opcode)
         self.append(DecodedOpcode(None, attributes, reason), Refused(reason), (), ())
@@ -151,7 +151,7 @@ class Emitter:
     def append(
         self, opcode: DecodedOpcode, action: Action, results: Sequence[PtxOperand], sources: Sequence[PtxOperand]
     ) -> DecodedInstruction:
-        """Append a machine instruction under the guard."""
+        """Append an operation with a bound action, under the guard."""
         line, text = CodeAddress(self.sass.address), self.sass.text
         inst = DecodedInstruction(line, opcode, action, self.guard, tuple(results), tuple(sources), text=text)
         self.instructions.append(inst)

@@ -258,7 +258,7 @@ class JudgedOrder(RaceCheck):
             self.replace(buffer, offsets, np.ascontiguousarray(old).view(np.uint8), threads)
 
     def replace(self, buffer: Bytes, offsets: Numbers, old: Bytes, threads: Numbers) -> None:
-        """Record replaced values."""
+        """Record the old values of words that threads replace."""
         entities, now = self.ordering.entities(threads).tolist(), self.ordering.now
         for offset, data, entity in zip(offsets.tolist(), old, entities, strict=True):
             self.waited.replace((id(buffer), offset), int.from_bytes(data.tobytes(), "little"), entity, now)

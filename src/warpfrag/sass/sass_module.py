@@ -42,7 +42,7 @@ def load(
 
     If the file contains several cubins, `arch` and the name of a `kernel` select one. NVIDIA's closed-source libraries
     are rejected, because their licence forbids disassembly. Each launch starts with the initial values of the module's
-    variables or, with `keep_state`, with the values after the last launch.
+    variables or, with `keep_state`, with the values that the last launch left.
     """
     check_machine_code_allowed()
     cubins = read_cubins(source)
@@ -82,7 +82,7 @@ class SassKernel(Kernel):
 
     @cached_property
     def in_cluster(self) -> SassKernel:
-        """The variant of the kernel for cluster launches that its code does not require."""
+        """The variant of the kernel for launches in clusters, if its code does not require clusters."""
         return SassKernel(self.module.program(self.name, in_cluster=True), self.module)
 
     def constant_banks(self, config: LaunchConfig, parameters: bytes) -> bytes:

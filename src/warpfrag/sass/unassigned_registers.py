@@ -69,7 +69,7 @@ class BitDemand:
     """The operand bits that one instruction needs in order to compute given bits of its result."""
 
     def __init__(self, inst: DecodedInstruction) -> None:
-        """Determine how the operation moves bits."""
+        """Store the instruction; its demands are computed on request and cached."""
         self.inst, self.known = inst, dict[int, list[int]]()
 
     def of_sources(self, needed: int) -> list[int]:

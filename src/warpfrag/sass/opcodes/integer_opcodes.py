@@ -107,7 +107,7 @@ def imad(e: Emitter, modifiers: Modifiers, a: list[asm.Operand]) -> None:
     x, y, z = rest[:3]
     negates = getattr(x, "negate", False) != getattr(y, "negate", False)
     if any(getattr(operand, "invert", False) or getattr(operand, "absolute", False) for operand in (x, y)):
-        raise Unsupported("an inverted factor")
+        raise Unsupported("an inverted or absolute factor")
     p, q = e.unselected(x), e.unselected(y)
     if "WIDE" in modifiers or "HI" in modifiers:
         _imad_wide(e, modifiers, a[0], (p, q, z), (out, carry, negates))
@@ -207,7 +207,7 @@ def prmt(e: Emitter, modifiers: Modifiers, a: list[asm.Operand]) -> None:
 def lop3(e: Emitter, modifiers: Modifiers, a: list[asm.Operand]) -> None:
     """LOP3: apply a three-input bitwise function.
 
-    A predicate result is (d != 0) or, with .PAND and, another predicate.
+    A predicate result is `(d != 0) or p`, where p is another predicate; with .PAND, it is `(d != 0) and p`.
     """
     out = None
     if is_predicate(a[0]):

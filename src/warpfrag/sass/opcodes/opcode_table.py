@@ -28,7 +28,7 @@ UNIFORM = {
 
 
 def emit(e: Emitter, inst: SassInstruction) -> None:
-    """Emit the machine instructions of a SASS instruction, or an error that is raised if it runs."""
+    """Emit the operations of a SASS instruction, or an error that is raised if it runs."""
     e.begin(inst)
     spelling = ".".join((inst.opcode, *inst.modifiers))
     try:
