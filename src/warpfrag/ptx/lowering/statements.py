@@ -277,8 +277,8 @@ class KernelLowering:
     ) -> None:
         """Raise an error unless a call's operands match the function's parameters and results in number and size."""
         if not self.fits(operands, sizes):
-            expected = ", ".join(map(str, sizes)) or "no"
-            raise PtxError(statement.line, f"expected operands of {expected} bytes in the call, got {statement}")
+            expected = f"operands of {', '.join(map(str, sizes))} bytes" if sizes else "no operands"
+            raise PtxError(statement.line, f"expected {expected} in the call, got {statement}")
 
     def fits(self, operands: Sequence[PtxOperand], sizes: Sequence[int]) -> bool:
         """Return True if a call's operands match the function's parameters and results in number and size."""

@@ -303,7 +303,7 @@ def parameters_of(function: FunctionDecl) -> tuple[list[Parameter], int]:
         parameters.append(Parameter(variable.name, variable.type, size, align, offset, variable.dims is not None))
         offset += size
     if offset > MAX_PARAMETERS:
-        msg = f"expected at most {MAX_PARAMETERS} bytes of parameters of {quote(function.name)}, got {offset}"
+        msg = f"expected at most {MAX_PARAMETERS} parameter bytes in {quote(function.name)}, got {offset}"
         raise PtxError(function.line, msg)
     return parameters, offset
 
