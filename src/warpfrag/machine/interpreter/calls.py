@@ -1,4 +1,4 @@
-"""Function calls and their stack frames; the functions of the driver: printf, malloc, free and assert.
+"""Function calls and their stack frames, and the driver functions printf, malloc, free and assert.
 
 A function has one set of registers. A call that may recurse saves the caller's registers in a frame and moves the start
 of its local memory; the return restores both.

@@ -112,7 +112,7 @@ class MemorySnapshot(NamedTuple):
     tags: StoreTags
 
     def restore(self) -> None:
-        """Restore the contents, and forget which lane stored them."""
+        """Restore the contents, and forget which warps stored them."""
         for buffer, data in self.copies:
             buffer[...] = data
         self.tags.forget()

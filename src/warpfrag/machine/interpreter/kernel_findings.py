@@ -133,7 +133,7 @@ class FindingCollector:
         self.notes: dict[str, None] = {}
 
     def add(self, finding: KernelFinding, count: int = 1) -> None:
-        """Add a finding; if its location already has one, only increase that finding's count."""
+        """Add a finding; if its location already has one, increase that finding's count instead."""
         if finding.check not in self.checks:
             return
         source, other, other_source = self.sources.get(finding.line), finding.other, None

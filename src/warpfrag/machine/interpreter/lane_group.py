@@ -1,7 +1,7 @@
 """Lane groups: the lanes that run one instruction, with access to their operands and addresses.
 
-An instruction accesses the state of the machine only through its group. Nothing is written in place: a result is a new
-array, so copies are free.
+An instruction accesses the state of the machine only through its group. Registers are not written in place: a result is
+a new array, so copies are free.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class LaneGroup:
 
     @property
     def warps(self) -> int:
-        """The number of warps that have lanes in the group."""
+        """The number of warps in the group, including those without selected lanes."""
         return len(self.mask)
 
     @property

@@ -485,7 +485,7 @@ class WarpBatch(WarpState):
         self.release_waiting_in_warp(group.warp_rows)
 
     def jump(self, _at: int, inst: DecodedInstruction, action: actions.Jump, active: LaneGroup) -> None:
-        """Run BRX or RET: each active lane jumps to the instruction at its address."""
+        """Run BRX, RET or CALL.ABS: each active lane jumps to the instruction at its address."""
         addresses = active.read(inst.sources[0], B64)
         for address in np.unique(addresses[active.mask]).tolist():
             if address not in action.starts:

@@ -263,7 +263,7 @@ class Trap(Action):
 
 
 class Barrier(Action, ends_block=True):
-    """bar and barrier: wait for all or some threads of the block."""
+    """bar and barrier: arrive at a block barrier and, if `waits` is set, wait for the other threads."""
 
     waits: bool = True
     reduction: str = ""
@@ -283,7 +283,7 @@ class LeaveBarrier(Action):
 
 
 class Jump(Action, ends_block=True):
-    """BRX and RET: jump to the instruction at an address; `starts` maps valid addresses to instruction indices."""
+    """BRX, RET and CALL.ABS: jump to an address; `starts` maps valid addresses to instruction indices."""
 
     starts: Mapping[int, int]
 
@@ -316,7 +316,7 @@ class MemoryBarrier(Action):
 
 
 class MatrixOp(Action, is_collective=True):
-    """A matrix instruction (mma, wmma, ldmatrix, stmatrix or movmatrix), with its name in `isa`."""
+    """A matrix instruction (mma, wmma, wgmma, ldmatrix, stmatrix or movmatrix), with its name in `isa`."""
 
     name: str
     operation: str

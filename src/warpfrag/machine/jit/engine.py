@@ -350,7 +350,7 @@ class CompiledWarpBatch(WarpBatch):
             compiled.compile(start)
 
     def run_inst(self, at: int, group: LaneGroup) -> bool:
-        """Write the pending products that an instruction needs to the registers, then run the instruction."""
+        """Flush pending products to the registers if an instruction needs them, then run the instruction."""
         compiled = self.compiled
         if self.products.pending and (compiled.mma_instructions.needs_products[at] or at in compiled.products):
             self.products.flush()

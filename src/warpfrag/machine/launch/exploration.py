@@ -25,7 +25,7 @@ class Exploration:
 
     @property
     def agrees(self) -> bool:
-        """True if memory is the same after every run."""
+        """True if every run ends without an error and with the same memory."""
         return not self.seeds and not self.errors
 
     def __str__(self) -> str:

@@ -71,7 +71,7 @@ STOPPING = {"bounds", "misaligned", "readonly", "freed", "deadlock"}
 class KernelModule(Mapping[str, "Kernel"], ABC):
     """A mapping from entry names to kernels, with the variables that the kernels share.
 
-    Each front end derives its module class from this class, which needs its programs and variables.
+    Each front end derives its module class from this class, and defines how programs and variables are read.
     """
 
     def __init__(self, *, keep_state: bool, read_sources: Callable[[], dict[int, SourceLine]]) -> None:
@@ -197,7 +197,7 @@ class Kernel:
 
     @property
     def tensor_maps(self) -> list[str]:
-        """The parameters that take a tensor map by value."""
+        """The names of the parameters that take a tensor map by value."""
         if not any(isinstance(inst.action, TensorCopy) for inst in self.program.instructions):
             return []
         return [item.name for item in self.parameters if item.size == MAP_BYTES and item.align >= MAP_ALIGN]
@@ -397,7 +397,8 @@ class Kernel:
     ) -> Debugger:
         """Return a debugger for a launch on the reference engine; takes the arguments of `launch`.
 
-        Nothing runs before `Debugger.run` or `step`. Of the options, only `cluster`, `cooperative` and `limit` apply.
+        Nothing runs before `Debugger.run` or `step`. The only options that apply are `cluster`, `cooperative`, `limit`
+        and `seconds`.
         """
         config = launch_config(self.program, grid, block, shared, arch, options)
         own = self.for_launch(config)

@@ -219,9 +219,9 @@ class Arguments:
         return self._known[place]
 
     def _is_pointer(self, array: NDArray[Any], parameter: Parameter) -> bool:
-        """Return True if an array is passed as a pointer.
+        """Return True if an array is passed as a pointer, not as the bytes of a struct.
 
-        False if it has exactly a struct's size and is passed by value.
+        If the parameter is a struct with the size of a pointer, only an array of exactly that size is passed by value.
         """
         is_pointer_sized = parameter.size == parameter.align == self.pointer_size
         return not parameter.is_array or (is_pointer_sized and array.nbytes != parameter.size)
@@ -256,7 +256,7 @@ class Arguments:
         return result
 
     def _struct(self, fields: Sequence[object], number: int, parameter: Parameter) -> bytes:
-        """Return the bytes of a struct given as a list of fields; arrays become pointers, and each field is aligned."""
+        """Return the bytes of a struct from a list of fields; arrays become pointers, and all but bytes are aligned."""
         data = b""
         for field_number, value in enumerate(fields):
             name = f"{parameter.name}, field {field_number}"

@@ -35,7 +35,7 @@ FIXES = {
     "fence": "put fence.proxy.async between them",
     "unordered": "put __syncwarp() or __syncthreads() between them; volatile does not order accesses",
 }
-"""The usual fix for each category of conflict; `blocks` is a race between blocks, `global` one within a block."""
+"""The usual fix for each category; `blocks` is a race between blocks, `global` one in global memory within a block."""
 
 
 class RaceReporter:
@@ -56,7 +56,7 @@ class RaceReporter:
         kind: str = "",
         text: str = "",
     ) -> None:
-        """Report a conflict with each conflicting instruction, of two warps if there is one, and count all accesses."""
+        """Report one conflict per conflicting instruction, between two warps if possible, and count all accesses."""
         instructions = natures >> INST_SHIFT
         is_own = self.ordering.entities(access.threads)[:, None] // LANES == entities // LANES
         for at in np.unique(instructions[wrong]).tolist():

@@ -270,7 +270,7 @@ class RaceCheck(SyncFollower):
     # --- comparisons
 
     def note_read(self, access: AccessGroup) -> None:
-        """Record reads."""
+        """Record reads in shadow memory."""
         shadow, (cells, threads, new) = access.shadow, self.records(access)
         (shadow.agent_reads if access.entities[0] < 0 else shadow.reads).add(
             self.slots_of(access.shadow, new.entities), cells, threads, new, self.ordering

@@ -11,7 +11,7 @@ same columns must be ordered if one writes:
 An operation that has completed for one warp is complete for another warp ordered after it (`ordering`), if
 tcgen05.fence::before_thread_sync precedes the synchronisation and tcgen05.fence::after_thread_sync follows it. A commit
 implies the first fence. Some compilers omit both throughout a kernel (Triton 3.9 does). A kernel that has neither is
-not required to have them, and the run has a note about this. Lanes of a warp count as one. A warp that stores to
+not required to have them, and the run lists this as unjudged. Lanes of a warp count as one. A warp that stores to
 columns that it loaded needs no wait: the store needs the loaded registers.
 
 Columns that were not written since their allocation are undefined. This is tracked for each 32 lanes: an mma with
@@ -307,7 +307,7 @@ class WgmmaCheck(InstructionObserver):
             for kind, text, line in self.warps[warp].run(inst) if lanes.any() else ():
                 lane = int(lanes.argmax())
                 indices = self.state.indices(warp, lane)
-                other = None if line is None else KernelAccess("wgmma or register", line, *indices)
+                other = None if line is None else KernelAccess("wgmma or register access", line, *indices)
                 self.report(kind, warp * LANES + lane, f"{inst.name}{text}", other=other)
 
     def product_descriptor(self, form: Form, role: str, word: int, warp: int, *, is_transposed: bool) -> None:

@@ -164,7 +164,7 @@ class UnwrittenCheck(InstructionObserver):
         return np.where(codes, MARK, np.uint8(0)).repeat(size, axis=1) if codes.any() else None
 
     def update(self, buffer: Bytes, offsets: Numbers, size: int, threads: Numbers) -> None:
-        """Check atomics: memory and the operand must both be written."""
+        """Check atomics: the operands and, except for exch, the memory must have been written."""
         self.read(buffer, offsets, size, threads)
         inst = self.inst
         for reg in (reg for operand in inst.sources[1:] for reg in items_of(operand)):
@@ -187,13 +187,13 @@ class UnwrittenCheck(InstructionObserver):
     def copy_write(
         self, buffer: Bytes, offsets: Numbers, size: int, thread: int, cell: int | None, *, reduction: str = ""
     ) -> None:
-        """Copy marks along with the bytes; marked bytes that reach global memory are a finding."""
+        """Copy or, unless it is a bulk copy, clear the marks; marked bytes that reach global memory are a finding."""
         del cell  # only other checks use it
         source = np.concatenate(self.copied) if self.copied else np.zeros(0, np.uint8)
         marks = self.marks_of(buffer)
         is_global = buffer is not self.state.memory.shared
         if is_global and source.any():
-            self.report_unwritten(thread, "a copy stores bytes to global memory that were never written")
+            self.report_unwritten(thread, "a copy stores never-written bytes to global memory")
         if marks is not None and not reduction:
             cells = offsets[:, None] + np.arange(size)
             fits = len(source) == cells.size and not is_global and isinstance(self.inst.action, actions.BulkCopy)

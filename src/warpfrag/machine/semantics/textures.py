@@ -6,8 +6,8 @@ are in NumPy's order: an image is [y, x], a volume [z, y, x], layers come first,
 
 Sampling is that of an H200: one texel, or a weighted mean of the texels around a coordinate. Coordinates are converted
 to integers first. An unnormalized coordinate is rounded down to a texel for point sampling, or to the nearest 256th of
-a texel for linear filtering. A normalized coordinate is rounded down to 21 fraction bits, or 22 for wide textures, and
-then multiplied by the extent. Subnormal coordinates and NaNs count as zero.
+a texel for linear filtering. A normalized coordinate is rounded down to 21 fraction bits, or to more for large textures
+(`COORDINATE_BITS`), and then multiplied by the extent. Subnormal coordinates and NaNs count as zero.
 
 Linear filtering weights up to eight texels with integers that sum to 256: the weight of a slice along z is divided
 along x, and each part along y; halves are rounded towards larger x and y. Texels of 8 and 16 bits are summed directly;
