@@ -23,7 +23,7 @@ from warpfrag.ptx.ptx_module import Module, module_of, read_text
 from warpfrag.samples import PREFIX, sample_path
 
 CACHE = DiskCache("ptx", ".json", max_bytes=1 << 26)
-MAX_MESSAGE = 4000  # the most characters of nvcc's output that are quoted
+MAX_MESSAGE = 4000  # maximum number of characters quoted from nvcc's output
 OPTIONS = ("-ptx", "-lineinfo")  # -lineinfo records the source line of each instruction
 TEMPLATE = re.compile(r"[\w:]+(<[^;{}#\\\\\n]*>)?")
 FORBIDDEN = re.compile(r"-(o|arch|ptx|cubin|c|E|M|MD|MMD|MF|run|-output-file|-gpu-architecture|-compile|-run)(=.*)?")

@@ -32,7 +32,7 @@ from warpfrag.sass.fatbin import FATBIN_MAGIC
 from warpfrag.sass.ptxas import assemble
 from warpfrag.sass.sass_module import SassModule
 
-MAX_TEXT = 1 << 28  # the largest module in bytes
+MAX_TEXT = 1 << 28  # maximum size of a module in bytes
 MODULE_START = re.compile(r"(?:\s|/\*(?:[^*]|\*(?!/))*+\*/)*+\.version\s")
 
 

@@ -119,7 +119,7 @@ def _rebase(text: str, start: int) -> str:
         return text
     if match[1].startswith("JM") or ".ABS" in match[2]:
         return text
-    # a target before the function wraps around, as in the text of nvdisasm when it reads only this function
+    # a target before the function wraps around, as in nvdisasm's text for this function alone
     return f"{text[: match.start(3)]}{(int(match[3], 16) - start) % (1 << 64):#x}"
 
 

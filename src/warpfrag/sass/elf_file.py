@@ -13,7 +13,7 @@ from warpfrag.errors import FileError, quote
 
 ELF_MAGIC = b"\x7fELF"
 CUDA_MACHINE = 190
-RELOCATABLE = 1  # a value of e_type
+RELOCATABLE = 1  # the e_type of a relocatable object
 HEADER = struct.Struct("<16sHHIQQQIHHHHHH")
 SECTION = struct.Struct("<IIQQQQIIQQ")
 SYMBOL = struct.Struct("<IBBHQQ")

@@ -33,14 +33,14 @@ from warpfrag.sass.sass_instruction import AddressOperand, RegisterOperand, Sass
 from warpfrag.sass.unassigned_registers import unassigned_registers
 from warpfrag.sass.uncertain_values import values_of
 
-MAX_MARKS = 32  # the most registers that may be read unassigned; tracking more takes too long
+MAX_MARKS = 32  # maximum number of tracked registers that may be read unassigned; more would take too long
 FEW_STEPS = 3000
 """The number of instructions per batch after which faster but less powerful compiled code is tried."""
 MAX_STEPS = 30_000
 """The number of instructions per batch after which the interpreter stops judging."""
 MAX_SECONDS = 10.0
 """The processor time after which the interpreter stops judging a launch that compiled code could not prove."""
-MAX_PROOFS = 256  # the most proofs that are kept for a program
+MAX_PROOFS = 256  # maximum number of proofs kept per program
 NOT_JUDGED = "the launch is too long to judge the order of its accesses; try a smaller grid"
 
 

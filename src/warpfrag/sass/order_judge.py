@@ -53,7 +53,7 @@ ORDERED_BY_WARP = (
 COMMUTING = {"add", "min", "max", "and", "or", "xor"}
 MAX_LAYERS = 16  # maximum number of atomic layers per word
 EXTREMES = {"min", "max"}
-MAX_ANSWERS = 256  # the most recorded results of tests and arrivals per mbarrier
+MAX_ANSWERS = 256  # maximum number of recorded test and arrival results per mbarrier
 AS_CONSTANT, CHANGED = 1, 2  # bytes that are loaded as constant data, and bytes that are written
 ASYNCHRONOUS, BY_COPIES = -1, -2
 """Pseudo-threads for changes that may happen at any time: copied bytes, and arrivals that wait for cp.async."""
@@ -105,7 +105,7 @@ class JudgedOrder(RaceCheck):
         self.sensitive = sensitive - self.loops.keys()
         self.changes: dict[int, dict[int, int]] = defaultdict(dict)  # the last change of each mbarrier by each thread
         self.completed: dict[int, int] = {}  # the end of each mbarrier's last phase
-        self.answers: dict[int, list[MbarrierAnswer]] = defaultdict(list)  # by mbarrier
+        self.answers: dict[int, list[MbarrierAnswer]] = defaultdict(list)  # keyed by mbarrier
         self.uniform = UniformOrder(self.state, judge.uniform_uses)
 
     def arrive(self, at: int, group: LaneGroup) -> None:
@@ -569,7 +569,7 @@ class LaunchJudge(LaunchChecks):
         self.loops, self.values, self.uncertain_loops = loops, values, uncertain_loops
         self.waited = WaitedWords()
         self.atomics = AtomicLayers()  # on global memory, by all batches
-        self.contended: set[CasLoop] = set()  # loops of unordered threads on one word
+        self.contended: set[CasLoop] = set()  # loops that unordered threads run on the same word
         self.used: dict[int, Bytes] = {}  # the marks AS_CONSTANT and CHANGED of each byte, by buffer
         self.uniform_uses: dict[int, str] = {}  # uniform registers whose value depends on the order of lanes
         self.uncertain_answers: set[int] = set()  # mbarrier instructions whose results depend on the order of threads

@@ -12,7 +12,7 @@ from warpfrag.sass.cubin import Cubin
 
 CUBINS = DiskCache("cubin", ".cubin", 1 << 27)
 SECONDS = 600
-MAX_MESSAGE = 4000  # the most characters of ptxas's output that are quoted
+MAX_MESSAGE = 4000  # maximum number of characters quoted from ptxas's output
 
 
 def assemble(text: str, target: str, ptxas: CudaTool) -> Cubin:

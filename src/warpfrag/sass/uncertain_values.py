@@ -25,7 +25,7 @@ HARMLESS = actions.NoOp | actions.Reconverge | actions.WarpWait | actions.LeaveB
 WAITS = {"test_wait", "try_wait"}
 BOTH_WAYS = 2  # the number of successors of a conditional branch
 MAX_BLOCKS = 4096  # in programs with more blocks, every source is assumed to reach memory
-MAX_SOURCES = 32  # the most sources that are examined individually
+MAX_SOURCES = 32  # maximum number of sources that are examined individually
 
 
 def source_of(program: Program, at: int) -> str:

@@ -29,7 +29,7 @@ class CallGraph:
     def __init__(self, source: ModuleSyntax) -> None:
         """Create the graph; calls are analysed on first use, because most kernels have none."""
         self.source = source
-        self.known: dict[str, bool] = {}  # by name: True if the function is recursive
+        self.known: dict[str, bool] = {}  # keyed by name: True if the function is recursive
         self.called: dict[str, set[str]] = {}
         self.names = {function.name for function in source.functions}
         self.bodies: dict[str, FunctionDecl] = {

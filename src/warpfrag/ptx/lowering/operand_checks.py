@@ -21,7 +21,7 @@ from warpfrag.machine.ir.scalar_types import Type
 from warpfrag.machine.ir.state_spaces import RANK_SHIFT
 from warpfrag.machine.ops.opcode_lookup import find
 
-MAX_RANKS = 16  # the most blocks in a cluster
+MAX_RANKS = 16  # maximum number of blocks in a cluster
 KEEP_ADDRESS = {"mov", "add", "sub", "mad", "or", "xor", "and", "selp", "mapa"}
 """Opcodes whose result is an address if one of their operands is an address."""
 CHOOSE = 0xE4

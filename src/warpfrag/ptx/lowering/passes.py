@@ -19,7 +19,7 @@ from warpfrag.ptx.lowering.statements import KernelLowering
 from warpfrag.ptx.lowering.storage import functions_of
 from warpfrag.ptx.reader.syntax import ModuleSyntax
 
-MAX_FRAMES = 512  # the deepest recursion that is supported
+MAX_FRAMES = 512  # maximum supported recursion depth
 FRAMES_BYTES = 64 * 1024  # the size of all frames in bytes, unless a single frame is larger
 STACK_BYTES = 16 * 1024  # the size of the alloca stack in bytes
 ACCESSES = {"ld", "ldu", "st", "atom", "red"}  # opcodes that may access a variable in a state space by name

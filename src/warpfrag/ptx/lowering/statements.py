@@ -46,7 +46,7 @@ class KernelLowering:
         self.parameters, self.parameter_bytes = parameters_of(entry)
         self.instructions: list[DecodedInstruction] = []
         self.shared_addresses = SharedAddresses(self.instructions, self.variables.register)
-        self.entry_end = 0  # the number of the entry's own instructions, which those of functions follow
+        self.entry_end = 0  # the number of the entry's own instructions; those of other functions follow
         # for each branch, its index and the labels that it may jump to
         self.branches: list[tuple[int, list[list[int]]]] = []
         self.called: dict[str, tuple[int, syntax.FunctionDecl, SymbolTable]] = {}

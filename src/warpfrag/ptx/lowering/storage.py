@@ -36,14 +36,14 @@ from warpfrag.ptx.reader.syntax import (
 )
 
 FUNCTION_BYTES = 16  # the distance between the addresses of functions
-MAX_DIGITS = 9  # the most digits of a register number
+MAX_DIGITS = 9  # maximum number of digits in a register number
 VECTOR_PARTS = "xyzw"
-MAX_VECTOR = 16  # the largest vector in bytes
-MAX_VARIABLES = 1 << 30  # the most bytes that a module's variables may occupy
-MAX_CONSTANTS = 64 * 1024  # the most bytes of .const variables, on every GPU
-MAX_PARAMETERS = 32764  # the most bytes of an entry's parameters, on every GPU
-MAX_LOCAL = 512 * 1024  # the most bytes of local memory per thread, on every GPU
-MAX_STATIC = 1 << 20  # the most bytes of static shared memory; a launch checks the GPU's own limit
+MAX_VECTOR = 16  # maximum size of a vector in bytes
+MAX_VARIABLES = 1 << 30  # maximum size of a module's variables in bytes
+MAX_CONSTANTS = 64 * 1024  # maximum size of .const variables in bytes, on every GPU
+MAX_PARAMETERS = 32764  # maximum size of an entry's parameters in bytes, on every GPU
+MAX_LOCAL = 512 * 1024  # maximum size of local memory per thread in bytes, on every GPU
+MAX_STATIC = 1 << 20  # maximum size of static shared memory in bytes; a launch checks the GPU's own limit
 VALUES = {"f": (FloatLiteral,), "b": (IntegerLiteral, FloatLiteral), "u": (IntegerLiteral,), "s": (IntegerLiteral,)}
 """The types of constants that may initialise a variable, by type category."""
 
@@ -58,7 +58,7 @@ class SymbolTable:
         """Create an empty scope."""
         self.outer = outer
         self.symbols: dict[str, Register | MemoryOperand | VectorOperand] = {}
-        # by name prefix: a function that declares one register of the range
+        # keyed by name prefix: a function that declares one register of the range
         self.ranges: dict[str, Callable[[str, int], None]] = {}
         # instruction indices are filled in later
         self.labels: ChainMap[str, list[int]] = outer.labels.new_child() if outer else ChainMap()

@@ -36,7 +36,7 @@ MEMORY = rf"\.(?:param|shared|local)\s*+(?:{ALIGN})?+{TYPE}{separated(ARRAY, ';'
 LOCATION = rf"\.loc(?=[ \t])(?:[ \t,+]++|{WORD}|{INTEGER})*+(?=[ \t\r]*+(?://[^\n]*+)?+\n)"
 PRAGMA = r'\.pragma\s++"[^"\\\n]*+"\s*+;'
 ITEMS = re.compile(rf"(?:\s++|//[^\n]*+|{STATEMENT}|{LABEL}|{LOCATION}|{REGISTERS}|{MEMORY}|{PRAGMA})*+", re.ASCII)
-MAX_NESTED = 16  # the deepest nesting of scopes in a body
+MAX_NESTED = 16  # maximum nesting depth of scopes in a body
 
 
 def end_of_body(text: str, at: int) -> int:
