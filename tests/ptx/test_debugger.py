@@ -185,7 +185,7 @@ def test_what_cannot_be_is_refused_with_what_is_there():
             (lambda: d.break_at(opcode="mma"), "no instruction at opcode mma"),
             (lambda: d.watch(np.zeros(3)), "an array among the arguments"),
             (lambda: d.watch(out, 7), "expected an index of an array of shape"),
-            (d.watch, "an array among the arguments or shared="),
+            (d.watch, "an array argument or shared="),
             (lambda: d.watch(shared=0), "4 bytes in shared memory, which is 0x400 to 0x600; got 0x0"),
             (lambda: d.watch(out, access="x"), "access to be write, read or any"),
             (d.registers, "nothing has run yet"),

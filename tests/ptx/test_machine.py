@@ -281,7 +281,7 @@ def test_extended_arithmetic_carries():
         ("fmaa.rn.f32 %f1, %f1, %f1, %f1;", "fmaa is not a known opcode; nearest: fma$"),
         ("add.v9.u32 %r5, %r1, %r1;", "add does not take"),
         ("mov.u32 %r5, %nosuch;", "expected a declared name, got '%nosuch'"),
-        ("bar.sync 99;", "expected a barrier 0..15, got 99"),
+        ("bar.sync 99;", "expected a barrier number from 0 to 15, got 99"),
         (
             NEVER,
             "deadlock: mbarrier.try_wait",

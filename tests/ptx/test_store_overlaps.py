@@ -35,7 +35,7 @@ def test_the_lanes_stay_that_an_h200_keeps(named, key):
 
 @pytest.mark.parametrize(("key", "arch", "reason"), [
     ("st_shared_1_1", "sm_90", None), ("st_global_4_2", "sm_90", None), ("st_global_4_2", "sm_100", "at once"),
-    ("stmatrix_shared_2_0", "sm_90", "one address and different bytes"),
+    ("stmatrix_shared_2_0", "sm_90", "the same address and different bytes"),
 ])  # fmt: skip
 def test_lanes_at_one_address_are_uncertain_where_nothing_was_measured(key, arch, reason):
     offsets, masks = HARDWARE[f"{key}_offsets"].astype(np.uint32), HARDWARE[f"{key}_masks"]

@@ -178,7 +178,7 @@ class Debugger:
                 f"expected size and shared to be numbers of bytes, got {quote(size)} and {quote(shared)}"
             )
         if (array is None) == (shared is None):
-            raise InvalidOperand("expected either an array among the arguments or shared= with an address")
+            raise InvalidOperand("expected either an array argument or shared= with an address")
         if shared is not None:
             if not SharedView.start <= shared <= self.shared_end - size:
                 text = f"{SharedView.start:#x} to {self.shared_end:#x}"

@@ -29,7 +29,7 @@ class Breakpoint:
     file: str = ""
     enabled: bool = True
     hits: int = 0
-    stops: frozenset[DecodedInstruction] = frozenset()  # of each machine instruction, the first operation only
+    stops: frozenset[DecodedInstruction] = frozenset()  # for a machine instruction, its first operation only
 
     def names(self, inst: DecodedInstruction, source: SourceLine | None) -> bool:
         """Return True if the breakpoint applies to an instruction.

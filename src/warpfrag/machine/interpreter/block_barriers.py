@@ -64,7 +64,7 @@ class BlockBarriers:
             lanes = group.mask[index]
             number = int(numbers[index][lanes][0])
             if number >= MAX_BARRIERS:
-                raise PtxError(inst.line, f"expected a barrier 0..{MAX_BARRIERS - 1}, got {number}")
+                raise PtxError(inst.line, f"expected a barrier number from 0 to {MAX_BARRIERS - 1}, got {number}")
             barrier = self.states.setdefault(
                 (block, number),
                 BarrierState(
@@ -98,7 +98,7 @@ class BlockBarriers:
         for (line, warp), (name, missing) in barrier.partial.items():
             if missing.any() and line not in self.divergent:
                 who = self.state.thread_name(warp, int(missing.argmax()))
-                self.divergent[line] = f"{name} is reached by only part of a warp: not by {who}"
+                self.divergent[line] = f"{name} is reached by only part of a warp: {who} does not reach it"
 
     def check(self, block: int, number: int, *, is_stalled: bool = False) -> None:
         """Release the lanes that wait at a barrier if all expected threads have arrived.

@@ -134,10 +134,10 @@ def _local_bytes(group: LaneGroup, place: MemoryOperand, size: int) -> NDArray[n
     return starts[:, None] + np.arange(size)
 
 
-MAX_TEXT = 4096  # longest string that is read, in characters
+MAX_TEXT = 4096  # maximum length of a string that is read, in characters
 MAX_WIDTH = 4096  # maximum width and precision of a field
-MAX_DIGITS = 11  # maximum digits of a width
-MAX_PRINTED = 1 << 26  # most characters that a launch may print
+MAX_DIGITS = 11  # maximum number of digits in a width
+MAX_PRINTED = 1 << 26  # maximum number of characters that a launch may print
 FIELD = re.compile(
     r"%(?P<flags>[-+ #0]*)(?P<width>\*|\d*)(?P<precision>\.(?:\*|\d*))?(?P<length>hh|h|ll|l|j|z|t|L)?(?P<kind>.)",
     re.ASCII | re.DOTALL,

@@ -20,7 +20,7 @@ from warpfrag.machine.interpreter.warp_state import WarpState
 from warpfrag.machine.ir.program import polls
 
 NOWHERE = -1
-MAX_NAMED = 4  # the most blocks that a message lists
+MAX_NAMED = 4  # maximum number of blocks that a message lists
 
 
 def deadlock_error(reports: Iterable[tuple[int, str] | None]) -> PtxError:

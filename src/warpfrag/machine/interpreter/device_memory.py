@@ -141,7 +141,7 @@ class DeviceMemory:
         self.starts: list[int] = []
         self.parameters = np.frombuffer(parameters, np.uint8)
         self.shared: Bytes = np.zeros(0, np.uint8)
-        self.shared_end = 0  # bytes per block
+        self.shared_end = 0  # the end address of a block's shared memory
         self.has_absolute_ranks = False  # True if a shared address contains the rank of its block
         self.cluster_blocks = 1  # the number of consecutive blocks that can access each other's shared memory
         self.shared_stride = 1
@@ -152,7 +152,7 @@ class DeviceMemory:
         self.wavefronts: dict[str, int] = defaultdict(int)
         self.inst_wavefronts = np.zeros(instructions, np.int64)
         self.inst_conflicts = np.zeros(instructions, np.int64)
-        self.inst_read = np.zeros(instructions, np.int64)  # bytes
+        self.inst_read = np.zeros(instructions, np.int64)  # in bytes
         self.inst_written = np.zeros(instructions, np.int64)
         self.inst = 0  # the index of the running instruction
         self.lock = Lock()  # atomics hold this lock
@@ -161,8 +161,8 @@ class DeviceMemory:
         self.observer: Observer | None = None  # set if checks observe every access
         self.heap = Heap()
         self.accesses: list[MemoryAccess] | None = None  # accesses of the running instruction, for the debugger
-        self.resources: dict[int, Texture | Surface] = {}  # by handle
-        # by handle: True if a 1D texture is in linear memory, False for a CUDA array
+        self.resources: dict[int, Texture | Surface] = {}  # keyed by handle
+        # keyed by handle: True if a 1D texture is in linear memory, False for a CUDA array
         self.are_linear: dict[int, bool] = {}
 
     def add(self, allocation: Allocation) -> None:

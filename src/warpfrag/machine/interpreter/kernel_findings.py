@@ -15,7 +15,7 @@ from warpfrag.machine.ir.program import SourceLine, excerpt
 
 Verdict = Literal["clean", "findings", "incomplete"]
 Check = Literal["memory", "races", "uninitialised", "barriers", "async"]
-BATCH_THREADS = 2048  # the most concurrent threads whose order is tracked
+BATCH_THREADS = 2048  # maximum number of concurrent threads whose order is tracked
 
 
 class KernelCheck(NamedTuple):
@@ -50,7 +50,7 @@ CHECKS: tuple[Check, ...] = tuple(CHECK_TABLE)
 ORDER_CHECKS = {name for name, check in CHECK_TABLE.items() if check.follows_order}
 UNORDERED = {"race", "lockstep", "async"}
 """The kinds of findings that a missing barrier or wait causes."""
-MAX_PAIRS = 2  # the most pairs of source lines that are reported separately although they share a line
+MAX_PAIRS = 2  # maximum number of findings on a shared source line that are reported separately
 KINDS = {kind: name for name, check in CHECK_TABLE.items() for kind in check.kinds}
 
 

@@ -199,7 +199,7 @@ def _warps(group: LaneGroup) -> Iterator[LaneGroup]:
             yield LaneGroup(group.state, np.array([row]), lanes[None])
 
 
-# --- products
+# --- mma
 
 
 @lru_cache(MAX_ISSUES)
@@ -487,7 +487,7 @@ class TensorIssue(NamedTuple):
             self.access("cells", block, column, tcgen05.SHIFTED_COLUMNS, writes=True, reads=True)
             tcgen05.put_shift(self.memories.cells(block), column)
 
-    # --- products
+    # --- mma
 
     def multiply(self) -> None:
         """Run mma or mma.ws for a block or a pair."""

@@ -34,7 +34,7 @@ from warpfrag.machine.ops.collectives import ballot
 NOT_RUNNABLE = np.int64(1) << np.int64(62)  # sorts after every runnable lane
 PRIORITY_UNIT = np.int64(1) << np.int64(32)  # larger than any program counter
 QUANTUM = np.int64(4096)  # the number of time slices after which lanes in a loop let others run
-MAX_RANDOM_INSTRUCTIONS = 12  # the most instructions that a warp runs before another warp is chosen at random
+MAX_RANDOM_INSTRUCTIONS = 12  # maximum run of instructions before another warp is chosen at random
 POLLING_SLICES = 64  # the cost, in time slices, of a block that reads memory other lanes may change
 LANE_INDEX = np.arange(LANES, dtype=np.uint32)
 LANE_BY_LANE = (

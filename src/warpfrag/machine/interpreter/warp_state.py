@@ -174,7 +174,7 @@ class WarpState:
         self.thread_index = [v.astype(np.uint32) for v in (number % x, number // x % y, number // (x * y))]
         self.block_index = [np.array([b[axis] for b in blocks], np.uint32)[self.warp_block] for axis in range(3)]
         x, y, _ = launch.grid
-        block_numbers = np.array([b[0] + x * (b[1] + y * b[2]) for b in blocks], np.int64)  # in the grid
+        block_numbers = np.array([b[0] + x * (b[1] + y * b[2]) for b in blocks], np.int64)
         self.writers = first_tags(block_numbers[self.warp_block], self.warp_index)
         memory.tags.begin(memory.shared, self.writers, tally.causes)
         self.alive = number < launch.threads

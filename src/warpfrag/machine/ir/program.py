@@ -28,7 +28,7 @@ from warpfrag.machine.ir.scalar_types import Type
 
 # matches files of CUDA headers and Triton's library functions
 LIBRARY_FILE = re.compile(r"[/\\](include|triton[/\\]language)[/\\]")
-MAX_TEXT = 160  # the most characters of a source line that are shown
+MAX_TEXT = 160  # maximum number of characters shown of a source line
 
 
 class SourceLine(NamedTuple):
@@ -397,12 +397,12 @@ class InexactCause(IntFlag):
 REASONS = {
     InexactCause.NAN_OPERANDS: "different NaNs are operands of one f64 operation: the result depends on the operand"
     " order that ptxas chose",
-    InexactCause.OVERLAPPING_STORES: "several threads store different bytes to one address without a barrier between"
-    " them: the result depends on timing",
-    InexactCause.STMATRIX_ROWS: "several lanes pass stmatrix one address and different bytes: the result is not"
-    " specified, and is computed as on an H200",
-    InexactCause.LANES_AT_SAME_ADDRESS: "several lanes of a warp store different bytes to one address at once: computed"
-    " as on an H200",
+    InexactCause.OVERLAPPING_STORES: "several threads store different bytes to the same address without a barrier"
+    " between them: the result depends on timing",
+    InexactCause.STMATRIX_ROWS: "several lanes pass the same address and different bytes to stmatrix: the result is"
+    " unspecified, and is computed as on an H200",
+    InexactCause.LANES_AT_SAME_ADDRESS: "several lanes of a warp store different bytes to the same address at once:"
+    " the result is computed as on an H200",
 }
 """The text that `Run.inexact_lines` gives as the reason for each cause."""
 MEASURED_ON = {InexactCause.LANES_AT_SAME_ADDRESS: "sm_90"}

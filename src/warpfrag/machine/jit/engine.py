@@ -59,7 +59,7 @@ class CompiledProgram:
         """Lay out the registers, without compiling anything."""
         self.program = program = mma_issue.grouped(program)
         self.layout = RegisterLayout.of(program)
-        self.segments: dict[int, Segment] = {}  # by first instruction
+        self.segments: dict[int, Segment] = {}  # keyed by first instruction
         self.addresses: dict[int, int] = {}  # the address of each segment's code, by first instruction
         self.covered: set[int] = set()  # instructions that have machine code
         self.opcodes: set[str] = set()  # opcodes that have machine code

@@ -147,7 +147,7 @@ class PendingProducts:
         self.buffer = buffer
         self.pending: list[PendingProduct] = []
         self.bytes = 0
-        # by accumulators, operand and warp count
+        # keyed by accumulators, operand and warp count
         self.sharing: dict[tuple[frozenset[int], str, int], OperandSharing] = {}
 
     def find_different(self, accumulators: frozenset[int], role: str, units: OperandUnits) -> OperandSharing:

@@ -30,7 +30,7 @@ from warpfrag.machine.ir.program import (
 from warpfrag.machine.ir.scalar_types import container
 
 REGISTER_ALIGN = 64  # alignment in bytes: the size of an AVX-512 register
-MAX_BITS = 1 << 28  # the most blocks times cross-block registers that the analysis handles
+MAX_BITS = 1 << 28  # maximum product of blocks and cross-block registers that the analysis handles
 MAX_VISITS = 64  # the average number of visits per block after which the analysis gives up
 
 

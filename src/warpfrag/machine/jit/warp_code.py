@@ -50,7 +50,7 @@ COMPILED = (
 )  # fmt: skip
 """Actions that can be compiled."""
 WIDTHS = {1, 8, 16, 32, 64}
-MAX_ACCESS_BITS = 128  # the most bits that a lane accesses at once
+MAX_ACCESS_BITS = 128  # maximum number of bits that a lane accesses at once
 COPY_SIZES = {4, 8, 16}  # the sizes of cp.async in bytes
 UNLIKELY = [1, 1000]  # branch weights
 PLAIN_MATRICES = ((8, 8), "b16", "", "shared")

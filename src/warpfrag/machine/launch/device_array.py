@@ -46,7 +46,7 @@ class DeviceArray:
         self.array: Array = array
         self._source, self.data = source, data
         self.name = ""  # the name in messages
-        self.unwritten: NDArray[np.uint8] | None = None  # the marks of `Allocation`
+        self.unwritten: NDArray[np.uint8] | None = None  # marks of unwritten bytes, as in `Allocation`
         self.host = data.ctypes.data
         owner = ADDRESSES.owner(self.host, len(data))
         if owner is not None:

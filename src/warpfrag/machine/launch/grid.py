@@ -34,10 +34,10 @@ from warpfrag.tensorcore.thread_split import SMALL, count_threads
 Blocks: TypeAlias = list[tuple[int, int, int]]
 Progress: TypeAlias = "Callable[[int, int], object]"
 """Called with the number of finished blocks and the total number of blocks."""
-MAX_WARPS = 128  # warps that run together, without wgmma
-# for kernels with wgmma, where more warps share the cost of an instruction: minimum and maximum
+MAX_WARPS = 128  # number of warps that run together in kernels without wgmma
+# minimum and maximum in kernels with wgmma, where more warps share the cost of an instruction
 WARPS_OF_WGMMA = 512, 1024
-MAX_REGISTER_BYTES = 1 << 26  # the most bytes of registers that warps beyond that minimum may use
+MAX_REGISTER_BYTES = 1 << 26  # maximum number of register bytes if more warps than the minimum run
 GLANCE = 0.1  # seconds between checks of the other threads
 
 
@@ -175,7 +175,7 @@ class Work:
             if self.failure is None:
                 self.run(waves, progress)
             return
-        from concurrent.futures import ThreadPoolExecutor, wait  # imported here because it is slow
+        from concurrent.futures import ThreadPoolExecutor, wait  # imported here because the import is slow
 
         parts = [Work(self.program, self.config, self.memory.fork(), self.compiled) for _ in range(threads)]
         before = self.done

@@ -20,7 +20,7 @@ from warpfrag.smem.tensor_map import MAP_ALIGN
 
 HANDLE_STEP = 64  # the distance between texture handles
 MAX_ADDRESS = 1 << state_spaces.WINDOW_SHIFT
-SHOWN = 4  # the most arrays that a repr lists
+SHOWN = 4  # maximum number of arrays that a repr lists
 
 
 @dataclass(frozen=True)

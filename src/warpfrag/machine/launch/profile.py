@@ -15,8 +15,8 @@ from warpfrag.html import card, escape, table, table_lines
 from warpfrag.machine.ir.actions import MatrixOp
 from warpfrag.machine.ir.program import DecodedInstruction, SourceLine
 
-MAX_ROWS = 20  # the most rows that a text or a card shows
-WARPGROUP = 4  # warps in a warpgroup; each counts a wgmma
+MAX_ROWS = 20  # maximum number of rows in a text or a card
+WARPGROUP = 4  # warps in a warpgroup; a wgmma is counted once per warp
 QUAD_PAIRS = 4  # the number of independent products in an f16 mma.m8n8k4
 
 

@@ -14,8 +14,8 @@ from warpfrag.machine.launch.exploration import Exploration
 from warpfrag.machine.launch.profile import Profile
 from warpfrag.tensorcore.evidence import UNCERTAIN, Evidence
 
-MAX_ROWS = 12  # the most rows of a table in a notebook
-MAX_NAMES = 3  # the most names in a sentence
+MAX_ROWS = 12  # maximum number of table rows in a notebook
+MAX_NAMES = 3  # maximum number of names in a sentence
 PTX = "ptx"
 """The value of `Run.basis` for a launch that executed PTX."""
 UNORDERED = "a check found unordered accesses"

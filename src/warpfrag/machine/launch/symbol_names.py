@@ -9,8 +9,8 @@ import cxxfilt
 
 from warpfrag.errors import PtxError, quote
 
-MAX_NAMES = 12  # the most names that a message lists
-MAX_LENGTH = 4096  # the longest mangled name that is demangled
+MAX_NAMES = 12  # maximum number of names that a message lists
+MAX_LENGTH = 4096  # maximum length of a mangled name that is demangled
 BRACKETS = re.compile(r"<[^<>]*>|\([^()]*\)|\{[^{}]*\}")
 ANONYMOUS = "(anonymous namespace)"
 

@@ -21,7 +21,7 @@ from warpfrag.machine.ops import (
 )
 from warpfrag.machine.ops.opcode_rows import match
 
-MAX_KEPT = 200  # the longest opcode whose decoding is cached, in characters
+MAX_KEPT = 200  # maximum length of an opcode whose decoding is cached, in characters
 _MODULES = (
     integer, floating, comparing, converting, memory_ops, collectives, video, texture_opcodes, asynchronous,
 )  # fmt: skip

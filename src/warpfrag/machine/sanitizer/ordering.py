@@ -43,7 +43,7 @@ Agent = tuple[str, int]  # an asynchronous operation's category, and its thread,
 BLOCK, CLUSTER, GPU = 0, 1, 2
 SCOPES = {"cta": BLOCK, "cluster": CLUSTER, "gpu": GPU, "sys": GPU}
 NOWHERE = -1
-MAX_MESSAGES = 6  # the most messages per address, by sending block
+MAX_MESSAGES = 6  # maximum number of messages per address, from different blocks
 AGENT_CHUNK = 64  # the number of columns that are added at once
 LANE_BITS = np.uint32(1) << np.arange(LANES, dtype=np.uint32)
 MAX_THREADS_APART = 9216  # threads per batch; above this limit, the lanes of a warp share a column
@@ -136,12 +136,12 @@ class Ordering:
         self.agent_names: list[Agent] = []
         self.pasts: list[Past] = [{}] * self.threads
         self.sc_fences: list[ScFences | None] = [None] * self.threads
-        self.has_past = self.has_sc = False  # True if any thread has fence.sc knowledge
+        self.has_past = self.has_sc = False  # True if any thread knows of ended blocks, or of fence.sc
         self.released: dict[int, Times] = {}  # the row at each thread's last fence, by fence level
         self.released_fenced: dict[int, Times] = {}
         self.released_past: dict[tuple[int, int], Past] = {}
         self.has_released: dict[int, NDArray[np.bool_]] = {}
-        self.pending: dict[tuple[int, int], list[Snapshot]] = {}  # received, but not yet fenced, by thread and level
+        self.pending: dict[tuple[int, int], list[Snapshot]] = {}  # received, not yet fenced; by thread and level
         self.barriers: dict[tuple[int, int], SyncObject] = {}
         self.clusters: dict[int, SyncObject] = {}
         self.mbarriers: dict[int, SyncObject] = {}

@@ -87,7 +87,7 @@ class RaceCheck(SyncFollower):
         instructions = list(enumerate(code))
         self.async_stores = [at for at, inst in instructions if isinstance(inst.action, actions.AsyncStore)]
         self.value_loads = value_loads(state.program)
-        # pairs of a thread and a cell that only a flag without a fence orders
+        # (thread, cell) pairs that are ordered only by a flag without a fence
         self.flagged: set[tuple[int, int]] = set()
         polled = {at for at, inst in instructions if isinstance(inst.action, actions.Atomic) and is_polled(code, at)}
         self.synchronizing = polled | {at for at, inst in instructions if strength_of(inst).releases}
@@ -338,8 +338,8 @@ class RaceCheck(SyncFollower):
         if not (is_normal & (np.abs(first - second) <= ROUNDING * np.abs(first))).all():
             return False
         self.collector.note(
-            f"line {inst.line}: lanes of a warp store numbers that differ in their last bits to one address with one "
-            f"{inst.name}, as in a redundant reduction with fma contraction; {arch} keeps the first lane's"
+            f"line {inst.line}: lanes of a warp store numbers that differ in their last bits to the same address with"
+            f" one {inst.name}, as in a redundant reduction with fma contraction; {arch} keeps the first lane's"
         )
         return True
 

@@ -29,7 +29,7 @@ STRONG, ATOMIC, ASYNC_PROXY, SAME_BYTES = 1, 2, 4, 8
 SCOPE_SHIFT, SIZE_SHIFT, INST_SHIFT = 4, 6, 9
 NATURE_BITS = (1 << INST_SHIFT) - 1
 SEVERAL_BLOCKS = -1
-MAX_SLOTS = 64  # the most warps and agents that are remembered per word
+MAX_SLOTS = 64  # maximum number of warps or agents remembered per word
 RECORDS = 1 << 21  # slots of a global-memory vector; large arrays get fewer
 
 

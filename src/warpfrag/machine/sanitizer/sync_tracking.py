@@ -136,7 +136,7 @@ class LockFollower:
     def __init__(self, instructions: Sequence[DecodedInstruction], polled: set[int], *, has_one_block: bool) -> None:
         """Create the follower without any locks; `polled` are the indices of atomics in waiting loops."""
         self.polled = polled
-        # by word and thread: True if the thread has changed the word
+        # keyed by word and thread: True if the thread has changed the word
         self.words: dict[tuple[int, int], dict[int, bool]] = defaultdict(dict)
         self.has_outside_access = bool(polled) and has_access_outside(instructions, polled, has_one_block=has_one_block)
 

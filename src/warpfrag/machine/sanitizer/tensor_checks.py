@@ -45,7 +45,7 @@ PIPELINED = {("mma", "mma"), ("cp", "mma"), ("shift", "mma"), ("shift", "cp"), (
 IN_ISSUE_ORDER = PIPELINED | {("mma", "cp"), ("cp", "cp")}
 FENCES = ("fence::before_thread_sync", "fence::after_thread_sync")
 PRODUCT_OPERANDS = {"d", "a", "metadata", "scale_a", "scale_b"}
-MAX_EVENTS = 16  # the most waits for one thread's commits that are recorded per warp
+MAX_EVENTS = 16  # maximum number of waits for one thread's commits recorded per warp
 
 
 def uses_tensor_memory(program: Program) -> bool:
@@ -101,13 +101,13 @@ class TensorMemoryCheck(InstructionObserver):
         self.ordering = ordering
         self.issued: dict[int, list[IssuedAccess]] = defaultdict(list)  # accesses by block
         self.written = WrittenColumns()
-        # by mbarrier: the latest commit time of each thread
+        # keyed by mbarrier: the latest commit time of each thread
         self.committed: dict[int, dict[int, int]] = defaultdict(dict)
         self.completed: dict[int, dict[int, int]] = defaultdict(dict)
-        # by issuer and warp: pairs of commit time and wait time
+        # keyed by issuer and warp: pairs of commit time and wait time
         self.learned: dict[int, dict[int, deque[tuple[int, int]]]] = defaultdict(dict)
-        self.fences_before: dict[int, deque[int]] = defaultdict(lambda: deque(maxlen=MAX_EVENTS))  # by warp
-        # by warp: the time, and the warp's knowledge at that time
+        self.fences_before: dict[int, deque[int]] = defaultdict(lambda: deque(maxlen=MAX_EVENTS))  # keyed by warp
+        # keyed by warp: the time, and the warp's knowledge at that time
         self.fences_after: dict[int, tuple[int, NDArray[np.int32]]] = {}
         self.asks_for_fences = any(_spelled(inst) in FENCES for inst in state.program.instructions)
         if not self.asks_for_fences:

@@ -69,8 +69,8 @@ class UnwrittenCheck(InstructionObserver):
         }
         self.masks: list[Codes] = [full[bits] for bits in program.registers]
         self.clean = {dtype: np.zeros((state.warps, LANES), dtype) for dtype in {mask.dtype for mask in self.masks}}
-        self.is_marked = [True] * len(self.masks)  # by register: True if it has a mark in any lane
-        self.read_registers: dict[int, list[int]] = {}  # by instruction index
+        self.is_marked = [True] * len(self.masks)  # indexed by register: True if it has a mark in any lane
+        self.read_registers: dict[int, list[int]] = {}  # keyed by instruction index
         frame = program.frame
         self.masks[frame.index] = np.zeros_like(self.masks[frame.index])
         self.is_marked[frame.index] = False
@@ -85,7 +85,7 @@ class UnwrittenCheck(InstructionObserver):
         self.is_clean = False  # True if no operand of this instruction is marked
         self.copied: list[Bytes] = []
         self.columns = WrittenColumns()
-        self.origins: dict[int, str] = {}  # by line: the first unwritten value that a load or shuffle reads
+        self.origins: dict[int, str] = {}  # keyed by line: the first unwritten value that a load or shuffle reads
         self.unwritten_loads: list[int] = []  # warps whose tcgen05.ld reads unwritten columns
         self.idle = np.zeros((0, LANES), np.bool_)  # lanes for which this shuffle reads the register of an idle lane
 
@@ -370,7 +370,7 @@ class UnwrittenCheck(InstructionObserver):
         if not masks:
             return [clean] * len(inst.results)
         is_first = inst.attributes.opcode == "first_value" and len(masks) == FIRST_VALUE_SOURCES
-        # R2UR takes the marks of the lane whose value it takes
+        # R2UR copies the marks of the lane whose value it copies
         if is_first and not ((masks[1] != 0) & group.mask).any():
             held = group.read(inst.sources[1], action.sources[1])
             return [first_of(action.function(group.mask, masks[0].astype(np.uint32), held, masks[2].astype(np.uint32)))]

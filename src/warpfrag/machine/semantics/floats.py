@@ -216,7 +216,7 @@ def divide(name: str, modifiers: FloatModifiers, a: Codes, b: Codes) -> Codes:
     x, y = decode(a, name), decode(b, name)
     quotient = x / y
     back, lost = two_product(quotient, y)
-    rest = (x - back) - lost  # its sign is the sign of the quotient's error times the sign of y
+    rest = (x - back) - lost  # has the sign of the quotient's error times the sign of y
     low = np.where(np.isfinite(quotient) & (y != 0), rest * np.copysign(1.0, y), 0.0)
     low = np.where(np.isfinite(low), low, 0.0)
     return flush_tiny(round_sum(quotient, low, FORMATS[name], mode), quotient, low, name, modifiers)

@@ -231,7 +231,7 @@ def find_nth(mask: Codes, base: Codes, offset: Codes) -> Codes:
     def find(bits: int, start: int, count: int) -> int:
         count = count - (1 << 32) if count >> 31 else count
         if count == -(1 << 31):
-            return 0  # as measured
+            return 0  # measured on a GPU
         if count == 0:
             return start if start < 32 and bits >> start & 1 else 0xFFFFFFFF
         step, left = (1, count) if count > 0 else (-1, -count)
