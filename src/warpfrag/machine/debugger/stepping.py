@@ -34,7 +34,7 @@ class Breakpoint:
     def names(self, inst: DecodedInstruction, source: SourceLine | None) -> bool:
         """Return True if the breakpoint applies to an instruction.
 
-        Its opcode may have more qualifiers than the breakpoint.
+        The instruction's opcode may have more qualifiers than the breakpoint's.
         """
         if self.line is not None and inst.line != self.line:
             return False

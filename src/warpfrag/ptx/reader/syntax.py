@@ -179,7 +179,7 @@ class VariableDecl:
 class Scope:
     """A body in braces: declarations, labels, instructions and nested bodies, in order.
 
-    Instead of the contents, a function may be given that parses them on first use.
+    Instead of the contents, the caller may pass a function that parses them on first use.
     """
 
     def __init__(self, items: ScopeItems = (), read: Callable[[], ScopeItems] | None = None) -> None:
