@@ -3,8 +3,8 @@
     warpfrag gpu --fast -- python examples/llama.py     # no GPU: PyTorch's CUDA wheel and transformers
     python examples/llama.py                            # on a GPU, or on the CPU with the extra torch
 
-The weights are made from integers, so every machine has the same. `llama_h200.json` has digests of every layer's
-output, all logits and every gradient on an H200; `--write FILE` stores those of this machine.
+The weights are made from integers, so they are the same on every machine. `llama_h200.json` has digests of every
+layer's output, all logits and every gradient on an H200; `--write FILE` stores those of this machine.
 """
 
 import argparse
@@ -28,7 +28,7 @@ Digests = dict[str, str]
 
 
 def llama() -> transformers.LlamaForCausalLM:
-    """Return the model: 8 heads of 64, two of keys and values, and weights of 8 bits."""
+    """Return the model: 8 query heads of width 64, 2 key-value heads, and 8-bit weights."""
     config = transformers.LlamaConfig(
         vocab_size=VOCABULARY, hidden_size=512, intermediate_size=3072, num_hidden_layers=2, num_attention_heads=8,
         num_key_value_heads=2, max_position_embeddings=128, tie_word_embeddings=False, attn_implementation="sdpa",
@@ -117,7 +117,7 @@ def gradients(model: Any, inputs: dict[str, torch.Tensor]) -> Digests:  # noqa: 
 
 def configure() -> str:
     """Choose the device; let PyTorch use its own attention kernels and full-precision sums of partial results."""
-    torch.backends.cuda.enable_cudnn_sdp(enabled=False)  # cuDNN's kernels are closed; flash attention is PyTorch's own
+    torch.backends.cuda.enable_cudnn_sdp(enabled=False)  # cuDNN is closed-source; flash attention is PyTorch's own
     torch.backends.cuda.matmul.allow_bf16_reduced_precision_reduction = False
     return "cuda" if torch.cuda.is_available() else "cpu"
 

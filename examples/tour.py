@@ -71,7 +71,7 @@ def predict_a_library() -> None:
     print(f"  24 x 1024 x 5120 in float16: {predicted.order}")
     plain = wf.gemm(A, B, instruction=NAME, arch="sm_90").astype(np.float16)
     both = f"{plain[1, 0]:.6f}, the library's order {predicted.D[1, 0]:.6f}"
-    check(not np.array_equal(plain, predicted.D), f"k in one run gives {both}")
+    check(not np.array_equal(plain, predicted.D), f"one chain over k gives {both}")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", wf.errors.AmbiguousOrder)  # in float16, a few other orders fit these outputs
         found = wf.find_order(A, B, D)
@@ -89,7 +89,8 @@ def run_a_kernel() -> None:
     print(f"  {run}")
     exact = np.exp(x.astype(np.float64) - x.max(axis=1, keepdims=True))
     exact /= exact.sum(axis=1, keepdims=True)
-    check(bool(np.abs(y / exact - 1).max() < 1e-6), f"a softmax, to {np.abs(y / exact - 1).max():.0e} of the exact one")
+    error = np.abs(y / exact - 1).max()
+    check(bool(error < 1e-6), f"softmax, with a relative error of at most {error:.0e}")
     racy = wf.ptx.load(sample_path("softmax.ptx").read_text(encoding="utf-8").replace("bar.sync", "// bar.sync", 1))[
         "t_softmax"
     ]

@@ -3,7 +3,7 @@
     warpfrag gpu --fast -- python examples/train.py     # no GPU: PyTorch's CUDA wheel
     python examples/train.py                            # on a GPU, or on the CPU with the extra torch
 
-Weights and data are made from integers, so every machine has the same. `train_h200.json` has the steps of an H200;
+Weights and data are made from integers, so they are the same on every machine. `train_h200.json` has an H200's steps;
 `--write FILE` stores those of this machine.
 """
 
@@ -30,7 +30,7 @@ def integers(low: int, high: int, *shape: int, seed: int) -> torch.Tensor:
 
 
 def mlp() -> nn.Module:
-    """Return three linear layers in bfloat16 with weights of 8 bits."""
+    """Return three linear layers in bfloat16 with 8-bit weights."""
     model = nn.Sequential(
         nn.Linear(INPUTS, HIDDEN), nn.ReLU(), nn.Linear(HIDDEN, HIDDEN), nn.GELU(), nn.Linear(HIDDEN, CLASSES)
     ).to(torch.bfloat16)

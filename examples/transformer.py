@@ -2,8 +2,8 @@
 
     python examples/transformer.py        # needs the extra torch; no GPU
 
-Weights are made on the spot. Every product, forward and backward, has the arithmetic of the GPU's tensor core; all else
-is the same. So every difference below is the tensor cores'.
+The weights are random. Every matmul, forward and backward, has the arithmetic of that GPU's tensor cores, and
+everything else is the same. The tensor cores therefore cause every difference that is printed.
 """
 
 import torch

@@ -17,7 +17,7 @@ experimental = wmma.experimental
 
 
 def hamming(a: Matrix, b: Matrix, c: Matrix) -> None:
-    """Return c[i, j], the number of the 128 bits that differ between row i of A and column j of B, eight of each."""
+    """Set c[i, j] to the number of bits, out of 128, that differ between row i of A and column j of B."""
     a_frag = wmma.fragment(wmma.matrix_a, 8, 8, 128, experimental.precision.b1, wmma.row_major)
     b_frag = wmma.fragment(wmma.matrix_b, 8, 8, 128, experimental.precision.b1, wmma.col_major)
     c_frag = wmma.fragment(wmma.accumulator, 8, 8, 128, wmma.int)

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 def scaled_product(
     a: Matrix, b: Matrix, c: Matrix, alpha: np.float32, beta: np.float32, *, arch: str = "sm_90"
 ) -> wmma.fragment:
-    """Return alpha * A * B + beta * C for row-major 16 x 16 matrices."""
+    """Set C to alpha * A * B + beta * C for row-major 16 x 16 matrices; return its fragment."""
     a_frag = wmma.fragment(wmma.matrix_a, 16, 16, 16, wmma.half, wmma.row_major, arch=arch)
     b_frag = wmma.fragment(wmma.matrix_b, 16, 16, 16, wmma.half, wmma.row_major, arch=arch)
     acc_frag = wmma.fragment(wmma.accumulator, 16, 16, 16, wmma.float, arch=arch)
