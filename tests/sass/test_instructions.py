@@ -139,6 +139,17 @@ def test_selected_halves(tmp_path, engine, words, code, expected):
 
 
 @pytest.mark.parametrize("engine", ENGINES)
+def test_predicates_replace_a_whole_byte(tmp_path, engine):
+    """There are seven predicates: the eighth bit of the byte is 0."""
+    text = """
+        IMAD.MOV.U32 R4, RZ, RZ, -0x1
+        ISETP.NE.U32.AND P1, PT, R4, RZ, PT
+        ISETP.EQ.U32.AND P0, PT, R4, RZ, PT
+        P2R R4, PR, R4, 0xff"""
+    assert (run_text(text, tmp_path, engine) & 0xFFFFFF83 == 0xFFFFFF02).all()
+
+
+@pytest.mark.parametrize("engine", ENGINES)
 def test_lanes_that_differ_from_the_first_one(tmp_path, engine):
     text = """
         S2R R0, SR_LANEID

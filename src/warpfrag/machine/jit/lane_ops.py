@@ -195,7 +195,7 @@ def lower_predicate_bits(ir: IRBuilder, _attributes: Attributes, operands: Lanes
     bits = splat(0, 32)
     for index, predicate in enumerate(predicates):
         bits = ir.or_(bits, ir.shl(ir.resize(predicate, 32), index))
-    mask = ir.shl(ir.and_(mask, 0x7F), shift)
+    mask = ir.shl(ir.and_(mask, 0xFF), shift)  # bit 7 is 0, because there are only seven predicates
     return (ir.or_(ir.and_(ir.shl(bits, shift), mask), ir.and_(c, ir.not_(mask))),)
 
 
