@@ -36,6 +36,7 @@ from warpfrag.sass.disassembler import disassemble
 from warpfrag.sass.sass_module import SassModule
 
 COMPARED = "compared with a GPU"
+JUDGE_SECONDS = 60.0
 
 
 @contextmanager
@@ -104,7 +105,7 @@ def compared(kernel: Kernel, module: SassModule, runs: int) -> str:
             return explored(*arguments)
 
     arrays = [data.given.copy(), data.before.copy(), data.blob]
-    options = LaunchOptions(limit=LIMIT, threads=1, explore=runs)
+    options = LaunchOptions(limit=LIMIT, threads=1, explore=runs, judge=JUDGE_SECONDS)
     try:
         with mock.patch.object(MachineKernel, "_explored", explored_with_other_values):
             run = module["k"].launch(kernel.grid, kernel.block, arrays, options=options)

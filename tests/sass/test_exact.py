@@ -268,11 +268,11 @@ def test_a_skipped_store_is_a_reason():
 
 def test_a_launch_that_is_too_long_is_not_judged(monkeypatch):
     monkeypatch.setattr(exactness, "FEW_STEPS", 0)
-    monkeypatch.setattr(exactness, "MAX_STEPS", 20)
+    monkeypatch.setattr(exactness, "STEPS_PER_SECOND", 2)
     monkeypatch.setattr(exactness, "screened", lambda *_: None)
     run, out = launch(EXACT["a divergent loop"])
     assert out[5] == 6
-    assert run.inexact == (exactness.NOT_JUDGED,)
+    assert run.inexact == (exactness.NOT_JUDGED.format(10),)
 
 
 @pytest.mark.parametrize("name", [*EXACT, *INEXACT])
@@ -289,14 +289,14 @@ def test_compiled_code_calls_no_open_order_exact(name, monkeypatch):
 def test_a_long_launch_is_judged_by_compiled_code(monkeypatch):
     if not c_functions.is_available():
         pytest.skip("no compiled library")
-    monkeypatch.setattr(exactness, "MAX_STEPS", 0)
+    monkeypatch.setattr(exactness, "STEPS_PER_SECOND", 0)
     monkeypatch.setattr(exactness, "FEW_STEPS", 0)
     run, out = launch(EXACT["a divergent loop"])
     assert run.exact
     assert run.engine == "compiled"
     assert out[5] == 6
     raced, _ = launch(INEXACT["a race between warps"][1])
-    assert raced.inexact == (exactness.NOT_JUDGED,)
+    assert raced.inexact == (exactness.NOT_JUDGED.format(10),)
 
 
 # Random sequences of accesses: a run that is called exact leaves the same memory whatever the hardware leaves open.

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from warpfrag.machine.launch.run import Run
 
 Answer = dict[str, Any]
+JUDGE_SECONDS = 60.0
 ENGINES: tuple[Engine, ...] = ("reference", "compiled")
 
 
@@ -110,7 +111,7 @@ def execute(seed: int, size: int) -> Answer:
     except RuntimeError as error:
         return {"seed": seed, "state": "refused by ptxas", "why": str(error)[:300]}
     here = [data.given.copy(), data.before.copy()]
-    options = LaunchOptions(limit=captures.LIMIT, threads=1)
+    options = LaunchOptions(limit=captures.LIMIT, threads=1, judge=JUDGE_SECONDS)
     answer: Answer = {"seed": seed}
     try:
         run = module["k"].launch(kernel.grid, kernel.block, [*here, data.blob], options=options)

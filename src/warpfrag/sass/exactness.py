@@ -36,12 +36,10 @@ from warpfrag.sass.uncertain_values import values_of
 MAX_MARKS = 32  # maximum number of tracked registers that may be read unassigned; more would take too long
 FEW_STEPS = 3000
 """The number of instructions per batch after which faster but less powerful compiled code is tried."""
-MAX_STEPS = 30_000
-"""The number of instructions per batch after which the interpreter stops judging."""
-MAX_SECONDS = 10.0
-"""The processor time after which the interpreter stops judging a launch that compiled code could not prove."""
+STEPS_PER_SECOND = 3000
+"""The number of instructions per batch and second after which the interpreter stops judging."""
 MAX_PROOFS = 256  # maximum number of proofs kept per program
-NOT_JUDGED = "the launch is too long to judge the order of its accesses; try a smaller grid"
+NOT_JUDGED = "the order of accesses was not judged within {} s: use a smaller grid, or LaunchOptions(judge=SECONDS)"
 
 
 def judge(
@@ -50,13 +48,15 @@ def judge(
     memory: DeviceMemory,
     waves: Waves,
     sources: Mapping[int, SourceLine],
+    seconds: float,
     progress: Progress | None,
 ) -> Judgement:
     """Run a launch under the judge; if the judge gives up, restore the initial memory contents."""
     if program in SCREENS and launch_key(config, memory) in SCREENS[program].proofs:
         return Judgement()
-    if launch_key(config, memory) in GIVEN_UP.get(program, ()):
-        return Judgement(None, (NOT_JUDGED,))
+    not_judged = Judgement(None, (NOT_JUDGED.format(f"{seconds:g}"),))
+    if seconds <= GIVEN_UP.get(program, {}).get(launch_key(config, memory), 0):
+        return not_judged
     blocks = max(1, BATCH_THREADS // (config.warps * LANES))
     few = (
         waves
@@ -90,13 +90,13 @@ def judge(
         if judged is not None:
             return judged
         before.restore()
-        if steps > 2 * MAX_STEPS:
-            return Judgement(None, (NOT_JUDGED,))
+        if steps > 2 * STEPS_PER_SECOND * seconds:
+            return not_judged
         known = frozenset(checks.uncertain_loops) if checks else frozenset()
-        checks, work = run(MAX_STEPS, thread_time() + MAX_SECONDS, known)
+        checks, work = run(int(STEPS_PER_SECOND * seconds), thread_time() + seconds, known)
     if checks.is_stopped and work.failure is None:
-        GIVEN_UP.setdefault(program, set()).add(launch_key(config, memory))
-        return Judgement(None, (NOT_JUDGED,))
+        GIVEN_UP.setdefault(program, {})[launch_key(config, memory)] = seconds
+        return not_judged
     work.checks = None  # report the judge's findings as reasons for uncertainty, not as findings of a check
     uncertain = [
         f"{where(at)}: {text}"
@@ -112,8 +112,8 @@ def judge(
 
 
 SCREENS: WeakKeyDictionary[Program, MachineScreen] = WeakKeyDictionary()
-GIVEN_UP: WeakKeyDictionary[Program, set[Hashable]] = WeakKeyDictionary()
-"""Launches that the judge gave up on because they took too long."""
+GIVEN_UP: WeakKeyDictionary[Program, dict[Hashable, float]] = WeakKeyDictionary()
+"""Launches that the judge gave up on, with the seconds that they had."""
 
 
 def screened(

@@ -192,6 +192,7 @@ class JudgedOrder(RaceCheck):
         """Join the classes of lanes that meet; all other lanes in their masks have exited."""
         self.renumber(group, masks.astype(np.int64), joins=True)
         named = (masks[:, :, None] >> LANE_INDEX & np.uint32(1)).astype(np.bool_)
+        self.uniform.meet(group, named)
         self.exited[group.warp_rows] |= named & ~group.of(self.state.alive)[:, None, :] & group.mask[:, :, None]
 
     def strength(self) -> Strength:

@@ -90,10 +90,10 @@ class SassKernel(Kernel):
         return self.program.constant_banks(config, parameters)
 
     def judge(
-        self, config: LaunchConfig, memory: DeviceMemory, waves: Waves, progress: Progress | None
-    ) -> Judgement:  # fmt: skip
+        self, config: LaunchConfig, memory: DeviceMemory, waves: Waves, seconds: float, progress: Progress | None
+    ) -> Judgement:
         """Run a launch, and find reasons why the order of accesses may change the result."""
-        return judge(self.program, config, memory, waves, self.sources, progress)
+        return judge(self.program, config, memory, waves, self.sources, seconds, progress)
 
     def uncompared(self, work: Work) -> tuple[str, ...]:
         """Return a reason for every executed spelling that was not compared with a GPU of this architecture."""

@@ -68,12 +68,15 @@ class UniformOrder:
         for row, lanes in self.parts(group, classes):
             if (active[row] & lanes).any():
                 warp = int(group.warp_rows[row])
-                if (lanes == alive[row]).all():
-                    self.used[:, warp] = -1
                 for number in self.reads[at]:
-                    self.read(inst, number, warp, lanes)
+                    self.read(inst, number, warp, lanes & active[row])
                 for number in self.writes[at]:
                     self.write(inst, number, warp, lanes)
+
+    def meet(self, group: LaneGroup, masks: NDArray[np.bool_]) -> None:
+        """Order lanes that meet after each other's reads; `masks` is [warp, lane, lane that it meets]."""
+        if self.has_diverged:
+            self.readers[:, group.warp_rows] |= masks & group.mask[:, :, None]
 
     def parts(self, group: LaneGroup, classes: Numbers) -> Iterator[tuple[int, NDArray[np.bool_]]]:
         """Yield each row of a group with the lanes of one class."""

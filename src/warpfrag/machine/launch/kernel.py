@@ -43,6 +43,7 @@ from warpfrag.machine.launch.grid import (
 from warpfrag.machine.launch.launch_arguments import Arguments, KernelArguments, LaunchKeywords, RawArguments
 from warpfrag.machine.launch.options import (
     DEFAULT_OPTIONS,
+    JUDGE_SECONDS,
     LIMIT,
     MEASURED,
     Engine,
@@ -322,7 +323,8 @@ class Kernel:
         module = self.module
         judged = Judgement(reasons=("the exactness of the result was not judged",))
         if is_judged and before is not None:
-            judged = self.judge(config, memory, self.waves(config, seed), options.progress)
+            seconds = JUDGE_SECONDS if options.judge is True else float(options.judge)
+            judged = self.judge(config, memory, self.waves(config, seed), seconds, options.progress)
             is_screened = judged.work is not None and judged.work.screen is not None
             is_own = not named and engine_name in {"auto", "compiled" if is_screened else "reference"}
             if judged.work is not None and not is_own and not (judged.work.failure and config.is_late):
@@ -358,10 +360,10 @@ class Kernel:
         return parameters
 
     def judge(
-        self, config: LaunchConfig, memory: DeviceMemory, waves: Waves, progress: Progress | None
-    ) -> Judgement:  # fmt: skip
+        self, config: LaunchConfig, memory: DeviceMemory, waves: Waves, seconds: float, progress: Progress | None
+    ) -> Judgement:
         """Run a launch and find reasons why access order may change the result; overridden for machine code."""
-        del config, memory, waves, progress
+        del config, memory, waves, seconds, progress
         return Judgement()
 
     def uncompared(self, work: Work) -> tuple[str, ...]:

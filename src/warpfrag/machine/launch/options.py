@@ -33,6 +33,7 @@ MAX_SHARED = 227 * 1024
 MEASURED = "sm_90"  # the architecture whose special function unit the tables describe
 WRITTEN_TARGET = re.compile(r"sm_([0-9]{1,4})([0-9])([af]?)", re.ASCII)
 LIMIT = 10_000_000_000  # the default limit on warp instructions
+JUDGE_SECONDS = 10.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,8 +52,9 @@ class LaunchOptions:
     """Stop the launch after this many seconds, with an error that names the current line; None for no limit."""
     threads: int | None = None
     """The number of cores to use for the blocks of a compiled kernel; None for all."""
-    judge: bool = True
-    """Judge whether the result of machine code is exact; if False, `Run.exact` is False and launches are faster."""
+    judge: bool | float = True
+    """Judge whether the result of machine code is exact, within a number of seconds of processor time; True stands for
+    10 seconds. If False, `Run.exact` is False and launches are faster."""
     progress: Progress | None = None
     """A function that is called with the number of finished blocks and the total number of blocks."""
 
@@ -70,7 +72,8 @@ class LaunchOptions:
                 f"expected progress to be a function of two block counts, finished and all; got {quote(self.progress)}"
             )
         check_flag("cooperative", self.cooperative)
-        check_flag("judge", self.judge)
+        if not isinstance(self.judge, bool | np.bool_ | int | float) or self.judge < 0:
+            raise InvalidOperand(f"expected judge to be True, False or a number of seconds, got {quote(self.judge)}")
         check_threads(self.threads)
 
 

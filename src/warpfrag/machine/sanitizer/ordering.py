@@ -141,7 +141,7 @@ class Ordering:
         self.released_fenced: dict[int, Times] = {}
         self.released_past: dict[tuple[int, int], Past] = {}
         self.has_released: dict[int, NDArray[np.bool_]] = {}
-        self.pending: dict[tuple[int, int], list[Snapshot]] = {}  # received, not yet fenced; by thread and level
+        self.pending: dict[tuple[int, int], dict[int, Snapshot]] = {}  # received, not yet fenced; by thread and level
         self.barriers: dict[tuple[int, int], SyncObject] = {}
         self.clusters: dict[int, SyncObject] = {}
         self.mbarriers: dict[int, SyncObject] = {}
@@ -247,7 +247,7 @@ class Ordering:
     def has_loaded_flag(self, thread: int, entity: int, time: int) -> bool:
         """Return True if a thread loaded a value released after an access, but has executed no fence since."""
         column = int(self.columns(np.array([entity]))[0])
-        waiting = [snapshot for (own, _), items in self.pending.items() if own == thread for snapshot in items]
+        waiting = [snapshot for (own, _), items in self.pending.items() if own == thread for snapshot in items.values()]
         rows = [snapshot.row for snapshot in map(self.localised, waiting)]
         return column >= 0 and any(column < len(row) and int(row[column]) >= time for row in rows)
 
@@ -382,7 +382,7 @@ class Ordering:
         if self.pending:
             for thread in threads.tolist():
                 for reached in range(level + 1):
-                    for snapshot in self.pending.pop((thread, reached), ()):
+                    for snapshot in self.pending.pop((thread, reached), {}).values():
                         self.learn(np.array([thread]), snapshot)
         self.touch(threads)
         for reached in range(level + 1):
@@ -504,9 +504,7 @@ class Ordering:
     def learn_at_fence(self, threads: Rows, snapshot: Snapshot, level: int = CLUSTER) -> None:
         """Order threads after a snapshot once they execute a fence of level `level` or wider."""
         for thread in threads.tolist():
-            waiting = self.pending.setdefault((thread, level), [])
-            if all(earlier is not snapshot for earlier in waiting):
-                waiting.append(snapshot)
+            self.pending.setdefault((thread, level), {})[id(snapshot)] = snapshot
 
 
 def merge_fences(first: ScFences | None, second: ScFences | None) -> ScFences | None:

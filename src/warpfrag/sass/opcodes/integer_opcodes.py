@@ -345,7 +345,8 @@ def p2r(e: Emitter, modifiers: Modifiers, a: list[asm.Operand]) -> None:
         mask = (mask & np.uint32(0xFF)) << shift  # bit 7 is 0, because there are only seven predicates
         return bits << shift & mask | c & ~mask
 
-    sources = [e.register(file, index) for index in range(PREDICATES)]
+    mask = a[3].value if isinstance(a[3], asm.ImmediateOperand) else -1
+    sources = [e.register(file, index) if mask >> index & 1 else ZERO for index in range(PREDICATES)]
     types = (*(PRED,) * PREDICATES, B32, B32, B32)
     e.call("p2r", ((B32,), types), run, [e.result(a[0])], [*sources, *map(e.word, a[2:4]), Immediate(byte)])
 
