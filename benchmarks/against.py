@@ -1,10 +1,11 @@
-"""Compare the speed with an older version, alternating in one run: `python benchmarks/against.py OLD/src`.
+"""Compare the speed with that of an older version: `python benchmarks/against.py OLD/src`.
 
-Both sides run the same jobs by the same worker, each in its own process, two threads; who is first changes with
-every round. The least counts: of 15 rounds, or of as many more as take some seconds, because one short job is soon
-disturbed. More than 1 is slower than before. Interpreter and dependencies are the same for both.
+Both sides run the same jobs with the same worker, each in its own process with two threads, and they take turns at
+running first. The interpreter and the dependencies are the same for both. A job runs at least 15 times and for at least
+a few seconds, because other work easily disturbs a short job; its shortest time counts. A ratio above 1 means that the
+job is slower than before.
 
-`--cpu` takes one thread and its CPU time instead, for a machine that is shared. Labels after it select jobs.
+`--cpu` measures CPU time on one thread instead, for a shared machine. Labels after it select jobs.
 """
 
 import math
@@ -16,7 +17,7 @@ from pathlib import Path
 from run import HERE, PRODUCTS, Side, say
 
 LEAST_ROUNDS = 15
-SECONDS = 5.0  # at least, for each job
+SECONDS = 5.0  # the minimum time for each job
 F16, SPARSE = PRODUCTS["f16"], PRODUCTS["sparse f16"]
 JOBS = {
     **{label: ("warpfrag gemm", name, 512) for label, name in PRODUCTS.items()},
@@ -53,7 +54,7 @@ def compile_old_kernels(source: Path) -> None:
 
 
 def main() -> None:
-    """Measure, and print each result."""
+    """Measure each job, and print the results."""
     new_source = HERE.parent / "src"
     source, *options = sys.argv[1:]
     compile_old_kernels(Path(source).resolve())
@@ -69,7 +70,7 @@ def main() -> None:
         before, after = least_of(old, new, job, clock)
         slowest = max(slowest, after / before)
         say(f"  {label:<17} {before * 1e3:9.3f} ms before   {after * 1e3:9.3f} ms now   {after / before:.3f}")
-    say(f"slowest against before: {slowest:.3f}")
+    say(f"largest ratio: {slowest:.3f}")
     for side in (old, new):
         side.close()
 

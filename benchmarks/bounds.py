@@ -1,4 +1,4 @@
-"""Lower bounds of cycles per multiply-add, from the instructions that the vector loops need."""
+"""Lower bounds on the cycles per multiply-add, from the instructions that the vector loops need."""
 
 import ctypes
 import platform
@@ -31,8 +31,8 @@ class Bound(NamedTuple):
 def bound_of(level: str, products: int) -> Bound:
     """Return the bound for a level and a number of products per step.
 
-    Products are added in float64. The largest exponent of each output takes an addition and a maximum of bytes per
-    product. A sum starts from C and ends as f32 once per step.
+    Products are added in float64. Finding the largest exponent of each output takes an addition and a maximum of bytes
+    per product. Each step starts a sum from C and converts it to f32.
     """
     size = VECTOR_BYTES[level]
     per_step = START_AND_FINISH[level] / (size / 4) / products

@@ -2,7 +2,7 @@
 
     python benchmarks/diagnose.py
 
-Seconds of processor time, the best of three; the limit is two seconds a case.
+Each figure is the shortest processor time of three runs, in seconds; the limit is two seconds per case.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def best_of(call: Callable[[], object]) -> float:
 
 
 def main() -> None:
-    """Measure, and print each result."""
+    """Measure each family, and print the times."""
     print(f"{'seconds of processor time':<44} single    pair nothing found")
     worst = 0.0
     for name, arch in FAMILIES.items():

@@ -1,11 +1,12 @@
 """Time the first tile and the first large gemms in a fresh virtual environment.
 
 The environment has its own copy of the package, with its library, and borrows the dependencies of the interpreter that
-runs this: `.venv/bin/python benchmarks/first_tile.py`. Below 2 seconds at first and 0.7 later is the promise; the exit
-status is 1 if either is broken.
+runs this: `.venv/bin/python benchmarks/first_tile.py`. The exit status is 1 if the first tile takes over 2 seconds, or
+a later one over 0.7 seconds.
 
-With --large, a product of 512 and of 1024 cubed of each type too, each in a process of its own. CPU seconds of the
-product and of the whole process, which imports, too; --large=f16,s8 measures those.
+With --large, also time a 512 x 512 x 512 and a 1024 x 1024 x 1024 product of each type, each in its own process.
+Both the CPU time of the product and that of the whole process, including imports, are printed. --large=f16,s8 selects
+types.
 """
 
 import os
@@ -77,7 +78,7 @@ def large_products(python: str, folder: Path, labels: list[str]) -> None:
 
 
 def main() -> int:
-    """Measure, and print the results."""
+    """Measure the first tile, later tiles and large products, and print the times."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         python = make(folder / "environment")

@@ -1,8 +1,8 @@
-"""CPU time of the command line: a look-up should take at most 0.9 of `import numpy`, and a completion 0.1 s.
+"""Measure the CPU time of look-ups (limit: 0.9 times that of `import numpy`) and shell completions (limit: 0.1 s).
 
-Run it with the interpreter that warpfrag is installed for: `.venv/bin/python benchmarks/lookup.py`. Each figure is the
-minimum of several rounds, in which all take turns. Both sides have bytecode: without it, Python would compile warpfrag
-in every process, but not numpy, which is installed with bytecode.
+Run it with the interpreter that warpfrag is installed for: `.venv/bin/python benchmarks/lookup.py`. The commands take
+turns for several rounds, and each figure is the minimum. The first round writes bytecode: without it, Python would
+compile warpfrag in every process, but not numpy, which is installed with bytecode.
 """
 
 import os
@@ -12,7 +12,7 @@ import tempfile
 from resource import RUSAGE_CHILDREN, getrusage
 
 ROUNDS = 15
-LONGEST = 0.9  # times `import numpy`
+LONGEST = 0.9  # relative to `import numpy`
 LONGEST_COMPLETION = 100  # milliseconds
 NAME = "mma.m16n8k16.f32.f16.f16.f32"
 WGMMA = "wgmma.mma_async.m64n64k16.f32.f16.f16"

@@ -1,19 +1,19 @@
-"""Measure the speed of whole kernels: `python benchmarks/ptx.py`, or `python benchmarks/ptx.py 1 7` for some parts.
+"""Measure the speed of whole kernels: `python benchmarks/ptx.py`, or `python benchmarks/ptx.py 1 7` for some sections.
 
 The last two sections need the source of an older version: `python benchmarks/ptx.py 9 10 OLD/src`.
 
-1. Plain code in warp instructions a second, on one core.
-2. Cost by blocks: the time of each, for few and many.
-3. One core against all, for short and long loops and for a matmul.
-4. Triton's f16 matmul against `wf.gemm` for the same product, and against Triton's own interpreter.
-5. Triton's matmul with tensor maps and wgmma, 1024 x 1024 x 512 of f16, against `wf.gemm`, on one thread each.
-6. The time to compile a kernel of 1,400 instructions, and to find it compiled.
-7. The cost of each check as a factor of the run without checks, compiled and interpreted.
-8. A whole process with a small launch: the first, and later ones, which find everything compiled.
-9. Reading PTX, in CPU time and relative to an older version: loading it, and loading it and reading every statement.
-10. Every captured kernel, in CPU time and relative to an older version.
+1. The speed of plain code on one core, in warp instructions per second.
+2. The time per block, for few and for many blocks.
+3. All cores compared with one core, for short and long loops and for a matmul.
+4. Triton's f16 matmul compared with `wf.gemm` for the same product, and with Triton's own interpreter.
+5. Triton's f16 matmul with tensor maps and wgmma, 1024 x 1024 x 512, compared with `wf.gemm`, on one thread each.
+6. The time to compile a kernel of 1,400 instructions, and to load it from the cache.
+7. The time with each check, relative to the run without checks, compiled and interpreted.
+8. A whole process with a small launch: the first process, and later ones, which find everything compiled.
+9. Loading PTX, with and without reading every statement: CPU time, also relative to an older version.
+10. Every captured kernel: CPU time, also relative to an older version.
 
-Every figure is the least of some rounds; those of checks are seconds of the processor.
+Every figure is the shortest time of several rounds. The checks are measured in processor time.
 """
 
 from __future__ import annotations
@@ -135,14 +135,14 @@ def by_blocks() -> None:
     for blocks in (64, 512, 4096):
         out = np.zeros(blocks * 128, np.uint32)
         seconds = best_of(partial(kernel.launch, blocks, 128, [out, 200], engine="compiled", options=ONE_THREAD))
-        say(f"  {blocks:4} blocks: {seconds / blocks * 1e6:6.1f} us for each")
+        say(f"  {blocks:4} blocks: {seconds / blocks * 1e6:6.1f} us per block")
 
 
 class Matmul:
     """Triton's f16 matmul."""
 
     def __init__(self) -> None:
-        """Make random operands."""
+        """Generate random operands."""
         self.kernel = wf.ptx.load(PTX / "t_matmul_f16_sm80.ptx")["t_matmul"]
         rng = np.random.default_rng(0)
         self.a, self.b = (rng.normal(size=(SIZE, SIZE)).astype(np.float16) for _ in range(2))
@@ -300,14 +300,14 @@ def starting() -> None:
     say(f"  process with Triton's matmul: {figures}; {wall:.2f} s by the clock")
 
 
-FILES = {"repeated": "kernels over and over", "renumbered": "each with other registers", "small": "36 small files"}
+FILES = {"repeated": "repeated kernels", "renumbered": "renumbered registers", "small": "36 small files"}
 
 
 def reading() -> None:
     """Measure the loading of large and small files, alternating with an older version."""
     older = [word for word in sys.argv[1:] if not word.isdigit()]
     if not older:
-        say("  no older version is named: reading is compared with none")
+        say("  reading is not compared: name the source of an older version")
         return
     new, old = Side(sys.executable, str(HERE.parent / "src")), Side(sys.executable, str(Path(older[0]).resolve()))
     for name, words in FILES.items():
@@ -321,12 +321,12 @@ def reading() -> None:
 
 
 def kernels() -> None:
-    """Compare the time of every captured kernel, from PTX, with an older version; both take turns."""
+    """Compare the time of every captured kernel, run from PTX, with an older version; both versions take turns."""
     older = [word for word in sys.argv[1:] if not word.isdigit()]
     if not older:
-        say("  no older version is named: kernels are compared with none")
+        say("  kernels are not compared: name the source of an older version")
         return
-    os.environ["WARPFRAG_LEVEL"] = "ptx"  # as the older version executes them
+    os.environ["WARPFRAG_LEVEL"] = "ptx"  # because the older version executes only PTX
     sides = [Side(sys.executable, str(source), threads=1) for source in (Path(older[0]).resolve(), HERE.parent / "src")]
     names = json.loads((PTX / "kernels.json").read_text(encoding="utf-8"))
     for engine, kind, count in (("compiled", "ptx launch", 3), ("interpreted", "ptx interpret", 1)):
@@ -337,7 +337,7 @@ def kernels() -> None:
             times = f"{before * 1e3 / count:.1f} ms before, {now * 1e3 / count:.1f} ms now"
             say(f"  {name} {engine}: {times}, {ratios[name]:.2f}")
         mean, slowest = statistics.geometric_mean(ratios.values()), max(ratios, key=ratios.__getitem__)
-        say(f"  {len(ratios)} kernels {engine}: {mean:.2f} times before in the mean, {slowest} {ratios[slowest]:.2f}")
+        say(f"  {len(ratios)} kernels {engine}: {mean:.2f} times before on average, {slowest} {ratios[slowest]:.2f}")
 
 
 SECTIONS = (plain, by_blocks, many_cores, matmul, tensor_copies, compiling, checking, starting, reading, kernels)

@@ -1,6 +1,6 @@
-"""`make bench`: ratios of times in one run. The sides alternate, each in its own process; every figure is a median.
+"""Compare speeds: `make bench`. The sides take turns, each in its own process, and every figure is a median.
 
-mmasim is compared if it can be imported; MMASIM_PYTHON names an interpreter that has it. It needs torch:
+mmasim is included if it can be imported; MMASIM_PYTHON names an interpreter that has it. mmasim needs torch:
 pip install torch ninja setuptools mmasim==2.1.1. If its compiled part lacks OpenMP symbols, set
 LD_PRELOAD=libgomp.so.1.
 """
@@ -94,13 +94,13 @@ def mmasim_python() -> str | None:
 def one_thread(mmasim: str | None) -> dict[str, float]:
     """Compare every type with numpy float32 and f16, and f16 with mmasim, on one thread each; return the times.
 
-    Processor time, which other work disturbs less, in one process, because some processes stay a third slower than
-    others on a shared machine. A sparse product stores half of A: it is compared with a dense one of its type and of
-    half the k, which stores and multiplies as much.
+    Processor time is measured, because other work disturbs it less, and in one process, because some processes stay a
+    third slower than others on a shared machine. A sparse product stores half of A, so it is compared with a dense
+    product of the same type with half the k, which stores and multiplies as much.
     """
     clock = clock_rate()
     say(f"products of 512 x 512 x 512 on sm_90, one thread each, at {clock / 1e9:.2f} GHz:")
-    say("cycles per multiply-add, time ratio to numpy float32, and to f16 or dense")
+    say("cycles per multiply-add, time relative to numpy float32, and to f16 or dense")
     side = Side(sys.executable, threads=1)
     labels = ("f16", "bf16", "tf32", "fp8", "s8", "s4", "sparse f16", "sparse fp8")
     jobs = {"numpy": ("numpy", "", 512)}
@@ -132,21 +132,21 @@ def one_thread(mmasim: str | None) -> dict[str, float]:
 
 
 def report_targets(times: dict[str, float], clock: float) -> None:
-    """Print the targets that are missed, each with the bound that explains it."""
+    """Print the targets that are missed, each with the bound that explains why."""
     from warpfrag.tensorcore.native.library import library
 
     loaded = library()
     if loaded is None or loaded.level == "sse2":
-        say("  no targets: the portable backend runs")
+        say("  no targets, because the portable backend runs")
         return
     blas = times["numpy"] * clock / 512**3
     for label in ("f16", "bf16"):
         if (ratio := times[label] / times["numpy"]) > 4:
             bound, floor = bound_of(loaded.level, 16), float32_bound(loaded.level)
-            say(f"  {label} misses 4 x numpy ({ratio:.2f}): it needs {bound}, {sum(bound) / blas:.1f} x numpy;")
-            say(f"    preparing operands comes on top. numpy is within {blas / floor:.2f} x of its own {floor:.3f}")
+            say(f"  {label} misses 4 x numpy ({ratio:.2f}): it takes {bound}, {sum(bound) / blas:.1f} x numpy,")
+            say(f"    plus the time to prepare operands. numpy takes {blas / floor:.2f} x its own bound, {floor:.3f}")
     if (ratio := times["s8"] / times["numpy"]) > 1.3:
-        say(f"  s8 misses 1.3 x numpy ({ratio:.2f}): it is numpy's product plus the conversion of A, B and D,")
+        say(f"  s8 misses 1.3 x numpy ({ratio:.2f}): besides numpy's product, converting A, B and D takes")
         say(f"    {(times['s8'] - times['numpy']) * 1e3:.2f} ms")
     if (ratio := times["fp8"] / times["f16"]) > 0.8:
         say(f"  fp8 misses 0.8 x f16 ({ratio:.2f}): the same float64 multiply-adds take at least")
@@ -180,7 +180,7 @@ def two_threads(two: Side) -> None:
 
 
 def main() -> None:
-    """Measure, and print each result."""
+    """Run all comparisons, and print the results."""
     ours, numpy_side = Side(sys.executable), Side(sys.executable)
     python = mmasim_python()
     mmasim = Side(python) if python else None
@@ -189,7 +189,7 @@ def main() -> None:
 
     one_thread(python)
     two_threads(ours)
-    say("\nproducts of 512 x 512 x 512 on sm_90, two threads: G multiply-adds a second, time ratio to numpy float32")
+    say("\n512 x 512 x 512 products on sm_90, two threads: G multiply-adds per second, time relative to numpy float32")
     for label, name in PRODUCTS.items():
         n = 512
         mine, theirs = medians([(ours, ("warpfrag gemm", name, n)), (numpy_side, ("numpy", "", n))])
@@ -201,14 +201,14 @@ def main() -> None:
             line += f"   {sim / small:6.0f} times mmasim at {size} cubed"
         say(line)
 
-    say("\nwgmma against mma, the same product: time ratio")
+    say("\nwgmma relative to mma, the same product: time ratio")
     for label, name in WARPGROUP.items():
         warp, group = medians(
             [(ours, ("warpfrag gemm", PRODUCTS[label], 512)), (numpy_side, ("warpfrag gemm", name, 512))]
         )
         say(f"  {label:<11} {512**3 / group / 1e9:7.2f} G/s   {group / warp:6.2f} x mma")
 
-    say("\ntcgen05 against mma, the same product on sm_100: time ratio")
+    say("\ntcgen05 relative to mma, the same product on sm_100: time ratio")
     for label, name in TENSOR_MEMORY.items():
         kind = "warpfrag gemm on sm_100"
         warp, block = medians([(ours, (kind, PRODUCTS[label], 512)), (numpy_side, (kind, name, 512))])
@@ -221,13 +221,13 @@ def main() -> None:
     say(f"\none m16n8k16 f16 tile: wf.execute {mine / 200 * 1e6:.0f} us{versus}")
     subprocess.run([sys.executable, str(HERE / "first_tile.py"), "--large"], check=False)  # noqa: S603 (our own)
 
-    say("\ngrowth of f16, per multiply-add, against 256 cubed")
+    say("\ntime of f16 per multiply-add, relative to 256 cubed")
     base = medians([(ours, ("warpfrag gemm", PRODUCTS["f16"], 256))])[0] / 256**3
     for n in (512, 1024, 2048, 4096):
         (seconds,) = medians([(ours, ("warpfrag gemm", PRODUCTS["f16"], n))], ROUNDS if n < 2048 else 2)
-        say(f"  {n:>4}: {seconds:6.2f} s   {seconds / n**3 / base:.2f} times the work of 256")
+        say(f"  {n:>4}: {seconds:6.2f} s   {seconds / n**3 / base:.2f} times the time of 256")
 
-    say("\npacking 10,000 tiles of A, time ratio to numpy's gather of the same tiles")
+    say("\npacking 10,000 tiles of A, time relative to numpy's gather of the same tiles")
     for label, name in {label: PRODUCTS[label] for label in ("f16", "s8", "s4", "b1")}.items():
         mine, theirs = medians([(ours, ("warpfrag pack", name, 10_000)), (numpy_side, ("numpy gather", name, 10_000))])
         say(f"  {label:<4} {mine * 1e3:7.1f} ms   {mine / theirs:.2f} x numpy")

@@ -1,7 +1,7 @@
 """Compare the speed of machine code and PTX: `python benchmarks/sass.py [NAME...]`; needs ptxas and nvdisasm.
 
-Each kernel runs in the compiled engine, once from its PTX text and once from the cubin that ptxas makes of it for
-sm_90. The sides take turns; a figure is the least processor time of some rounds, after one that compiles.
+Each kernel runs in the compiled engine, once from its PTX and once from the sm_90 cubin that ptxas assembles from it.
+The two take turns. Each figure is the shortest processor time of several rounds, after a round that compiles.
 """
 
 import json

@@ -1,7 +1,7 @@
 """Measure the cost of recording which thread stored each byte: `python benchmarks/store_overlaps.py`.
 
-Each kernel runs as it is and without tags of its stores (`machine.interpreter.store_tags`), by turns in one process, in
-both engines; the figure is the ratio of the medians. Beside those of `ptx.py` two kernels that do little but store.
+Each kernel runs with and without store tags (`machine.interpreter.store_tags`), in turns in one process and in both
+engines; the figure is the ratio of the medians. The kernels are those of `ptx.py`, and two that do little but store.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ def seconds(function: Callable[[], object]) -> float:
 
 def main(names: list[str]) -> None:
     """Measure every kernel, or the named ones."""
-    say(f"  {PTX.name}: time with tags by time without")
+    say(f"  {PTX.name}: time with tags divided by time without")
     for engine in ("compiled", "reference"):
         for name, make in kernels(engine).items():
             if names and name not in names:
@@ -114,7 +114,7 @@ def main(names: list[str]) -> None:
                     pairs.append((own, seconds(plain)))
             ratio = median(own for own, _ in pairs) / median(other for _, other in pairs)
             best = min(own for own, _ in pairs) / min(other for _, other in pairs)
-            say(f"  {name:18} {engine:9} {ratio:5.2f} times (least: {best:.2f}), {pairs[0][0] * 1e3:.0f} ms")
+            say(f"  {name:18} {engine:9} {ratio:5.2f} times (shortest: {best:.2f}), {pairs[0][0] * 1e3:.0f} ms")
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """Time Triton's interpreter on the kernel of `ptx.py`: `TRITON_INTERPRET=1 python benchmarks/triton_matmul.py SIZE`.
 
-Prints the seconds of one launch, the best of some.
+Prints the shortest time of several launches, in seconds.
 """
 
 import sys
@@ -29,7 +29,7 @@ def matmul(a, b, c, m, n, k, pitch_a, pitch_b, pitch_c, tile: tl.constexpr, dept
 
 
 def main(size: int) -> None:
-    """Measure, and print the time."""
+    """Measure the launch, and print its time."""
     a, b = torch.randn(size, size).half(), torch.randn(size, size).half()
     c = torch.empty(size, size)
     seconds = []

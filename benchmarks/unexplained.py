@@ -2,8 +2,9 @@
 
     python benchmarks/unexplained.py 2000 [SEED]
 
-A third are right; the others have random codes in some elements, some elements exchanged, random codes everywhere, or
-a random order of all elements. Whatever is named for one of these is wrong, and is printed; the exit status is then 1.
+A third of the results are right. The others have random codes in some elements, some elements exchanged, random codes
+everywhere, or all elements in random order. Every mistake that is named for one of these results is a false diagnosis:
+it is printed, and the exit status is 1.
 """
 
 import sys
@@ -42,7 +43,7 @@ def spoiled(right: np.ndarray, random: np.random.Generator, how: int) -> np.ndar
 
 
 def main() -> int:
-    """Try wrong results without a known mistake, and count the diagnoses."""
+    """Diagnose right results, and wrong ones without a known mistake, and count the false diagnoses."""
     count = int(sys.argv[1]) if len(sys.argv) > 1 else 2000
     random = np.random.default_rng(int(sys.argv[2]) if len(sys.argv) > 2 else 2026)
     named = right = unchanged = 0

@@ -1,6 +1,7 @@
 """One side of a benchmark, in its own process: it makes its operands once, and times the jobs that it receives.
 
-Reads one JSON job per line and answers with the seconds it took, so that two sides can take turns while both are warm.
+It reads one JSON job per line and answers with the time that the job took, so that two sides can take turns while both
+are warm.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ THREADS = int(os.environ.get("OMP_NUM_THREADS", "2"))
 
 
 def codes_module() -> ModuleType:
-    """Return the module of codes, in this version or in 0.3."""
+    """Return the module that handles codes, in this version or in 0.3."""
     try:
         return import_module("warpfrag.formats.codes")
     except ImportError:
@@ -59,7 +60,7 @@ def warpfrag_gemm(name: str, n: int, arch: str = "sm_90", k: int | None = None) 
 
 
 def warpfrag_stored(name: str, n: int) -> Job:
-    """Return a job that computes a dense gemm with the multiply-adds of a sparse gemm of n x n x n."""
+    """Return a job that computes a dense gemm with as many multiply-adds as a sparse n x n x n gemm."""
     return warpfrag_gemm(name, n, k=n // 2)
 
 
@@ -276,7 +277,7 @@ def operands(format_name: str, n: int, seed: int) -> Any:  # noqa: ANN401
 
 
 def torch_operands(dtype: Any, n: int) -> Any:  # noqa: ANN401
-    """Return the same as torch tensors."""
+    """Return the numbers of `operands` as torch tensors."""
     import torch
 
     torch.manual_seed(0)

@@ -46,7 +46,7 @@ def product(A: Matrix, B: Matrix) -> Matrix:
 
 
 def main(size: int = 256) -> None:
-    """Multiply, and compare every code with the result of `gemm` for the same instruction."""
+    """Multiply two matrices, and compare every code with the result of `gemm` for the same instruction."""
     rng = np.random.default_rng(3)
     A, B = (rng.standard_normal((size, size)).astype(np.float16) for _ in "AB")
     C = product(A, B)

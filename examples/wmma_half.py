@@ -1,4 +1,4 @@
-"""One warp multiplies two 16 x 16 matrices of halves: the first example of the CUDA C++ guide's chapter on wmma."""
+"""Multiply two 16 x 16 half matrices with one warp, as in the first wmma example of the CUDA C++ guide."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def wmma_ker(a: Matrix, b: Matrix, c: Matrix) -> wmma.fragment:
 
 
 def main() -> None:
-    """Multiply, and print some registers."""
+    """Multiply two matrices, and print an element, the error and the elements of a lane."""
     rng = np.random.default_rng(0)
     a, b = (rng.standard_normal((16, 16)).astype(np.float16) for _ in "ab")
     c = np.zeros((16, 16), np.float32)

@@ -1,4 +1,4 @@
-"""Scale an accumulator in registers: C = alpha * A * B + beta * C, the element-wise loop of the CUDA C++ guide.
+"""Compute C = alpha * A * B + beta * C in registers, with the element-wise loop of the CUDA C++ guide.
 
 The loop does not depend on the fragment layout, so it also runs on architectures whose fragments were not measured.
 """

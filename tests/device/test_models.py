@@ -41,15 +41,15 @@ def run(*arguments: str | Path) -> str:
 
 
 def test_twenty_training_steps_have_the_bits_of_the_h200():
-    assert run("examples/train.py").count("20 of 20 steps have every bit of the H200") == 4
+    assert run("examples/train.py").count("20 of 20 steps equal the H200 bit for bit") == 4
 
 
 def test_a_llama_has_the_bits_of_the_h200():
     printed = run("examples/llama.py", "--backward").splitlines()
     assert [line for line in printed if "every bit" in line] == [
-        "batch 1: 28 of 28 results have every bit of the H200",
-        "batch 4: 28 of 28 results have every bit of the H200",
-        "gradients: 21 of 21 results have every bit of the H200",
+        "batch 1: 28 of 28 results equal the H200 bit for bit",
+        "batch 4: 28 of 28 results equal the H200 bit for bit",
+        "gradients: 21 of 21 results equal the H200 bit for bit",
     ]
     assert any("the first is that of model.layers.0.mlp.down_proj" in line for line in printed)
 
