@@ -1,4 +1,4 @@
-"""Programs that measure on a GPU and record the results. They belong to the checkout; the wheel has none of them.
+"""Programs that measure on a GPU and record the results. They are part of the checkout, not of the wheel.
 
-Run them from the root of the checkout, for instance `python -m tools.opcodes --help`.
+Run them from the root of the checkout, for example `python -m tools.opcodes --help`.
 """

@@ -1,10 +1,10 @@
-"""Run random kernels as machine code under other schedules and other unwritten values, and compare memory.
+"""Run random kernels as machine code with different schedules and unwritten values, and compare their memory.
 
     python -m tools.exact_runs 0 20000 [--runs 2] [--size 200] [--workers 2] [--seconds 500]
 
-A kernel is compared if nothing but the table of compared spellings keeps its run from being exact: then no order that
-the hardware leaves open, and no value that was never written, may change a byte. Kernels whose bytes change are
-printed, and the exit status is 1.
+A kernel is compared if its run is exact, apart from spellings that the table of compared spellings lacks. No
+unspecified order, and no value that was never written, may then change a byte. Kernels whose bytes change are printed,
+and the exit status is 1.
 """
 
 import sys
@@ -97,7 +97,7 @@ def assembled(kernel: Kernel) -> SassModule | None:
 
 
 def compared(kernel: Kernel, module: SassModule, runs: int) -> str:
-    """Run a kernel, and again under other schedules, each with other values in what was never written."""
+    """Run a kernel, then run it with other schedules, each with other values in unwritten memory and registers."""
     data, explored = data_of(kernel), MachineKernel._explored  # noqa: SLF001 (it is replaced)
 
     def explored_with_other_values(*arguments: Any) -> Exploration:  # noqa: ANN401 (as the method it replaces)
@@ -122,12 +122,12 @@ def batch_outcomes(seeds: Sequence[int], runs: int, size: int) -> list[tuple[int
 
 
 def main(words: Sequence[str] | None = None) -> int:
-    """Compare the kernels of some seeds."""
+    """Compare the kernels of the given seeds, and print the counts."""
     parser = make_parser("exact_runs", __doc__)
     parser.add_argument("first", type=int)
     parser.add_argument("last", type=int)
-    parser.add_argument("--runs", type=int, default=2, help="other schedules, and other unwritten values, per kernel")
-    parser.add_argument("--size", type=int, default=SIZE, help="statements of a kernel, at least")
+    parser.add_argument("--runs", type=int, default=2, help="number of other schedules and unwritten values per kernel")
+    parser.add_argument("--size", type=int, default=SIZE, help="minimum number of statements in a kernel")
     parser.add_argument("--workers", type=int, default=1)
     parser.add_argument("--seconds", type=float, default=inf, help="stop after this time")
     arguments = parser.parse_args(words)

@@ -1,9 +1,10 @@
-"""Compares every approximate function of the PTX machine with a GPU, for all inputs.
+"""Compare every approximate function of the PTX machine with a GPU, for all inputs.
 
     python -m tools.functions [REPORT.md] [--only PREFIX]
 
-A function of f16, bf16, f32 or the upper word of an f64 has 2**16 or 2**32 inputs: the GPU runs the instruction on
-each, and all cores of the host run the machine's own row on the same: half a minute for 2**32 of them on 16 cores.
+A function of f16, bf16, f32 or the upper word of an f64 has 2**16 or 2**32 inputs. The GPU runs the instruction on each
+of them, and all cores of the host run the machine's row on the same inputs; 2**32 inputs take half a minute on 16
+cores.
 """
 
 from __future__ import annotations
@@ -90,7 +91,7 @@ def kernel(case: Case, target: str) -> str:
 
 
 def differences(name: str, first: int, found: NDArray[np.uint32]) -> tuple[int, str]:
-    """Return the number of GPU results, from one input on, that differ from the row, and the first of them."""
+    """Return the number of GPU results that differ from the row, starting at input `first`, and the first of them."""
     case = next(case for case in functions(name.split(".", maxsplit=1)[0]) if case.name == name)
     bits = width(case)
     count, example = 0, ""
@@ -146,7 +147,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         for case in functions(arguments.only):
             try:
                 one = compare(gpu, case, pool)
-            except Exception as error:  # noqa: BLE001 (cuda-core raises many kinds where the assembler refuses)
+            except Exception as error:  # noqa: BLE001 (cuda-core raises various types if assembly fails)
                 print(f"{case.name}: {str(error).splitlines()[0][:200]}", flush=True)
                 continue
             different += one.different

@@ -19,7 +19,7 @@ MAX_WEIGHT, MAX_M = 1 << 26, 4096
 
 
 def plan(path: Path) -> None:
-    """Write the layers, each with the pairs to run."""
+    """Write the plan: the layers, each with the pairs to run."""
     import numpy as np
 
     import warpfrag as wf

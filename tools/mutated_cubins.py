@@ -23,9 +23,9 @@ from warpfrag.sass.cubin import Cubin
 from warpfrag.sass.sass_module import SassModule
 
 KERNELS, SIZE = 40, 40
-"""The number of cubins that are mutated, and their statements."""
+"""The number of cubins that are mutated, and of statements in each."""
 LIMIT, SECONDS = 200_000, 10
-"""The warp instructions, and the seconds, after which a launch ends."""
+"""The number of warp instructions, and of seconds, after which a launch is stopped."""
 
 
 @cache
@@ -58,7 +58,7 @@ def mutated(data: bytes, code: range, rng: random.Random) -> bytes:
 
 
 def outcome(data: bytes, seed: int) -> str:
-    """Return "ran" or "rejected", or the failure, of a mutated cubin of a seed's kernel."""
+    """Run a mutated cubin; return "ran", "rejected", or a description of the failure."""
     kernel = generate(seed, SIZE)
     arguments = data_of(kernel)
     options = LaunchOptions(limit=LIMIT, seconds=SECONDS, threads=1)
@@ -72,7 +72,7 @@ def outcome(data: bytes, seed: int) -> str:
         )
     except WarpfragError:
         return "rejected"
-    except Exception as error:  # noqa: BLE001 (whatever else is raised is a finding)
+    except Exception as error:  # noqa: BLE001 (any other exception is a finding)
         return f"{type(error).__name__}: {error}"[:300]
     return "ran"
 

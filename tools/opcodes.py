@@ -1,11 +1,11 @@
-"""Compares every opcode row of the PTX machine with a GPU: one generated kernel per spelling.
+"""Compare every opcode row of the PTX machine with a GPU, with one generated kernel per spelling.
 
     python -m tools.opcodes [REPORT.md] [--only PREFIX]
     python -m tools.opcodes --keep REPORT.json
 
 A kernel reads its operands from memory, runs one instruction in every thread and stores the result. The GPU and the
-machine run the same text on the same random and special operands; every code is compared. --keep makes the list of what
-was equal in such a report the one that evidence is taken from (`warpfrag.machine.ops.opcode_lookup`).
+machine run the same text on the same random and special operands, and every code is compared. --keep stores the
+spellings that were equal in a report as the evidence that `warpfrag.machine.ops.opcode_lookup` reads.
 """
 
 from __future__ import annotations
@@ -43,10 +43,10 @@ WARPS = 96
 THREADS = WARPS * 32
 TABLES = (0xE8, 0x96, 0x1B, 0x80)  # lop3 tables: majority, parity, and two arbitrary ones
 CARRIES = {"addc", "subc", "madc"}
-LEFT_OUT = {"createpolicy", "isspacep", "cvta", "activemask"}  # places of our own, or of the whole warp
-LEFT_OUT |= {"mapa", "getctarank"}  # the same of clusters
+LEFT_OUT = {"createpolicy", "isspacep", "cvta", "activemask"}  # the result depends on addresses or on the whole warp
+LEFT_OUT |= {"mapa", "getctarank"}  # the result depends on the cluster
 LEFT_OUT |= {"alloca", "stacksave", "stackrestore"}
-LEFT_OUT |= SCALAR_VIDEO  # register parts
+LEFT_OUT |= SCALAR_VIDEO  # operands may be parts of registers
 BITS = {"f16": (5, 10), "bf16": (8, 7), "f32": (8, 23), "f64": (11, 52)}
 
 
@@ -198,7 +198,7 @@ def operands(case: Case, random: np.random.Generator) -> NDArray[np.uint64]:
         chosen = np.array(special, np.uint64)[random.integers(0, len(special), THREADS)]
         small = random.integers(0, 72, THREADS).astype(np.uint64)
         column = np.where(pick == 0, chosen, np.where((pick == 1) & (not kind.is_float), small, column))
-        if kind.is_float and kind.parts == 1 and kind.element in BITS:  # numbers of similar size, so that sums cancel
+        if kind.is_float and kind.parts == 1 and kind.element in BITS:  # similar magnitudes, so that sums cancel
             column = np.where(pick == 2, _near_one(kind, column), column)
         span = special[:28]
         grid = np.array([span[(n // 28**index) % len(span)] for n in range(28 * 28)], np.uint64)
@@ -268,7 +268,7 @@ def compare(gpu: Gpu, case: Case, seed: int = 3) -> Outcome:
     try:
         module = gpu.load(text)
         found = gpu.run_blocks(module, "k", WARPS, [blank.view(np.uint32), np.ascontiguousarray(given).view(np.uint32)])
-    except Exception as error:  # noqa: BLE001 (cuda-core raises many kinds)
+    except Exception as error:  # noqa: BLE001 (cuda-core raises various types)
         return Outcome(case.name, case.row.level, 0, 0, refused=str(error).splitlines()[0][:200])
     expected = emulate(text, given, results)
     actual = np.ascontiguousarray(found).view(np.uint64).reshape(results, THREADS)
@@ -297,7 +297,7 @@ def keep(report: Path) -> None:
     found = json.loads(report.read_text(encoding="utf-8"))
     outcomes = [Outcome(**one) for one in found["outcomes"]]
     equal = {one.name for one in outcomes if one.cases and not one.different and one.level != "approximate"}
-    unequal = {one.name for one in outcomes if one.different}  # differs with another immediate
+    unequal = {one.name for one in outcomes if one.different}  # spellings that differ with another immediate
     known = Compared(found["gpu"], found["driver"], found["arch"], THREADS, frozenset(equal - unequal))
     write_atomically(EVIDENCE, packed(known))
 

@@ -17,7 +17,7 @@ from warpfrag.device.recording import MemoryBlock, RecordedLaunch, RecordedSeque
 from warpfrag.sass.cubin import Cubin
 
 SEGMENT = 1 << 21
-"""The size and alignment of the allocator's segments; memory around recorded blocks counts as zero."""
+"""The size and alignment of the allocator's segments; memory between recorded blocks counts as zero."""
 WIDTHS = {"half": 2, "bfloat16": 2, "float": 4, "double": 8, "long": 8}
 
 
@@ -40,7 +40,7 @@ def extent_of(shape: list[int], strides: list[int], dtype: str) -> int:
 
 
 def segments(blocks: dict[int, bytes], around: dict[int, bytes]) -> dict[int, np.ndarray[Any, Any]]:
-    """Return the blocks in runs of the segments that contain blocks of `around`."""
+    """Return the recorded blocks, merged into runs of the allocator segments that contain blocks of `around`."""
     numbers = set()
     for address, data in around.items():
         numbers |= set(range(address // SEGMENT, (address + len(data) - 1) // SEGMENT + 1))

@@ -1,10 +1,10 @@
-"""Compares emitted relayouts and access plans on a GPU with Python, and times bank conflicts.
+"""Compare emitted relayouts and access plans on a GPU with Python, and time bank conflicts.
 
     python -m tools.plans [REPORT.md]
 
-It needs nvcc. Every plan of a sample that has each operation is compiled and run on random registers, and every kind
-of access plan on random memory. Then loads of one operand from differently laid out shared memory are timed:
-more passes must take more cycles.
+The tool needs nvcc. It compiles a sample of relayouts that contains every operation and runs it on random registers,
+and runs every category of access plan on random memory. Then it times loads of one operand from shared memory with
+different layouts: more passes must take more cycles.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ if TYPE_CHECKING:
 CASES = 8
 REPEATS = 64
 SHARED_WORDS = 2048
-TARGET = "sm_90"  # runs every plan of the sample
+TARGET = "sm_90"  # supports every plan of the sample
 ORDERS: tuple[Literal["row", "col"], ...] = ("row", "col")
 
 
 def sample_plans(most_tiles: int = 2) -> list[Relayout]:
-    """Return relayouts that differ in formats, threads or operations, the first of each."""
+    """Return the first relayout for each combination of formats, threads and operations."""
     sample: dict[object, Relayout] = {}
     for some, most in ((fragments(), most_tiles), (warpgroup_fragments(), MAX_TILES)):
         for source, target in product(some, repeat=2):
@@ -56,7 +56,7 @@ def sample_plans(most_tiles: int = 2) -> list[Relayout]:
 
 
 def relayout_unit(plans: list[Relayout]) -> str:
-    """Return a translation unit with a kernel for each plan, from registers in memory to registers in memory."""
+    """Return a translation unit with a kernel for each plan, which loads and stores the registers in memory."""
     parts = ["#include <cstdint>"]
     for number, plan in enumerate(plans):
         given = f"uint32_t (*d)[{plan.target.words}], const uint32_t (*a)[{plan.source.words}]"
@@ -239,7 +239,7 @@ def time_loads(gpu: Gpu, folder: Path) -> Iterator[str]:
 
 
 def report() -> tuple[list[str], bool]:
-    """Return all lines, and True if everything was as predicted."""
+    """Return the lines of the report, and True if everything was as predicted."""
     gpu = open_gpu()
     lines = [f"{gpu.name}, {gpu.target}, driver {gpu.driver}", ""]
     with tempfile.TemporaryDirectory() as folder:
@@ -249,7 +249,7 @@ def report() -> tuple[list[str], bool]:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Compare, time, and print and write a report; the exit status is 0 if everything is as predicted."""
+    """Compare and time all plans, and report the results; the exit status is 0 if everything is as predicted."""
     parser = make_parser("plans", __doc__)
     parser.add_argument("report", nargs="?", type=Path, metavar="REPORT.md", help="write a report to this file")
     arguments = parser.parse_args(argv)

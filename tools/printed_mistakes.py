@@ -1,12 +1,12 @@
-"""Plants random mistakes, prints D as users do, and counts how many `diagnose` finds.
+"""Plant random mistakes, print D as users do, and count how many of them `diagnose` finds.
 
     python -m tools.printed_mistakes [--count 500] [--seed 0]
 
-Half of the mistakes are made here with plain index arithmetic, half are drawn from the list of `diagnose`. D is printed
-with %f, %g, %.2f or %08x (integers: %d or %08x), as a matrix or by register with one of several labels, read back from
-the text, and diagnosed. The answer for the exact codes of D is the reference: a mistake is found if the answer for the
-text contains one of its findings, and misdiagnosed if the first finding is another one and the answer does not say that
-the digits are too few, or how to tell the findings apart.
+Half of the mistakes are made here with plain index arithmetic, and half are drawn from the list of `diagnose`. D is
+printed with %f, %g, %.2f or %08x (integers: %d or %08x), as a matrix or by register with one of several labels. The
+text is then read back and diagnosed. The answer for the exact codes of D is the reference: a mistake is found if the
+answer for the text contains one of the reference's findings. It is misdiagnosed if the first finding is a different
+one, and the answer says neither that there are too few digits nor how to tell the findings apart.
 """
 
 import argparse
@@ -190,7 +190,7 @@ def _findings(answer: Diagnosis) -> set[tuple[str, str, str]]:
 
 
 def main() -> int:
-    """Print the counts; exit status 1 below 98 % or with a misdiagnosis."""
+    """Print the counts; the exit status is 1 if fewer than 98 % are found, or one is misdiagnosed."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--count", type=int, default=500, help="number of mistakes")
     parser.add_argument("--seed", type=int, default=0, help="seed of the mistakes")

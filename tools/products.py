@@ -1,10 +1,11 @@
-"""Compares whole products on a GPU with the CPU, for every rule, and with the real instruction; measures speed.
+"""Compare whole products on a GPU with the CPU, for every rule, and with the real instruction; measure their speed.
 
     python -m tools.products [REPORT.md] [--only TEXT]
 
-tests every rule, or those whose text contains TEXT; draws operands near 1, of wide and of small
-exponents, and of any code; and compares every code of backend "cuda" with the CPU's. Then it measures large products,
-compares some rows of them with the CPU, and all of them with backend "native" where that has the instruction.
+The tool tests every rule, or those whose text contains TEXT. Operands are numbers near 1, numbers with a wide range of
+exponents or with small exponents, and arbitrary codes; every code of backend "cuda" is compared with the CPU's. Then
+large products are measured. Some of their rows are compared with the CPU, and all of them with backend "native" if it
+has the instruction.
 """
 
 from __future__ import annotations
@@ -36,11 +37,11 @@ if TYPE_CHECKING:
 
     from warpfrag.tensorcore.rules import Rule
 
-WIDTH = 64  # wgmma: the width does not affect the rule
+WIDTH = 64  # of wgmma; it does not affect the rule
 SPANS = {"near 1": (None, 3), "wide": (None, 12), "small": (3, 4)}
 """Ranges of random exponents: the centre (of the field, or of 1) and the distance from it."""
 EXTENTS = ((1, 16, 8, 7), (5, 70, 67, 1))
-"""Sizes: instructions along K, rows, columns, tiles."""
+"""The extents of a product: instructions along K, rows, columns and tiles."""
 ZEROS = 0.1
 ANY = 0.1
 SPECIAL = 1e-3
@@ -119,7 +120,7 @@ def operands(random: np.random.Generator, rule: Rule, extents: tuple[int, int, i
     b = draw(random, rule.b, (tiles, rule.k * instructions, width), span)
     c = draw(random, rule.c, (tiles, height, width), span)
     columns = scale_a = scale_b = None
-    if rule.is_sparse:  # one of two, two of four, or two pairs of four
+    if rule.is_sparse:  # keep one of two, two of four, or two pairs of four
         pair = 2 if FORMATS[rule.a].bits == 4 else 1
         kept = 1 if rule.a == "tf32" else 2
         chunks = stored // (kept * pair)
@@ -188,7 +189,7 @@ def measure(speed: Speed) -> tuple[float, float | None, int, int | None]:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Compare, measure, and write the report."""
+    """Compare every rule, measure large products, and write the report."""
     arguments = report_parser("products", __doc__, "only rules whose text contains this").parse_args(argv)
     name = cupy().cuda.runtime.getDeviceProperties(0)["name"].decode()
     lines = ["# Whole products on a GPU", "", name, ""]

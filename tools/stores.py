@@ -1,9 +1,10 @@
-"""Compares the PTX machine with a GPU when several lanes of one instruction store to the same address.
+"""Compare the PTX machine with a GPU when several lanes of one instruction store to the same address.
 
     python -m tools.stores [REPORT.md] [--only PREFIX]
 
-Every warp runs one pattern of addresses: each lane stores its own number, or what stmatrix makes of it, and then reads
-its address. All widths of st, in shared, global and generic memory, and stmatrix; every pattern runs REPEATS times.
+Every warp runs one pattern of addresses: each lane stores its own number (stmatrix: an element derived from it), and
+then reads its address. The stores are all widths of st in shared, global and generic memory, and stmatrix. Every
+pattern runs REPEATS times.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ PATTERNS = 4096
 REPEATS = 40
 REGION = 4096  # bytes per warp
 WIDTHS = ((1, 1), (2, 1), (4, 1), (8, 1), (1, 2), (1, 4), (2, 2), (2, 4), (4, 2), (4, 4), (8, 2))
-SPACES = {  # instructions that compute the address, its register, the qualifiers
+SPACES = {  # the instructions that compute the address, the address register, and the qualifiers
     "shared": ("add.u32 %place, %base, %offset;", "%place", ".shared"),
     "global": ("cvt.u64.u32 %wide, %offset;\n  add.u64 %wide, %wide, %memory;", "%wide", ".global"),
     "gshared": (
@@ -68,7 +69,7 @@ TEXT = """.version 8.0
 
 @dataclass(frozen=True)
 class Store:
-    """One instruction: `parts` are the bytes of an element and the elements, or the matrices of stmatrix and .trans."""
+    """One store: `parts` has the size and number of elements, or the number of matrices and .trans for stmatrix."""
 
     opcode: str
     space: str
@@ -81,7 +82,7 @@ class Store:
 
     @property
     def size(self) -> int:
-        """The bytes that a lane stores."""
+        """The number of bytes that a lane stores."""
         return 16 if self.opcode == "stmatrix" else self.parts[0] * self.parts[1]
 
     @property
@@ -146,7 +147,7 @@ def emulate(store: Store, offsets: NDArray[np.uint32], masks: NDArray[np.uint32]
 
 
 def measure(gpu: Gpu, store: Store) -> tuple[int, int]:
-    """Return the number of patterns that ran on a GPU, and the number that differ from the machine."""
+    """Return the number of patterns that ran on a GPU, and the number of those that differ from the machine."""
     offsets, masks = patterns(store, np.random.default_rng([27, *store.key.encode()]))
     module = gpu.load(store.text(gpu.target))
     arrays = [np.zeros((PATTERNS, 32, 4), np.uint32), offsets, masks, np.zeros((PATTERNS, REGION // 4), np.uint32)]

@@ -1,10 +1,10 @@
-"""Executes the relayout of every tiled pair of wgmma, mma and tcgen05 fragments up to a width.
+"""Execute the relayout of every tiled pair of wgmma, mma and tcgen05 fragments up to a width.
 
     python -m tools.tiled_relayouts [--width 256] [--only wgmma] [--part 1/4]
 
-A pair is two fragments of one matrix, each tiled along its columns, and along its rows if that is needed for equal
-extents. The plan runs on random codes; the target registers must be those that `pack` writes, in every bit. A plan
-that differs is printed, refusals are counted by their reason.
+A pair is two fragments of one matrix, each tiled along its columns, and along its rows if equal extents require that.
+The plan runs on random codes, and every bit of the target registers must be the one that `pack` writes. Plans that
+differ are printed; rejected pairs are counted by reason.
 """
 
 import re
@@ -33,7 +33,7 @@ FAMILIES = ("wgmma", "mma", "tcgen05")
 
 
 class TiledPair(NamedTuple):
-    """Two operands, the extents to which both are tiled (None: as they are), and the dimension that may be permuted."""
+    """Two operands, the extents to which both are tiled (None: not tiled), and the dimension that may be permuted."""
 
     source: Operand
     target: Operand
@@ -52,7 +52,7 @@ class TiledPair(NamedTuple):
         return source, target
 
     def plan(self) -> Relayout:
-        """Return the plan between both."""
+        """Return the plan from the source to the target."""
         source, target = self.ends
         return relayout(source, target, permute=self.permute) if self.permute else relayout(source, target)
 
@@ -64,7 +64,7 @@ class TiledPair(NamedTuple):
 
 @cache
 def warpgroup_operands() -> tuple[Operand, ...]:
-    """Return A, C and D of wgmma at every n, the first of each layout and format."""
+    """Return the A, C and D of wgmma at every n, one for each layout and format."""
     distinct: dict[object, Operand] = {}
     for instruction in find(op="wgmma.mma_async"):
         for operand in (instruction.a, instruction.d):
@@ -102,7 +102,7 @@ def tensor_pairs(width: int) -> Iterator[TiledPair]:
                 accumulator = "s32" if kinds[a] == "i8" else "f32"
                 target = get(f"{name}{blocks}.kind::{kinds[a]}", m=m, n=64, a=a, b=a, d=accumulator).a
             except WarpfragError:
-                continue  # no such n
+                continue  # n is not legal
             yield TiledPair(source, target)
 
 
@@ -128,7 +128,7 @@ def differences(plan: Relayout, seed: int) -> int:
 
 
 def _tensor_differences(plan: TensorRelayout, codes: np.ndarray, expected: np.ndarray) -> int:
-    """Return the number of elements of A that differ; D begins at column 0, A after it."""
+    """Return the number of elements of A that differ; D begins at column 0, and A follows it."""
     packed, (k, columns) = plan.source.pack(codes, raw=True), (plan.target.shape[1], plan.target.columns)
     before = np.zeros((*packed.shape[:-1], 512), np.uint32)
     before[..., : packed.shape[-1]] = packed
@@ -142,7 +142,7 @@ def _tensor_differences(plan: TensorRelayout, codes: np.ndarray, expected: np.nd
 
 
 def check(pair: TiledPair, seed: int = 0) -> str:
-    """Plan and execute one pair; return `right`, `wrong: ...` or the reason why there is no plan."""
+    """Plan and execute one pair; return "right", "wrong: ..." or the reason why there is no plan."""
     try:
         plan = pair.plan()
     except WarpfragError as error:

@@ -1,11 +1,10 @@
-"""Runs emitted kernels on the GPU: each tile must have exactly the codes that the instruction computes.
+"""Run emitted kernels on the GPU: each tile must have exactly the codes that the instruction computes.
 
     python -m tools.tiles [REPORT.md] [--only TEXT]
 
-takes every product that the GPU can run, or those whose name contains a text, and of wgmma a few widths. It emits each
-as PTX (assembled by the driver) and runs its raw kernels, which are compared with `wf.execute`; and, if nvcc is on the
-path, as CUDA C++, and runs its tile kernels on random operands in memory with gaps between the lines. Every code is
-compared with `mma(A, B, C)`.
+The tool emits every product that the GPU can run (wgmma in a few widths), or those whose name contains TEXT. The raw
+kernels, which the driver assembles from PTX, are compared with `wf.execute`. If nvcc is on the path, the CUDA C++ tile
+kernels run on random operands in memory with gaps between the lines, and every code is compared with `mma(A, B, C)`.
 """
 
 from __future__ import annotations
@@ -169,7 +168,7 @@ def run_raw_warpgroup(gpu: Gpu, module: LoadedModule, instruction: Instruction, 
 
 
 def run_raws(gpu: Gpu, module: LoadedModule, instruction: Instruction) -> Iterator[tuple[str, bool]]:
-    """Yield every raw kernel that is emitted for an instruction, and whether its result is right."""
+    """Yield every raw kernel that is emitted for an instruction, and True if its result is right."""
     if instruction.form.is_warpgroup:
         for variant in kernel_variants(instruction):
             if not any(variant.trans):
@@ -180,7 +179,7 @@ def run_raws(gpu: Gpu, module: LoadedModule, instruction: Instruction) -> Iterat
 
 
 def run_tiles(gpu: Gpu, module: LoadedModule, instruction: Instruction) -> Iterator[tuple[str, bool]]:
-    """Yield every tile kernel that is emitted for an instruction, and whether its result is right."""
+    """Yield every tile kernel that is emitted for an instruction, and True if its result is right."""
     random = np.random.default_rng(7)
     for tile in tiles(instruction, (gpu.target,)):
         yield f"{tile.entry} {tile.strides}", run_tile(gpu, module, instruction, tile, random)
@@ -248,7 +247,7 @@ def check_tiles(say: Callable[[str], object] = print, only: str = "") -> tuple[l
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run, compare, and write a report; the exit status is 1 if anything differs."""
+    """Run and compare all kernels, and write a report; the exit status is 1 if anything differs."""
     arguments = report_parser("tiles", __doc__, "only instructions whose name contains this").parse_args(argv)
     lines, wrong = check_tiles(only=arguments.only)
     if arguments.report:

@@ -2,10 +2,10 @@
 
     python -m tools.torch_gemms --write results.json                            # on a GPU
     python -m tools.torch_gemms --write results.json --samples samples.npz      # with parts of the results
-    warpfrag gpu --fast -- python -m tools.torch_gemms --compare results.json   # without one
+    warpfrag gpu --fast -- python -m tools.torch_gemms --compare results.json   # without a GPU
 
-Operands are made from integers on the host, so every machine has the same. A call that fails is reported and the next
-one is tried. On a GPU, the names and grids of the kernels are stored too.
+Operands are made from integers on the host, so they are the same on every machine. A failed call is reported, and the
+next one is tried. On a GPU, the names and grids of the kernels are stored too.
 """
 
 import argparse
@@ -49,7 +49,7 @@ def operand(rows: int, columns: int, dtype: torch.dtype, *, transposed: bool, se
 
 
 def pair(m: int, n: int, k: int, dtype: torch.dtype, layout: str) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return A and B; `layout` has a t for each that is transposed."""
+    """Return A and B; `layout` has a t for each transposed operand."""
     a = operand(m, k, dtype, transposed=layout[0] == "t", seed=1)
     return a, operand(k, n, dtype, transposed=layout[1] == "t", seed=2)
 
@@ -88,7 +88,7 @@ def addmm(dtype: torch.dtype, alpha: float, beta: float, layout: str = "nt") -> 
 
 
 def baddbmm(dtype: torch.dtype, alpha: float, beta: float) -> Call:
-    """Return batches of alpha A B + beta C."""
+    """Return a batch of products alpha A B + beta C."""
 
     def call(m: int, n: int, k: int) -> torch.Tensor:
         c = floats(BATCH, m, n, dtype=dtype, seed=3)
@@ -102,7 +102,7 @@ def activation(dtype: torch.dtype, *, gelu: bool, shift: int = 0) -> Call:
 
     def call(m: int, n: int, k: int) -> torch.Tensor:
         a, b = pair(m, n, k, dtype, "nt")
-        return torch._addmm_activation(  # noqa: SLF001 (the only call with this epilogue)
+        return torch._addmm_activation(  # noqa: SLF001 (no public function)
             floats(n, dtype=dtype, seed=3), a, (b.t() / 2**shift).t(), use_gelu=gelu
         )
 
@@ -115,7 +115,7 @@ def scaled(*, fast: bool, bias: bool = False) -> Call:
     def call(m: int, n: int, k: int) -> torch.Tensor:
         a, b = pair(m, n, k, f32, "nt")
         scales = torch.tensor(0.75, device="cuda"), torch.tensor(1.5, device="cuda")
-        return torch._scaled_mm(  # noqa: SLF001 (the only call)
+        return torch._scaled_mm(  # noqa: SLF001 (no public function)
             a.to(e4m3), b.to(e4m3), *scales, floats(n, dtype=bf16, seed=3) if bias else None, out_dtype=bf16,
             use_fast_accum=fast,
         )  # fmt: skip
@@ -126,7 +126,7 @@ def scaled(*, fast: bool, bias: bool = False) -> Call:
 def int_mm(m: int, n: int, k: int) -> torch.Tensor:
     """Return a product of int8 numbers."""
     a, b = integers(256, m, k, seed=1) - 128, integers(256, n, k, seed=2) - 128
-    return torch._int_mm(a.to(torch.int8), b.to(torch.int8).t())  # noqa: SLF001 (the only call)
+    return torch._int_mm(a.to(torch.int8), b.to(torch.int8).t())  # noqa: SLF001 (no public function)
 
 
 def wide_result(dtype: torch.dtype) -> Call:
@@ -208,7 +208,7 @@ SORTS: dict[str, tuple[Call, tuple[Shape, ...]]] = {
 
 
 def library_kernels(call: Call, shapes: tuple[Shape, ...]) -> list[list[Any]]:
-    """Return the kernels that are not PyTorch's own; PyTorch copies and converts the operands."""
+    """Return the library kernels of a call, without PyTorch's own, which copy and convert operands."""
     from tools.torch_models import kernels_of
 
     def run() -> None:
@@ -222,14 +222,14 @@ def library_kernels(call: Call, shapes: tuple[Shape, ...]) -> list[list[Any]]:
 
 
 def main() -> int:
-    """Make the calls; the status is 1 if a result differs from the stored one or a call failed."""
+    """Make the calls; the exit status is 1 if a result differs from the stored one or a call fails."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--write", type=Path, metavar="FILE", help="store the digests")
     parser.add_argument("--samples", type=Path, metavar="FILE", help="store the first rows and columns of each result")
     parser.add_argument("--rows", type=int, default=ROWS, help="the number of rows in a sample")
     parser.add_argument("--compare", type=Path, metavar="FILE", help="compare with stored digests")
     parser.add_argument("--kernels", action="store_true", help="store the kernels, on a GPU")
-    parser.add_argument("--only", type=re.compile, default=re.compile(".*"), metavar="REGEX", help="names of kinds")
+    parser.add_argument("--only", type=re.compile, default=re.compile(".*"), metavar="REGEX", help="only these calls")
     options = parser.parse_args()
     torch.backends.cuda.matmul.allow_bf16_reduced_precision_reduction = False
     torch.backends.cuda.matmul.allow_fp16_reduced_precision_reduction = False
@@ -264,7 +264,7 @@ def main() -> int:
             options.write.write_text(json.dumps(record, indent=0) + "\n", encoding="utf-8")
     if options.samples:
         np.savez_compressed(options.samples, **samples)
-    print(f"{count} calls of {len(calls)} sorts, {wrong} failed or different")
+    print(f"{count} calls of {len(calls)} types, {wrong} failed or different")
     return int(wrong > 0)
 
 

@@ -1,10 +1,11 @@
 """Run small models and store digests of their results, with the kernels that a GPU ran.
 
     python -m tools.torch_models OUT                             # on a GPU, with transformers
-    warpfrag gpu --fast -- python -m tools.torch_models OUT      # without one
+    warpfrag gpu --fast -- python -m tools.torch_models OUT      # without a GPU
 
-Models: the Llama of examples/llama.py, a BERT with an attention mask, the MLP of examples/train.py, and functions that
-torch.compile compiles. OUT/models.json is written after each; a model that fails is reported and the next one is tried.
+The models are the Llama of examples/llama.py, a BERT with an attention mask, the MLP of examples/train.py, and
+functions that torch.compile compiles. OUT/models.json is written after each model; a failed model is reported, and the
+next one is tried.
 """
 
 import argparse
@@ -37,7 +38,7 @@ def bert() -> transformers.BertForMaskedLM:
 
 
 def bert_inputs(batch: int) -> dict[str, torch.Tensor]:
-    """Return prompts whose last tokens are padding, the first by 5."""
+    """Return prompts that end with padding; the first one has 5 padding tokens."""
     mask = torch.ones(batch, llama.TOKENS, dtype=torch.long)
     for row in range(batch):
         mask[row, llama.TOKENS - 5 + row :] = 0

@@ -1,10 +1,10 @@
 """Run PyTorch's native CUDA operations on fixed inputs; store digests of their results, or compare with stored ones.
 
     python tools/torch_operations.py --write results.json                          # on a GPU
-    warpfrag gpu --fast -- python tools/torch_operations.py --compare results.json  # without one
+    warpfrag gpu --fast -- python tools/torch_operations.py --compare results.json  # without a GPU
 
-Inputs are made from integers on the host, so that every machine has the same. No operation calls cuBLAS or cuDNN, and
-none depends on the order of floating-point atomics. An operation that fails is reported and the next one is tried.
+Inputs are made from integers on the host, so they are the same on every machine. No operation calls cuBLAS or cuDNN,
+and none depends on the order of floating-point atomics. A failed operation is reported, and the next one is tried.
 """
 
 import argparse
@@ -40,7 +40,7 @@ def integers(high: int, *shape: int, dtype: torch.dtype = i64, seed: int = 2) ->
 
 
 def gradients(function: Callable[..., torch.Tensor], *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
-    """Return the gradients of a function, whose own gradient is 1 in every element."""
+    """Return the gradients of a function for an output gradient of ones."""
     inputs = [tensor.detach().requires_grad_() for tensor in tensors]
     result = function(*inputs)
     return tuple(torch.autograd.grad(result, inputs, torch.ones_like(result)))
@@ -57,7 +57,7 @@ def stepped(optimizer: type[torch.optim.Optimizer], **options: float) -> torch.T
 
 
 def seeded(function: Callable[[], torch.Tensor]) -> torch.Tensor:
-    """Return the result of a function of random numbers with a fixed seed."""
+    """Return the result of a function that draws random numbers, with a fixed seed."""
     torch.cuda.manual_seed(17)
     return function()
 
@@ -177,7 +177,7 @@ OPERATIONS: dict[str, Operation] = {
     "sort_wide": lambda: floats(2, 3000).sort(-1),
     "argsort_i32": lambda: torch.argsort(integers(999, 3, 200, dtype=i32), dim=-1, stable=True),
     "unique": lambda: integers(40, 300).unique(return_counts=True),
-    "nonzero": lambda: (floats(8, 90) > 2).nonzero(),  # noqa: PLW0108 (not one function)
+    "nonzero": lambda: (floats(8, 90) > 2).nonzero(),  # noqa: PLW0108 (overloaded)
     "masked_select": unary(lambda x: x[x > 3]),
     "searchsorted": lambda: torch.searchsorted(torch.arange(0, 40, device="cuda"), integers(50, 200)),
     "bucketize": unary(lambda x: torch.bucketize(x, torch.arange(-3, 4, device="cuda").float())),
@@ -284,7 +284,7 @@ def run(chosen: re.Pattern[str], stored: dict[str, str]) -> dict[str, str]:
 
 
 def main() -> int:
-    """Run the operations; the status is 1 if a result differs from the stored one or an operation failed."""
+    """Run the operations; the exit status is 1 if a result differs from the stored one or an operation fails."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--write", type=Path, metavar="FILE", help="store the digests")
     parser.add_argument("--compare", type=Path, metavar="FILE", help="compare with stored digests")

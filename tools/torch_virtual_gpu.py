@@ -2,8 +2,8 @@
 
     python -m tools.torch_virtual_gpu results --processes 8 --seconds 110 --torch .venv/bin/python
 
-Runs the operations, training, a Llama, a BERT and compiled functions, and appends what each prints to
-`results/virtual_gpu.txt`. Needs no command line of warpfrag, so that a machine without click can run it.
+The tool runs the operations, training, a Llama, a BERT and compiled functions, and appends the output of each program
+to `results/virtual_gpu.txt`. It does not use warpfrag's command line, so it runs on machines without click.
 """
 
 import argparse
@@ -20,7 +20,7 @@ from warpfrag.device.launch_log import summary_of
 from warpfrag.device.virtual_gpu import GpuOptions, run_program
 
 DATA = Path(__file__).parents[1] / "tests" / "data" / "torch"
-PARTS = 14  # number of programs that share the operations
+PARTS = 14  # number of programs among which the operations are divided
 MAX_LINES = 50  # lines kept of each program
 
 
@@ -40,7 +40,7 @@ def programs(folder: Path) -> dict[str, list[str]]:
 
 
 def unlike(folder: Path, model: str) -> str:
-    """Return a line that says how many results of a model equal the recorded ones."""
+    """Return a line with the number of a model's results that equal the recorded ones, and the names of the others."""
     path = folder / model / "models.json"
     if not path.exists():
         return f"{model}: no results"
@@ -62,7 +62,7 @@ def run(name: str, arguments: list[str], python: str, deadline: float, folder: P
     start = time.time()
     code = "import sys; from tools.torch_virtual_gpu import serve; serve(sys.argv[1:])"
     try:
-        done = subprocess.run(  # noqa: S603 (our own programs; a process of its own can be ended in time)
+        done = subprocess.run(  # noqa: S603 (our own programs; a separate process can be stopped at the deadline)
             [sys.executable, "-c", code, python, *arguments],
             stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False, timeout=max(1, deadline - start),
         )  # fmt: skip

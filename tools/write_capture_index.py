@@ -1,8 +1,8 @@
-"""Writes the index of captured results from the data.
+"""Write the index of captured results.
 
     python -m tools.write_capture_index src/warpfrag/tensorcore/captures
 
-writes `index.json` for the `.npz` files of a folder. A folder of your own counts as evidence when the environment
+The tool writes `index.json` for the `.npz` files in a folder. Your own folder counts as evidence if the environment
 variable WARPFRAG_CAPTURED names it.
 """
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 def count(folder: Path) -> dict[str, object]:
-    """Return the index of a folder, counted from the data itself."""
+    """Return the index of a folder, computed from its data."""
     captures = []
     for path in sorted(folder.glob("*.npz")):
         capture = open_capture(path)

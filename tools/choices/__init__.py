@@ -1,16 +1,16 @@
-"""The library's choices: how the table and the model of `warpfrag.blas.cublas` are made, and how both are tested.
+"""Record cuBLAS's choices, make the table and the model of `warpfrag.blas.cublas` from them, and test both.
 
-    python -m tools.choices layers layers.toml    # the layers of public models; then: warpfrag survey layers.toml
-    python -m tools.choices ask FOLDER            # GPU: what the library chooses for log-uniform shapes
-    python -m tools.choices launches FOLDER       # GPU: every attribute of a choice, and the kernels with their grids
-    python -m tools.choices additions FOLDER      # GPU: special operands that reveal the order of additions
-    python -m tools.choices table FOLDER          # the table with the segment-K kernels of launches
-    python -m tools.choices train FOLDER          # GPU: the networks, from these answers
-    python -m tools.choices pack FOLDER           # the file of the package, from the networks and answers
-    python -m tools.choices confirm FOLDER        # GPU: 200 random m of every layer of the table, asked again
-    python -m tools.choices predict FOLDER        # predictions of products that nothing has seen
-    python -m tools.choices run FOLDER            # GPU: the same products, run by PyTorch
-    python -m tools.choices compare FOLDER        # both compared, and a table of the results
+    python -m tools.choices layers layers.toml    # list the layers of public models; then: warpfrag survey layers.toml
+    python -m tools.choices ask FOLDER            # GPU: query the library's choices for log-uniform shapes
+    python -m tools.choices launches FOLDER       # GPU: query every attribute of a choice, its kernels and their grids
+    python -m tools.choices additions FOLDER      # GPU: run special operands that reveal the order of additions
+    python -m tools.choices table FOLDER          # write the table, with the segment-K kernels that `launches` found
+    python -m tools.choices train FOLDER          # GPU: train the networks on the answers of `ask`
+    python -m tools.choices pack FOLDER           # write the package's model file from the networks and the answers
+    python -m tools.choices confirm FOLDER        # GPU: query 200 random m of every layer in the table again
+    python -m tools.choices predict FOLDER        # predict new products
+    python -m tools.choices run FOLDER            # GPU: run the same products with PyTorch
+    python -m tools.choices compare FOLDER        # compare both, and write a table of the results
 
 Steps marked GPU need an NVIDIA GPU and PyTorch; all others run anywhere. `ask`, `launches` and `confirm` use all
 cores.

@@ -1,4 +1,4 @@
-"""Run the command that the command line names."""
+"""Run the step that the command line names."""
 
 from __future__ import annotations
 

@@ -1,14 +1,14 @@
-"""Special operands that reveal in which order a library's kernels add.
+"""Special operands that reveal the order in which a library's kernels add.
 
-One term is M, another -M, and all others are 1, where M is so large that 1 vanishes beside it. The sum is the number of
-ones that are added after M and -M have met: the number of k outside the smallest subtree that contains both
-(FPRev, arXiv:2411.00442). An output of a gemm is one such experiment, so a gemm with n columns makes n of them.
+One term is M, another -M, and all others are 1, where M is so large that adding 1 to it has no effect. The sum is the
+number of ones that are added after M and -M have cancelled: the number of k outside the smallest subtree that contains
+both (FPRev, arXiv:2411.00442). Each output of a gemm is one experiment, so a gemm with n columns runs n of them.
 
     products.npz     per product: L (anchors x k, the counts), D (codes of some outputs for hashed operands)
-    segments.npz     segment-K kernels: for each block of 64 x 64 outputs the counts of `SPLITS` experiments
+    segments.npz     segment-K kernels: for each block of 64 x 64 outputs, the counts of `SPLITS` experiments
     calls.npz        PyTorch calls with epilogues, scales and batches: codes of some outputs
 
-Each file has a header that lists its products: the call, the configuration, the kernels with their grids.
+Each file has a header that lists its products: the call, the configuration, and the kernels with their grids.
 """
 
 from __future__ import annotations
@@ -42,21 +42,21 @@ SCALES = {
     "f16": (2.0**15, 2.0**-24, 2.0**8), "bf16": (2.0**60, 1.0, 1.0), "tf32": (2.0**60, 1.0, 1.0),
     "f32": (2.0**60, 1.0, 1.0),
 }  # fmt: skip
-"""M, the one, and the other operand."""
+"""For each type: the values of M, of one, and of the other operand's elements."""
 PER_KERNEL = {"nvjet": 0, "sm90_xmma": 3, "cutlass": 3}
 PER_OTHER_KERNEL = 8
 MAX_K_OF_ALL_PAIRS = 160
 FIRST, REST = 520, 500
-"""The k that are tried: the first ones, and about this number of the others."""
+"""The number of first values of k that are tried, and the approximate number of other values."""
 MAX_EXPERIMENTS, MAX_GEMMS = 24_000, 600
 MORE_RESULTS = 40
-"""The products of a kernel without experiments, whose results are stored."""
+"""The number of products without experiments, per kernel, whose results are stored."""
 SPLITS = 40
 BLOCK = 64
 
 
 def candidates() -> Iterator[tuple[ProductKind, int, int, int, int]]:
-    """Yield products in turn for every kind: thin, aligned and of any alignment, with a moderate K."""
+    """Yield thin, aligned and unaligned products with a moderate K, cycling through the kinds."""
     chunk = 5_000_000
     while True:
         for kind in KINDS:
@@ -78,7 +78,7 @@ def candidates() -> Iterator[tuple[ProductKind, int, int, int, int]]:
 
 
 def anchors_of(k: int, width: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return the k of M and the k of -M that are tried."""
+    """Return the values of k at which M and -M are tried."""
     most = min(MAX_EXPERIMENTS, MAX_GEMMS * width)
     if k <= MAX_K_OF_ALL_PAIRS and k * k <= most:
         return np.arange(k), np.arange(k)
@@ -91,7 +91,7 @@ def anchors_of(k: int, width: int) -> tuple[NDArray[np.int64], NDArray[np.int64]
 
 
 def experiments(torch: Any, case: Case, first: NDArray[np.int64], second: NDArray[np.int64]) -> Any:  # noqa: ANN401
-    """Return the counts for every pair of k."""
+    """Return the counts for every pair of positions of M and -M."""
     large, one, other = SCALES[case.type]
     dtype = {"f16": torch.float16, "bf16": torch.bfloat16}.get(case.type, torch.float32)
     down = case.m > case.n  # the axis of D that numbers the experiments
@@ -106,7 +106,7 @@ def experiments(torch: Any, case: Case, first: NDArray[np.int64], second: NDArra
         varied[number, some[0]] = large
         varied[number, some[1]] = -large  # i == j gives -M, which is not a count
         fixed = torch.full((min(case.m, case.n), case.k), other, dtype=dtype, device=DEVICE)
-        A, B = (varied, fixed) if down else (fixed, varied)  # both with k contiguous
+        A, B = (varied, fixed) if down else (fixed, varied)  # k is contiguous in both
         A = A.t().contiguous().t() if case.layout[0] == "t" else A
         B = B.t() if case.layout[1] == "t" else B.t().contiguous()
         D = _apply(torch, case, A, B)
@@ -152,7 +152,7 @@ def _limit(name: str) -> int:
 
 
 def reveal_orders(torch: Any, folder: Path, seconds: float) -> None:  # noqa: ANN401 (torch may be missing)
-    """Run experiments on a few products of every kernel that occurs."""
+    """Run experiments on a few products of every kernel that the library selects."""
     end = time.monotonic() + seconds
     seen: Counter[tuple[str, str]] = Counter()
     lines: list[dict[str, Any]] = []
@@ -189,7 +189,7 @@ def reveal_orders(torch: Any, folder: Path, seconds: float) -> None:  # noqa: AN
 
 
 def _torch_case(case: Case) -> Case:
-    """Return the case with the name that `make_call` has for float32 operands."""
+    """Return the case with the type name that `make_call` uses for float32 operands."""
     return case if case.type != "f32" else Case(**{**asdict(case), "type": "tf32"})
 
 
@@ -368,7 +368,7 @@ def record_calls(torch: Any, folder: Path) -> None:  # noqa: ANN401 (torch may b
 
 
 def additions(folder: Path, seconds: float = SECONDS) -> None:
-    """Run all experiments: a third of the time for segment-K."""
+    """Run all experiments; a third of the time is for segment-K kernels."""
     import torch
 
     folder.mkdir(parents=True, exist_ok=True)

@@ -1,10 +1,10 @@
-"""Configurations that the library selects for log-uniform shapes: the data that the model of the choice is fitted on.
+"""Query the configurations that the library selects for log-uniform shapes, to which the choice model is fitted.
 
 `answers*.npz` have one row for each answer: the number of a kind, m, n, k, the number of a configuration, and the chunk
 of shapes that it belongs to. Chunks whose number is a multiple of `HELD_OUT` are for testing.
 
-Shapes are those of the blind test. 16-bit and fp8 kernels were never seen to split K for short K or many tiles of D, so
-few of these shapes are asked.
+The shapes have the same distribution as in the blind test. 16-bit and fp8 kernels have never split K when K is short or
+D has many tiles, so only a few such shapes are queried.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 SECONDS, CHUNK = float(os.environ.get("CHOICES_SECONDS", "75")), 200
 HELD_OUT = 10
 MAX_ROWS = 1_500_000
-"""Rows of one file."""
+"""The maximum number of rows in a file."""
 NO_CHOICE = Choice(0, 0, 0, 0, 0, 0, "none")
 NO_ANSWER = Configuration(*[-1] * 9)
 LAYOUTS = ("nt", "nn", "tn")
@@ -38,12 +38,12 @@ KINDS = (
     LayerKind("scaled_mm slow", "e4m3", "nt"), LayerKind("scaled_mm fast", "e4m3", "nt"),
 )  # fmt: skip
 SHARES = {"bf16": 2, "f16": 2, "tf32": 3}
-"""The number of chunks that are asked of a type, if it is not one."""
+"""The number of chunks that are queried for a type, if not one."""
 UNITS = {"bf16": 8, "f16": 8, "tf32": 4, "e4m3": 16}
 LARGEST, LARGEST_WEIGHT = 1 << 35, 1 << 26
-"""The maximum multiply-adds of a gemm, and elements of B."""
+"""The maximum number of multiply-adds in a gemm, and of elements in B."""
 SHORT_K, MANY_TILES, KEPT = 448, 640, 0.06
-"""K and the number of tiles of 64 x 64 beyond which only a part of the shapes is kept."""
+"""Shapes with K below the first limit, or more 64 x 64 tiles than the second, are kept with this probability."""
 
 
 class Answers(NamedTuple):

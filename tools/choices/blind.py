@@ -1,8 +1,8 @@
 """Blind test of `predict`: new products are predicted first, then run on a GPU and compared code by code.
 
-`predictions.json` and the codes in `predicted.npz` are written before anything runs. Operands are a hash of their
-indices, so they need not be kept; of each product 8 rows and 16 columns, spread over the whole, are compared. Real
-layers are those of `layers`, with m log-uniform; log-uniform shapes are in no table.
+`predictions.json` and the codes in `predicted.npz` are written before anything runs. Operands are hashes of their
+indices, so they need not be stored. In each product, 8 rows and 16 columns, evenly spread, are compared. Real layers
+are those of `layers`, with log-uniform m; log-uniform shapes are in no table.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ if TYPE_CHECKING:
 ROWS, COLUMNS = 8, 16
 SEED = 20261418
 LARGEST, LARGEST_WEIGHT = 1 << 35, 1 << 26
-"""The maximum multiply-adds of a product, and elements of B."""
+"""The maximum number of multiply-adds in a product, and of elements in B."""
 MAX_M = 8192
 SAVE_EVERY = 500
 FIRST = int(os.environ.get("CHOICES_FIRST", "0"))
-"""The number of the first product that `run` runs, to continue a run that was cut off."""
+"""The number of the first product to run, so that an interrupted run can be continued."""
 
 
 class Group(NamedTuple):
@@ -210,7 +210,7 @@ class Result(NamedTuple):
 
 
 def report(results: list[Result]) -> str:
-    """Return a table of the results by kind, and a line for each product that differs."""
+    """Return a table with the results of each kind, and a line for each product that differs."""
     groups: dict[tuple[str, str, str], list[Result]] = defaultdict(list)
     for result in results:
         groups[result.shapes, result.case.call, result.case.type].append(result)

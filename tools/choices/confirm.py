@@ -1,6 +1,7 @@
-"""Queries the library again for random m of every layer in the wheel's table, to find wrong ranges.
+"""Query the library again for random m of every layer in the wheel's table, to find wrong ranges.
 
-`confirmed.json` has, for each kind, how many layers and m were asked and how many differ, and lists these.
+For each kind, `confirmed.json` has the number of layers and of values of m that were queried, the number of choices
+that differ, and a list of these.
 """
 
 from __future__ import annotations

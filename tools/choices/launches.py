@@ -1,8 +1,8 @@
-"""All information that the library has about a call: the attributes of its configuration, and the kernels it launches.
+"""Query all that the library reveals about a call: the attributes of its configuration, and the kernels it launches.
 
 `launches.npz` has one row for each question, with the columns `COLUMNS`; a kernel is an index into the names in the
-header. Questions are random shapes, and the layers of the table for which it has segment-K kernels, which also need
-the tile, the cluster and the swizzle. Nothing runs on the GPU.
+header. The questions are random shapes, and the layers for which the table has segment-K kernels, because predicting
+these also needs the tile, the cluster and the swizzle. Nothing runs on the GPU.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 SECONDS = float(os.environ.get("CHOICES_SECONDS", "130"))
 MAX_ROWS = 90_000
-"""Rows of one process."""
+"""The maximum number of rows that a process queries."""
 CHUNK = 50
 COLUMNS = (
     "kind", "batch", "m", "n", "k", "chunk",
@@ -48,11 +48,11 @@ SHARES = {"tf32": 3, "f16": 2}
 UNITS = {"bf16": 8, "f16": 8, "tf32": 4, "f32": 4, "e4m3": 16}
 MAX_WORK, MAX_WEIGHT = 1 << 36, 1 << 27
 INTERIOR = 6
-"""The m inside a run of the table at which its layer is asked."""
+"""The number of values of m inside a run of the table at which its layer is queried."""
 
 
 def shapes(chunk: int, kind: ProductKind) -> Iterator[tuple[int, int, int, int]]:
-    """Yield random (batch, m, n, k) for a chunk: log-uniform and aligned, thin, or of any alignment."""
+    """Yield random (batch, m, n, k) for a chunk: log-uniform and aligned, thin, or unaligned."""
     random = np.random.default_rng([47, chunk, KINDS.index(kind)])
     if chunk % 6 == 5:
         layer = LayerKind(kind.call, kind.type, kind.layout)
@@ -106,7 +106,7 @@ class Asker:
 def ask_layer(
     asker: Asker, kind: ProductKind, number: int, n: int, k: int, runs: list[tuple[int, int]]
 ) -> None:  # fmt: skip
-    """Query a layer at the ends of its runs of segment-K, between them, and at m where the configuration changes."""
+    """Query a layer at the ends of its segment-K runs, inside them, and at each m where the configuration changes."""
     known: dict[int, tuple[int, ...]] = {}
 
     def ask(m: int) -> tuple[int, ...]:
@@ -123,7 +123,7 @@ def ask_layer(
 
 
 def locate(ask: Callable[[int], tuple[int, ...]], low: int, high: int) -> None:
-    """Query until the two m around each visible change of the answer are known."""
+    """Query until the two adjacent values of m at each visible change of the answer are known."""
     if ask(low) != ask(high) and high - low > 1:
         middle = (low + high) // 2
         locate(ask, low, middle)
@@ -213,7 +213,7 @@ def load(folder: Path) -> tuple[list[str], NDArray[np.int32]]:
 
 
 def choice_of_row(fact: dict[str, int], names: list[str], kind: ProductKind) -> Choice:
-    """Return the choice of a row, given as a mapping of `COLUMNS`."""
+    """Return the choice in a row, which is a mapping with the keys `COLUMNS`."""
     numbers = [fact[name] for name in COLUMNS[6:15]]
     configuration = None if numbers[0] < 0 else Configuration(*numbers)
     grid = fact["grid_x"], fact["grid_y"], fact["grid_z"]
@@ -247,7 +247,7 @@ def table(folder: Path) -> None:
 
 
 def refined(asked: dict[int, Choice], last: int) -> Iterator[ChoiceRun]:
-    """Yield runs of m with the same choice; the parts of a single wave are kept if the whole run has the same."""
+    """Yield runs of m with the same choice; its split count is kept only if it is the same in the whole run."""
     points = list(asked.items())
     start = 0
     for place, (m, choice) in enumerate(points):

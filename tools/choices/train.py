@@ -1,10 +1,10 @@
-"""Trains the networks of `warpfrag.blas.cublas.choice_model` on the library's answers, on a GPU.
+"""Train the networks of `warpfrag.blas.cublas.choice_model` on a GPU, with the library's answers.
 
-A network has the features of a gemm and its kind as inputs, and the choices as outputs: one for 16-bit and fp8 gemms,
-whose choice is a split count, and one for tf32. Chunks of shapes that are held out are for testing.
+The inputs of a network are the features and the kind of a gemm, and its outputs are the choices. One network is for
+16-bit and fp8 gemms, whose choice is a split count, and one for tf32. Chunks of shapes are held out for testing.
 
 `network_*.npz` have the weights, the labels of the outputs, and the number of answers. `pack` combines them with the
-package's decision trees, which were fitted with scikit-learn to earlier answers: thin and unaligned shapes.
+package's decision trees for thin and unaligned shapes, which were fitted to earlier answers with scikit-learn.
 """
 
 from __future__ import annotations
@@ -39,14 +39,14 @@ DEVICE = os.environ.get("TRAIN_DEVICE", "cuda")
 WIDTHS = {"tf32": (384, 384), "nvjet": (384, 384)}
 BATCH, RATE, WARM_UP = 16384, 4e-3, 0.03
 COMMON, TESTED = 450, 1500
-"""The number of common choices that a network may name, and of shapes of a kind on which it is tested."""
+"""The number of common choices that a network distinguishes, and the number of test shapes for each kind."""
 CUTLASS, XMMA, XMMA_SM80, GEMV_NUMBER = (21, 23), 43, 63, 13
-"""Numbers of algorithms in cuBLASLt."""
+"""The numbers of cuBLASLt algorithms."""
 FAMILIES = {11: "gemmSN", 14: "dot_kernel", 20: "simt", 55: "ffma", 63: "xmma_sm80"}
 GEMV = ((8, "gemv2N"), (11, "gemvNSP"), (15, "gemv2T"))
-"""The kernels of algorithms, and of the custom options of algorithm 13 up to an end, as `launches` named them."""
+"""The kernels of other algorithms, and those of algorithm 13 for custom options below each limit, from `launches`."""
 STAGE_DEPTHS = {3: 16, 4: 16, 5: 16, 6: 16, 9: 32, 10: 32, 11: 32, 12: 32, 27: 16}
-"""cublasLtMatmulStages_t: the k of a stage."""
+"""The k of a stage, by cublasLtMatmulStages_t."""
 
 
 def label(configuration: Configuration) -> tuple[int, ...]:
@@ -77,7 +77,7 @@ def samples(folder: Path, numbers: list[int]) -> tuple[NDArray[np.int32], list[t
 
 
 def inputs(rows: NDArray[np.int32], numbers: list[int]) -> NDArray[np.float32]:
-    """Return the network's inputs: logarithms of the features, and which kind it is."""
+    """Return the network's inputs: the logarithms of the features, and the kind as a one-hot vector."""
     columns = []
     for first in range(0, len(rows), 1 << 18):
         some = rows[first : first + (1 << 18)]
@@ -157,7 +157,7 @@ def choice_of_label(name: tuple[int, ...]) -> Choice:
         return Choice(NVJET, 0, split, 2 * (split > 1), 0, 0, "nvjet")
     if algorithm in CUTLASS:
         return Choice(algorithm, 0, split, 2 * (split > 1), 0, depth, "cutlass_80_s1688")
-    if algorithm == XMMA and split < 0:  # a segment-K kernel is launched if tiles have to be cut
+    if algorithm == XMMA and split < 0:  # a segment-K kernel is launched only if tiles must be cut
         return Choice(XMMA, tile, 0, 0, cluster, swizzle, "xmma_segment_k")
     if algorithm == XMMA or (algorithm == XMMA_SM80 and split == 1):
         return Choice(XMMA, 0, 1, 0, 0, 0, "xmma_sm90")

@@ -1,1 +1,1 @@
-"""Random kernels: compares the memory that a GPU leaves with that of the PTX machine."""
+"""Run random kernels, and compare the memory that a GPU leaves with that of the PTX machine."""

@@ -1,18 +1,18 @@
-"""Random kernels: compares the memory that a GPU leaves with that of the PTX machine.
+"""Run random kernels, and compare the memory that a GPU leaves with that of the PTX machine.
 
-    python -m tools.fuzz run FIRST COUNT --out FOLDER     on a machine with a GPU: compare, trace and shrink, report
-    python -m tools.fuzz record FIRST COUNT --out FOLDER  on a machine with a GPU: what it leaves, to compare later
-    python -m tools.fuzz execute FIRST COUNT --out FOLDER on a machine with a GPU: execute the cubins here and there
-    python -m tools.fuzz report FOLDER                    the report of a run that was ended before it wrote one
-    python -m tools.fuzz probe --out FOLDER               the same for every spelling alone, in several contexts
-    python -m tools.fuzz check FIRST COUNT [--coverage]   without a GPU: does ptxas take them, which rows are used
+    python -m tools.fuzz run FIRST COUNT --out FOLDER     with a GPU: compare kernels, explain differences, report
+    python -m tools.fuzz record FIRST COUNT --out FOLDER  with a GPU: record its results, to compare them later
+    python -m tools.fuzz execute FIRST COUNT --out FOLDER with a GPU: execute the cubins on it and on the machine
+    python -m tools.fuzz report FOLDER                    write the report of a run that ended before writing one
+    python -m tools.fuzz probe --out FOLDER               with a GPU: compare each spelling alone, in several contexts
+    python -m tools.fuzz check FIRST COUNT [--coverage]   without a GPU: assemble kernels, and list unused opcode rows
     python -m tools.fuzz show SEED                        print a kernel
     python -m tools.fuzz spellings                        query ptxas again for the spellings of every row
-    python -m tools.fuzz keep FOLDER                      make what `run --keep N` chose the fixed set of the tests
+    python -m tools.fuzz keep FOLDER                      install what `run --keep N` chose as the tests' fixed set
 
-A seed and a size make a kernel, always the same. `run` writes counts, causes and the coverage of the opcode rows to
-fuzz.json and fuzz.md, and every kernel that differs to differing.zip. The exit status is 1 if a kernel differs and none
-of its lines is uncertain.
+A seed and a size always give the same kernel. `run` writes counts, causes and the coverage of the opcode rows to
+fuzz.json and fuzz.md, and every kernel that differs to differing.zip. The exit status is 1 if a kernel differs although
+none of its lines is uncertain.
 """
 
 from __future__ import annotations
@@ -126,7 +126,7 @@ def report(arguments: Namespace) -> int:
 
 
 def probe(arguments: Namespace) -> int:
-    """Compare every spelling in isolation."""
+    """Compare every spelling alone, in several contexts."""
     found = probe_all(arguments.workers, arguments.seconds, arguments.targets.split(","), arguments.only)
     arguments.out.mkdir(parents=True, exist_ok=True)
     (arguments.out / "probes.json").write_text(json.dumps(found, indent=1), encoding="utf-8")
@@ -201,8 +201,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     def command(name: str, function: object) -> ArgumentParser:
         made = commands.add_parser(name, help=(function.__doc__ or "").strip())
         made.set_defaults(function=function)
-        made.add_argument("--size", type=int, default=SIZE, help="statements of a kernel")
-        made.add_argument("--workers", type=int, default=os.cpu_count(), help="processes")
+        made.add_argument("--size", type=int, default=SIZE, help="number of statements in a kernel")
+        made.add_argument("--workers", type=int, default=os.cpu_count(), help="number of processes")
         return made
 
     for name, function in (("run", run), ("record", record), ("execute", execute), ("check", check)):
@@ -213,22 +213,22 @@ def main(argv: Sequence[str] | None = None) -> int:
     for made in timed:
         made.add_argument("--out", type=Path, default=Path("out"), help="the folder of the report")
         made.add_argument("--seconds", type=float, default=600, help="start no new work after this time, in seconds")
-    timed[0].add_argument("--explain", type=float, default=120, help="seconds for the causes of what differs")
+    timed[0].add_argument("--explain", type=float, default=120, help="seconds for finding the causes of differences")
     timed[0].add_argument("--engines", type=int, default=0, metavar="N", help="run every Nth kernel in both engines")
     timed[0].add_argument("--keep", type=int, default=0, metavar="N", help="choose a fixed set of the first N kernels")
-    timed[0].add_argument("--without-gpu", action="store_true", help="run the machine only")
-    timed[2].add_argument("--favour", default="", help="a recipe that is frequent in every kernel, or `each` in turn")
-    timed[2].add_argument("--cubin-only", action="store_true", help="do not run code that the driver compiled")
-    timed[2].add_argument("--bytes", action="store_true", help="keep the output bytes, not only their digest")
+    timed[0].add_argument("--without-gpu", action="store_true", help="run only the machine")
+    timed[2].add_argument("--favour", default="", help="a recipe to use often, or `each` for every recipe in turn")
+    timed[2].add_argument("--cubin-only", action="store_true", help="do not run the code that the driver compiles")
+    timed[2].add_argument("--bytes", action="store_true", help="keep the output bytes, not only their digests")
     timed[1].add_argument("--targets", default=",".join(TARGETS), help="comma-separated targets")
-    timed[1].add_argument("--only", choices=KINDS, help="only spellings of lanes, or only matrix instructions")
-    commands.choices["check"].add_argument("--coverage", action="store_true", help="count rows only, without ptxas")
+    timed[1].add_argument("--only", choices=KINDS, help="probe only lane instructions, or only matrix instructions")
+    commands.choices["check"].add_argument("--coverage", action="store_true", help="only count rows, without ptxas")
     shown = command("show", show)
     shown.add_argument("seed", type=int)
     shown.add_argument("--traced", action="store_true", help="store every result")
     command("spellings", spellings)
-    command("report", report).add_argument("folder", type=Path, help="what `run` wrote")
-    command("keep", keep).add_argument("folder", type=Path, help="what `run --keep` wrote")
+    command("report", report).add_argument("folder", type=Path, help="the folder that `run` wrote")
+    command("keep", keep).add_argument("folder", type=Path, help="the folder that `run --keep` wrote")
     arguments = parser.parse_args(argv)
     result: int = arguments.function(arguments)
     return result

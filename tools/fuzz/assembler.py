@@ -1,4 +1,4 @@
-"""Finds the lines of a module that ptxas rejects."""
+"""Find the lines of a module that ptxas rejects."""
 
 import os
 import re
@@ -15,7 +15,7 @@ def find_assembler() -> str:
     """Return the ptxas in $PTXAS, on the path, or in a standard toolkit folder."""
     found = os.environ.get("PTXAS") or shutil.which("ptxas") or FALLBACK
     if not Path(found).exists():
-        msg = "expected ptxas in $PTXAS or on the path: pip install nvidia-cuda-nvcc brings one"
+        msg = "expected ptxas in $PTXAS or on the path; pip install nvidia-cuda-nvcc installs it"
         raise FileNotFoundError(msg)
     return found
 

@@ -1,6 +1,7 @@
 """Recipes for copies, mbarriers, stacks, hints and address spaces.
 
-A thread copies to its own part of shared memory and has an mbarrier of its own there, so nothing depends on others.
+Each thread copies to its own part of shared memory and has its own mbarrier there, so it does not depend on other
+threads.
 """
 
 from tools.fuzz.writer import OWN_BARRIER, OWN_DATA, Generator, Recipe

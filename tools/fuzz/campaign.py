@@ -1,4 +1,4 @@
-"""Compares many kernels on many cores and one GPU, finds the causes of differences, and reports."""
+"""Compare many kernels on many cores and one GPU, find the causes of differences, and write the report."""
 
 from __future__ import annotations
 
@@ -26,18 +26,18 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 JOB_SECONDS = 25
-ENGINE_SECONDS = 120  # mostly compile time
-KEPT_KERNELS = 400  # kernels that are written in full
-SHRUNK_OF_EACH = 2  # kernels of each group that are reduced
+ENGINE_SECONDS = 120  # most of it is compile time
+KEPT_KERNELS = 400  # maximum number of differing kernels that are written in full
+SHRUNK_OF_EACH = 2  # number of kernels that are reduced in each group
 SHRINK_SECONDS = 40
 KINDS: dict[str, tuple[str, Callable[[str], Sequence[object]], int]] = {
     "matrices": ("matrix probe", matrix_probes, matrix_probe.PER_MODULE),
     "lanes": ("probe", probes, PER_MODULE),
 }
-"""Probe categories: the job, the list of probes, and the number per module."""
+"""For each category of probes: the job, the function that lists them, and the number per module."""
 ANSWERS = "answers.jsonl"
 CALLED_CERTAIN = "DIFFERS AND CALLED CERTAIN"
-TWO_NANS = "different NaNs"  # the start of a reason that no rule about the compiler can remove
+TWO_NANS = "different NaNs"  # the start of a reason that does not depend on the compiler
 
 
 @dataclass
@@ -51,7 +51,7 @@ class Tally:
     examples: dict[str, str] = field(default_factory=dict)
     differing: dict[int, dict[str, Any]] = field(default_factory=dict)
     kept: list[dict[str, Any]] = field(default_factory=list)  # candidates for the fixed set
-    digests: dict[int, list[Any]] = field(default_factory=dict)  # (digest of the output, certain, reasons) by seed
+    digests: dict[int, list[Any]] = field(default_factory=dict)  # by seed: digest of the output, certainty, reasons
 
     def add(self, answer: dict[str, Any]) -> None:
         """Count an answer."""
@@ -79,7 +79,7 @@ class Tally:
 
 
 def verdict(answer: dict[str, Any]) -> str:
-    """Return the line of the report in which a kernel is counted."""
+    """Return the category under which the report counts a kernel."""
     if answer["state"] == "equal":
         return "equal and certain" if answer["certain"] else "equal but uncertain"
     if answer["state"] == "differs":
@@ -92,7 +92,7 @@ def compare_all(
 ) -> Tally:
     """Compare the kernels of seeds until the time is up; keep the GPU's bytes for the first ones.
 
-    Each answer is written as it comes: `read_answers` makes the tally of a run that was ended.
+    Each answer is written immediately, so that `read_answers` can read the tally of a run that was stopped.
     """
     jobs = [
         {"do": "compare", "seed": seed, "size": size, "on_gpu": on_gpu, "keeps": number < kept}
@@ -150,7 +150,7 @@ def explain(seeds: Sequence[int], size: int, workers: int, seconds: float) -> di
 def probe_all(
     workers: int, seconds: float, targets: Sequence[str] = TARGETS, only: str | None = None
 ) -> dict[str, Any]:
-    """Probe every spelling in every context."""
+    """Compare every spelling in every context, and return the differences."""
     jobs = [
         {"do": job, "target": target, "first": first}
         for kind, (job, listed, step) in KINDS.items()

@@ -1,7 +1,7 @@
 """Recipes for several threads: atomics, exchanges through shared memory, barriers, collectives.
 
-Threads update memory of their own, or memory of all by operations whose order cannot be seen. What one thread leaves
-for another is between two barriers.
+Threads update private memory, or shared locations with operations whose order does not affect the result. Values that
+one thread passes to another are written and read between barriers.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ def own_update(g: Generator) -> None:
 
 
 def common_update(g: Generator) -> None:
-    """Write commuting atomics of all threads on one address."""
+    """Write a commutative atomic of all threads on one address."""
     commuting = [update for update in accepted_updates(g.target) if commutes(update) and update.space != "shared"]
     update = g.random.choice(commuting)
     place = f"[%tail+{8 * tail_slots().index((update.operation, update.kind.name))}]"
@@ -183,7 +183,7 @@ def collective(g: Generator) -> None:
     if spelling.row.opcode == "vote":
         sources[0] = f"{g.choose('', '!')}{sources[0]}"
     sources[-1] = g.place.members
-    if spelling.row.opcode == "shfl" and g.place.members != "-1":  # from the own lane: others may be inactive
+    if spelling.row.opcode == "shfl" and g.place.members != "-1":  # only the own lane: others may be inactive
         sources[1:3] = ["0", "31"]
         sources = [*sources[:3], g.place.members]
         if spelling.name.split(".")[2] not in {"bfly", "up", "down"}:

@@ -1,4 +1,4 @@
-"""The opcode rows that kernels cover."""
+"""Find the opcode rows that random kernels cover."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 GUARD = re.compile(r"^@\S+ ")
 LEFT_TO_TEXTURES = {"tex", "tld4", "suld", "sust", "sured"}
-"""Opcodes on handles of arrays and samplers, which `tools.textures` compares."""
+"""Opcodes on texture and surface handles, which `tools.textures` compares."""
 NOT_ON_HOPPER = {"tcgen05"}
 UNDEFINED = {"discard"}
 """Opcodes that leave undefined bytes in memory, which cannot be compared (tests/sass/test_changed_data.py)."""
@@ -46,7 +46,7 @@ def rows_of(kernel: Kernel) -> set[str]:
 
 @lru_cache(10_000)
 def row_of(opcode: tuple[str, int]) -> str:
-    """Return the row name of an opcode with a number of operands."""
+    """Return the name of the row for an opcode and its number of operands."""
     row = find(*opcode).row
     return row_names()[id(row)] if row is not None else ""
 
@@ -62,7 +62,7 @@ def refused_rows() -> set[int]:
 
 
 def missing(counts: Counter[str], at_least: int = 1) -> list[str]:
-    """Return the rows that too few kernels have, except those that ptxas never accepts."""
+    """Return the rows that fewer than `at_least` kernels have, except those that ptxas never accepts."""
     left_out = refused_rows() | LEFT_TO_LAUNCHES
     wanted = [name for row, name in row_names().items() if row not in left_out]
     wanted = [name for name in wanted if name.split("#")[0] not in LEFT_TO_TEXTURES | NOT_ON_HOPPER | UNDEFINED]

@@ -1,7 +1,7 @@
 """A GPU through the CUDA driver, with only NumPy and ctypes.
 
-`Device.run` loads PTX through the driver's compiler, or a cubin, launches one kernel and returns what it left. After a
-fault a context is lost, so whoever runs unknown kernels does it in a process that may end.
+`Device.run` loads a cubin, or PTX through the driver's compiler, launches one kernel, and returns the arrays. A fault
+destroys the context, so run unknown kernels in a process that may end.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Runs random kernels on the PTX machine."""
+"""Run random kernels on the PTX machine."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ if TYPE_CHECKING:
 
 ARCH = "sm_90"
 LIMIT = 2_000_000  # maximum warp instructions of a kernel
-WITH_NANS = 5  # one in this number of kernels gets f64 NaNs
+WITH_NANS = 5  # one of this number of kernels gets f64 NaNs
 
 
 class Data(NamedTuple):
-    """The arguments of a kernel: its input, its initial output, its struct."""
+    """The arguments of a kernel: its input, its initial output, and its struct."""
 
     given: NDArray[np.uint8]
     before: NDArray[np.uint8]

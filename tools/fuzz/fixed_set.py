@@ -1,8 +1,8 @@
 """A fixed set of kernels with the GPU's results, for the tests.
 
-`choose` takes kernels until every opcode row that a run's kernels have is among them, the smallest first among equals.
-The file has the PTX of each and how it is launched; of its output the hash, and the first bytes to show what differs.
-The input comes from the seed. `ROWS_SINCE` has the rows that are newer than the set.
+`choose` repeatedly takes the kernel that adds the most opcode rows, and the smallest of these. For each kernel, the
+file has the PTX, the launch parameters, the hash of the output, and the first output bytes, which show differences. The
+input is derived from the seed. `ROWS_SINCE` has the rows that are newer than the set.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Kept(NamedTuple):
 
 
 def choose(answers: list[dict[str, Any]], count: int = KERNELS) -> list[dict[str, Any]]:
-    """Choose `count` kernels: those that add the most rows, then the smallest."""
+    """Choose `count` kernels; each adds the most rows to the earlier ones, and small kernels are preferred."""
     left = sorted(answers, key=lambda answer: len(answer["gpu"]))
     chosen: list[dict[str, Any]] = []
     seen: set[str] = set()

@@ -1,4 +1,4 @@
-"""Random kernels from a seed: valid, deterministic, and made of every opcode row that the machine has.
+"""Generate random kernels from seeds: valid, deterministic, and with every opcode row of the machine.
 
 Arithmetic instructions are generated from the rows (`spellings`). Instructions that need an address, other threads or
 a frame have recipes: functions with a weight and allowed contexts. `python -m tools.fuzz check --coverage` lists rows
@@ -22,14 +22,15 @@ SIZE = 200
 
 WGMMA, WGMMA_BLOCKS = "wgmma", 12
 FAVOURED = 40
-"""The weight of a recipe that a kernel favours."""
+"""The weight of a favoured recipe."""
 
 
 def generate(seed: int, size: int = SIZE, target: str | None = None, favour: str = "") -> Kernel:
     """Return the kernel of a seed, with at least `size` statements in its body.
 
-    `favour` names a recipe that is frequent; the block is a warpgroup then, in which every recipe fits. With `wgmma`
-    the kernel has one form of wgmma, that of its seed, in enough blocks to count as compared.
+    `favour` names a recipe to use often; the block is then a warpgroup, in which every recipe is allowed. If `favour`
+    is "wgmma", the kernel has one form of wgmma, chosen by the seed, and enough blocks for the form to count as
+    compared.
     """
     if favour == WGMMA:
         return wgmma_kernel(seed)
@@ -42,7 +43,7 @@ def generate(seed: int, size: int = SIZE, target: str | None = None, favour: str
 
 
 def wgmma_kernel(seed: int) -> Kernel:
-    """Return the kernel with the form of wgmma of a seed."""
+    """Return the kernel with the wgmma form that a seed chooses."""
     generator = Generator(seed, 0, RECIPES, "sm_90a")
     generator.has_whole_warps, generator.block, generator.grid = True, matrices.WARPGROUP, WGMMA_BLOCKS
     generator.features.add("tile")

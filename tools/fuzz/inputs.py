@@ -1,4 +1,4 @@
-"""The input bytes of kernels: random bits and boundary values."""
+"""Generate the input bytes of kernels: random bits and boundary values."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ FINITE = np.uint64(0xFFEFFFFFFFFFFFFF)  # clears an exponent bit, which makes f6
 
 
 def random_bytes(seed: int, count: int, *, has_nans: bool = True) -> NDArray[np.uint8]:
-    """Return `count` bytes: random words, special values of each width, floats of one size, small integers.
+    """Return `count` bytes: random words, special values of each width, floats of similar magnitude, small integers.
 
-    Without `has_nans` no word is an f64 NaN: which of two stays is up to ptxas, so most kernels shall have few.
+    Without `has_nans`, no word is an f64 NaN: if both operands are NaNs, the result depends on ptxas's choice.
     """
     random = np.random.default_rng(seed)
     words = -(-count // 8)

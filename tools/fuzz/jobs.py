@@ -1,7 +1,7 @@
 """The jobs of a worker process: compare a kernel as PTX or as machine code, trace one, reduce one, run probes.
 
-A job is a JSON object with the key `do`; its answer is one too. Each worker has the GPU for itself in its own context,
-and a fault ends the process: `pool` starts another one.
+A job is a JSON object with the key `do`, and its answer is a JSON object too. Each worker has its own GPU context. A
+fault ends the process, and `pool` starts a new one.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ def compare(seed: int, size: int, *, on_gpu: bool = True, keeps: bool = False) -
         }
     except WarpfragError as error:
         return answer | {"state": "refused by the machine", "why": str(error)[:300]}
-    except Exception as error:  # noqa: BLE001 (whatever the machine raises is a finding)
+    except Exception as error:  # noqa: BLE001 (any exception of the machine is a finding)
         return answer | {"state": "the machine fails", "why": f"{type(error).__name__}: {error}"[:300]}
     answer["seconds_here"] = time.process_time() - began
     if not on_gpu:
@@ -144,7 +144,7 @@ def trace(seed: int, size: int) -> Answer:
 
 
 def make_small(seed: int, size: int, seconds: float) -> Answer:
-    """Reduce a kernel to the parts that the difference needs."""
+    """Reduce a kernel to the parts that the difference depends on."""
     kernel = generate(seed, size)
     data = data_of(kernel)
 
@@ -165,7 +165,7 @@ JOBS: dict[str, Callable[..., Answer]] = {
 
 
 def serve() -> None:
-    """Read jobs from standard input and answer on standard output until it ends."""
+    """Read jobs from standard input until it ends, and write the answers to standard output."""
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)  # keep other output separate from answers
     for line in sys.stdin:

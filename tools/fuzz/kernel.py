@@ -1,11 +1,12 @@
 """Kernels made of removable pieces, written as PTX with or without a trace of every result.
 
 A `Statement` is one instruction. A `Group` has statements, labels and groups. The parts of a group that is `whole` make
-sense only together (an address and the load from it, the frame of a loop), so a reducer takes all of them or none; the
-parts of another group can be left out one by one.
+sense only together (an address and the load from it, the frame of a loop), so a reducer keeps all of them or none. The
+parts of any other group can be removed one by one.
 
-The entry is `k(in, out, blob)`. A thread reads `IN_BYTES` of its own at `in` and leaves `OUT_BYTES` at `out`: first its
-scratch, then every register. After the last thread come `TAIL_BYTES` that all threads add to. `blob` is a struct.
+The entry is `k(in, out, blob)`. Each thread reads its own `IN_BYTES` at `in` and writes its own `OUT_BYTES` at `out`:
+first its scratch memory, then every register. `TAIL_BYTES`, which all threads update, follow the bytes of the last
+thread. `blob` is a struct.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ NAME = re.compile(r"%[a-z_]+\d*")
 class Statement:
     """One instruction: its opcode with qualifiers, its operands, and the kernel registers that it writes.
 
-    Registers that are not in `REGISTERS` hold addresses, counters and the like: they are not among the results.
+    Registers that are not in `REGISTERS`, such as addresses and counters, are not among the results.
     """
 
     name: str
@@ -57,7 +58,7 @@ class Statement:
 
 @dataclass(eq=False)
 class Group:
-    """Several pieces; `whole` if they can only be removed together."""
+    """Several pieces, which can only be removed together if the group is `whole`."""
 
     pieces: list[Piece] = field(default_factory=list)
     whole: bool = False
@@ -108,7 +109,7 @@ class Kernel:
         yield from instructions(self.end)
 
     def text(self, without: frozenset[Piece] = frozenset(), *, traced: bool = False) -> str:
-        """Return the module's text without the omitted pieces; a traced module has a fourth parameter, `trace`."""
+        """Return the module's text without the pieces in `without`; a traced module has a fourth parameter, `trace`."""
         trace = Trace() if traced else None
         parameters = ".param .u64 in, .param .u64 out, .param .align 16 .b8 blob[64]" + ", .param .u64 trace" * traced
         lines = [f".version {VERSION}", f".target {self.target}", ".address_size 64", *self.variables]
@@ -123,7 +124,7 @@ class Kernel:
         return "\n".join(lines)
 
     def traced_results(self, without: frozenset[Piece] = frozenset()) -> list[tuple[Statement, str]]:
-        """Return the result that a trace entry belongs to."""
+        """Return the result that each trace entry belongs to."""
         trace = Trace()
         for body in (*(function.body for function in self.functions), self.body):
             list(written(body, without, trace))
@@ -175,7 +176,7 @@ class Trace:
 
     @staticmethod
     def open() -> list[str]:
-        """Write the lookup of the thread's part of the trace; its count is in memory, so that functions can append."""
+        """Write code that finds the thread's part of the trace; its count is in memory, so functions can append."""
         return [
             ".reg .b64 %base_t, %value_t, %count_t, %place_t; .reg .b32 %thread_t, %other_t, %zero_t;",
             ".reg .b16 %none_t; .reg .pred %fits_t;",

@@ -1,6 +1,6 @@
 """Recipes for matrix instructions: mma, wmma, wgmma and matrix moves.
 
-Each warp has a tile in shared memory, full of input, that only it touches; a wgmma reads those of its four warps.
+Each warp has a tile of input in shared memory that only it accesses; a wgmma reads the tiles of its four warps.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 WARPGROUP = 128
 ARCH = "sm_90"
-MIXED = 0.05  # the share of products whose D overlaps A, B or other registers of C
+MIXED = 0.05  # the share of products whose D may overlap A, B or other registers of C
 
 
 @lru_cache(64)
@@ -189,7 +189,7 @@ class WgmmaForm(NamedTuple):
     selector: tuple[str, ...]
 
     def fits_beside(self) -> bool:
-        """Return True if there are registers for A beside those of D."""
+        """Return True if there are enough registers for both A and D."""
         return not self.in_registers or self.one.a.regs + self.one.d.regs <= REGISTERS["r"]
 
 

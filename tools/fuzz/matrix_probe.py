@@ -1,7 +1,7 @@
-"""Probes every mma and wmma.mma in isolation, with distinct and with overlapping registers.
+"""Probe every mma and wmma.mma alone, with distinct and with overlapping registers.
 
-An instruction that an architecture lacks becomes a sequence of others, and a sequence that writes D too early, or reads
-C too late, shows only where their registers overlap.
+An instruction that an architecture lacks is compiled to a sequence of others. If the sequence writes D too early or
+reads C too late, only overlapping registers reveal it.
 """
 
 from __future__ import annotations

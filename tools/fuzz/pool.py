@@ -34,7 +34,7 @@ class Worker:
 
     def ask(self, job: dict[str, Any], seconds: float) -> dict[str, Any]:
         """Return the answer to a job, or an answer that reports a timeout or the end of the process."""
-        assert self.process.stdin is not None  # noqa: S101 (pipes were asked for)
+        assert self.process.stdin is not None  # noqa: S101 (pipes were requested)
         assert self.process.stdout is not None  # noqa: S101
         try:
             self.process.stdin.write(json.dumps(job).encode() + b"\n")
@@ -44,7 +44,7 @@ class Worker:
         while b"\n" not in self.rest:
             left = until - time.monotonic()
             if left <= 0 or not select.select([self.process.stdout], [], [], left)[0]:
-                return ended(job, "hangs", f"no answer in {seconds:.0f} seconds")
+                return ended(job, "hangs", f"no answer within {seconds:.0f} seconds")
             part = os.read(self.process.stdout.fileno(), 1 << 20)
             if not part:
                 return ended(job, "ends its process", f"exit status {self.process.wait()}")
@@ -56,7 +56,7 @@ class Worker:
     def end(self) -> None:
         """Stop the process."""
         self.process.kill()
-        self.process.communicate()  # drains and closes the pipes and waits
+        self.process.communicate()  # drains and closes the pipes, and waits
 
 
 def ended(job: dict[str, Any], state: str, why: str) -> dict[str, Any]:

@@ -1,8 +1,8 @@
-"""Probes every spelling in isolation, in the contexts that compilers treat differently.
+"""Probe every spelling alone, in the contexts that compilers treat differently.
 
-Each probe is one instruction on values that 64 threads load: with registers, with a guard, with one register twice,
-with a constant in each place that takes one, and with nothing but constants. Hundreds of probes are one kernel, so a
-run over all spellings takes seconds; a difference names its cause at once, where a random kernel needs to be traced.
+Each probe is one instruction on values that 64 threads load. Its operands are registers, one register twice, a constant
+at each position that accepts one, or only constants; it may have a guard. A kernel has hundreds of probes, so a run
+over all spellings takes seconds. A difference names its cause immediately, whereas a random kernel must be traced.
 """
 
 from __future__ import annotations

@@ -38,7 +38,7 @@ def scalar_video(g: Generator) -> None:
 
 
 def _part(g: Generator) -> str:
-    """Return a byte, a half or all of a register, or a constant."""
+    """Return a byte, a half or the whole of a register, or a constant."""
     if g.random.random() < CONSTANT:
         return g.constant(TYPES["u32"])
     return g.register("r") + g.choose("", "", "", *(f".{part}" for part in PARTS))
@@ -121,7 +121,7 @@ MOVES = (_pack, _unpack, _unpack, _copy, _copy, _copy_predicate, _special_regist
 
 
 class Area(NamedTuple):
-    """Memory that a thread reads, and writes if it is private."""
+    """A memory area that a thread reads, and also writes if the area is private."""
 
     space: str
     base: str  # a register or a symbol
@@ -265,7 +265,7 @@ def branch(g: Generator) -> None:
 
 
 def _rejoin(g: Generator) -> None:
-    """Write a reconvergence of all lanes of a warp."""
+    """Write code at which all lanes of a warp reconverge."""
     if g.place.together and g.has_whole_warps:
         g.emit("bar.warp.sync", "-1")
 

@@ -1,8 +1,8 @@
-"""Records a GPU's results for random kernels, so that they can be compared later without a GPU.
+"""Record a GPU's results for random kernels, so that they can be compared later without a GPU.
 
 Each kernel is assembled by ptxas, its cubin runs twice, and the driver compiles and runs its PTX once. The record has
-the PTX itself (a newer generator may make another kernel of a seed) and digests: of the cubin, and of what each run
-left.
+the PTX itself (a newer generator may make a different kernel from a seed), and the digests of the cubin and of the
+results of each run.
 """
 
 from __future__ import annotations
@@ -45,11 +45,11 @@ class Recorded(NamedTuple):
     cubin: str
     left: tuple[str, str]
     left_by_driver: str
-    output: str = ""  # the second array as the GPU left it, compressed, if it was asked for
+    output: str = ""  # the second array as the GPU left it, compressed; empty unless requested
 
     @property
     def repeats(self) -> bool:
-        """True if both runs of the cubin left the same bytes."""
+        """True if both runs of the cubin wrote the same bytes."""
         return self.left[0] == self.left[1]
 
     @property
@@ -73,7 +73,7 @@ def arch_of(text: str) -> str:
 
 
 def digest(data: bytes | Sequence[NDArray[np.uint8]]) -> str:
-    """Return the digest of bytes, or of the arrays that a kernel left."""
+    """Return the digest of bytes, or of the arrays after a kernel."""
     whole = data if isinstance(data, bytes) else b"".join(array.tobytes() for array in data)
     return hashlib.sha256(whole).hexdigest()[:32]
 
@@ -102,7 +102,7 @@ def record(seed: int, size: int, *, keeps: bool = False, favour: str = "", uses_
 
 
 def write(folder: Path, records: Sequence[Recorded]) -> None:
-    """Write records as compressed lines of JSON, several thousand in a file."""
+    """Write records as compressed lines of JSON, several thousand per file."""
     folder.mkdir(parents=True, exist_ok=True)
     for at in range(0, len(records), KERNELS_PER_FILE):
         lines = "".join(json.dumps(record) + "\n" for record in records[at : at + KERNELS_PER_FILE])

@@ -1,8 +1,8 @@
-"""Finds the cause of a difference: the first result that differs, or a reduced kernel.
+"""Find the cause of a difference: the first result that differs, or a reduced kernel.
 
-A trace stores every result of every thread, on the GPU and on the machine. The first that differs names the statement;
-the trace contains its operands. Tracing changes the optimisations of ptxas, so a difference may vanish. `shrink`
-removes parts of the untraced kernel as long as the difference remains.
+A trace stores every result of every thread, on the GPU and on the machine. The first result that differs identifies the
+statement, and the trace contains its operands. Tracing changes the optimisations of ptxas, so a difference may vanish.
+`shrink` removes parts of the untraced kernel as long as the difference remains.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def first_difference(kernel: Kernel, here: NDArray[np.uint8], there: NDArray[np.
     if at >= count or entries[0][at]["number"] != entries[1][at]["number"]:
         return {"found": True, "statement": "another path", "key": "another path", "thread": thread}
     statement, register = results[number]
-    first = at  # results of the same statement are not its operands
+    first = at  # the other results of this statement are not its operands
     while first and results[int(entries[0][first - 1]["number"])][0] is statement:
         first -= 1
     values, writers = last_values(kernel, results, entries[0][:first], thread)
@@ -84,7 +84,7 @@ def last_values(
 
 
 def context_key(statement: Statement) -> str:
-    """Return the group of a difference: the opcode, its guard, its constant operands and its equal operands."""
+    """Return a key that groups differences: the opcode, its guard, and which operands are constant or equal."""
     sources = statement.operands[1:] if statement.results else statement.operands
     shape = ["c" if not source.lstrip("!{[").startswith("%") else "r" for source in sources]
     registers = [source for source in sources if source.startswith("%")]

@@ -1,10 +1,10 @@
 """The spellings of arithmetic and atomic opcode rows, and the forms that ptxas accepts.
 
 A row stands for more names than the assembler accepts (`cvt.rn.f32.f32`, `setp.lt.ftz.f64`), and not every operand of
-an accepted one may be a constant. `accepted.txt.gz` has the answers of ptxas, a line for each spelling and a column for
-each target: `-` where it is refused, else the numbers of the operands that may be constants, or `.`.
+an accepted name may be a constant. `accepted.txt.gz` has ptxas's answers, with a line for each spelling and a column
+for each target: `-` if ptxas rejects it, else the numbers of the operands that may be constants, or `.` if none may.
 
-    python -m tools.fuzz spellings      asks ptxas again, after a change of the rows
+    python -m tools.fuzz spellings      # query ptxas again after the rows have changed
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ def candidates() -> Iterator[Case]:
 
 
 class Update(NamedTuple):
-    """An atomic: atom or red with its qualifiers."""
+    """An atomic instruction: atom or red with its qualifiers."""
 
     name: str
     opcode: str
@@ -102,7 +102,7 @@ def accepted_updates(target: str) -> tuple[Update, ...]:
 
 
 class Video(NamedTuple):
-    """A scalar video instruction; with c it has a second operation, or its result is a part of c."""
+    """A scalar video instruction; with c, it has a second operation or merges its result into c."""
 
     name: str
     row: OpcodeRow

@@ -1,8 +1,9 @@
-"""Writes a random kernel: its registers, operands, blocks and frame.
+"""Write a random kernel: its registers, operands, blocks and frame.
 
 A kernel has a fixed set of registers (`kernel.REGISTERS`), filled from its input. Recipes write statements that change
-them; at the end all are stored. No statement reads what is not initialised, no two threads touch one place without a
-barrier between them unless the order cannot be seen, every loop ends: the result is one string of bits.
+them, and at the end all registers are stored. The result is deterministic: no statement reads uninitialised values, no
+two threads access one location without a barrier between them unless the order cannot affect the result, and every loop
+ends.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ ALL_CONSTANT = 0.02  # the share of statements with only constant operands
 SAME = 0.06  # the share of operands that repeat the previous register
 OWN_BYTES = 64  # shared memory of one thread: 48 bytes of data, an mbarrier, 8 bytes unused
 OWN_DATA, OWN_BARRIER = 48, 48
-TILE_BYTES = 32 * IN_BYTES  # shared memory of one warp, full of its input
+TILE_BYTES = 32 * IN_BYTES  # shared memory of one warp, filled with its input
 EXCHANGE_BYTES = 16  # bytes per thread for exchanges between threads
 TABLE_BYTES = 128  # bytes of the module's variables
 LOCAL_BYTES = 64
@@ -53,7 +54,7 @@ TEMPORARIES = (
 
 @dataclass(frozen=True)
 class Place:
-    """The context of a statement: uniform control flow, inside a function, nesting depth."""
+    """The context of a statement: uniformity of control flow, active lanes, enclosing function, and nesting depth."""
 
     together: bool = True
     in_function: bool = False
@@ -65,7 +66,7 @@ class Generator:
     """Generates one kernel."""
 
     def __init__(self, seed: int, size: int, recipes: Sequence[Recipe], target: str | None = None) -> None:
-        """Create the generator of a seed and a size; the seed also chooses a target if none is given."""
+        """Create the generator for a seed and a size; the seed also chooses the target if none is given."""
         self.random = Random(f"{seed} {size}")  # noqa: S311 (no secrets)
         self.seed, self.size, self.recipes = seed, size, recipes
         self.target = target or self.random.choice(("sm_80", "sm_90a", "sm_90a"))
@@ -93,7 +94,7 @@ class Generator:
 
     @contextmanager
     def group(self, *, whole: bool = False) -> Iterator[Group]:
-        """Collect the pieces written inside into a group."""
+        """Collect the pieces that are written inside the `with` block into a group."""
         made = Group(whole=whole)
         self.add(made)
         self.open.append(made)
@@ -102,7 +103,7 @@ class Generator:
 
     @contextmanager
     def at(self, **changes: object) -> Iterator[None]:
-        """Change the context of the statements written inside."""
+        """Change the context of the statements that are written inside the `with` block."""
         before = self.place
         self.has_divided |= not changes.get("together", True)
         self.place = Place(**{**vars(before), **changes})
@@ -110,7 +111,7 @@ class Generator:
         self.place = before
 
     def emit(self, name: str, *operands: str, results: Sequence[str] = (), guard: bool | str = False) -> None:
-        """Write a statement; `guard=True` lets it have a random one."""
+        """Write a statement; with `guard=True`, it may get a random guard."""
         text = guard if isinstance(guard, str) else ""
         if guard is True and self.random.random() < GUARDED:
             text = f"@{self.random.choice(('', '!'))}{self.register('p')}"
@@ -246,7 +247,7 @@ class Generator:
         )
 
     def filled(self, load: Callable[[int], str]) -> Iterator[str]:
-        """Yield the lines that initialise every register; `load` returns a load of a number of bytes."""
+        """Yield the lines that initialise every register; `load` returns an instruction that loads that many bytes."""
         for name, count in REGISTERS.items():
             for number in range(count):
                 if name == "p":

@@ -25,7 +25,7 @@ RESULTS = {"f16": "f16", "bf16": "bf16", "tf32": "f32", "s8": "s32", "e4m3": "bf
 
 @dataclass(frozen=True)
 class Case:
-    """One product; `call` is the PyTorch function, `layout` says which of A and B are transposed in memory."""
+    """One product: `call` is the PyTorch function, and `layout` has a t for each transposed operand (A, then B)."""
 
     call: str
     type: str
@@ -51,7 +51,7 @@ class Case:
         return f"{self.call} {self.type} {many}{self.m} x {self.n} x {self.k} {self.layout}"
 
 
-# Operands: the same in numpy and in torch, element by element.
+# Operands: equal in NumPy and in PyTorch, element by element.
 
 
 def scramble(x: Any) -> Any:  # noqa: ANN401 (an int64 array of numpy or torch)
@@ -102,11 +102,11 @@ COUNTS = {
     ("triton", "f16"): 8, ("triton", "bf16"): 4, ("triton", "tf32"): 4, ("triton", "e4m3"): 6,
 }  # fmt: skip
 LARGEST = 1 << 35
-"""The maximum multiply-adds of a case."""
+"""The maximum number of multiply-adds in a case."""
 
 
 def cases() -> Iterator[Case]:
-    """Return every case: random shapes of models, and a few with odd extents."""
+    """Return every case: random model shapes, and a few shapes with odd extents."""
     random = np.random.default_rng(16)
     seed = 0
     for (call, kind), count in COUNTS.items():

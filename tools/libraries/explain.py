@@ -1,4 +1,4 @@
-"""Finds the order of additions that explains each product."""
+"""Find the order of additions that explains each product."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def _beginning(bias: NDArray[Any]) -> Begin:
 def explain_case(case: Case, observed: NDArray[Any], kernels: list[str]) -> dict[str, object]:
     """Return the order and epilogue that give the observed outputs.
 
-    Several orders may give the same codes of 16 bits: the names of the kernels say whether K was split.
+    Several orders may give the same 16-bit codes; the kernel names show whether K was split.
     """
     is_split = any("splitK" in name for name in kernels)
 
@@ -93,7 +93,7 @@ def explain_case(case: Case, observed: NDArray[Any], kernels: list[str]) -> dict
 
 
 def explain(folder: Path) -> None:
-    """Search the order of every case on all cores; earlier results are kept."""
+    """Search for the order of every case on all cores; earlier results are kept."""
     told = json.loads((folder / "cases.json").read_text(encoding="utf-8"))
     outputs = np.load(folder / "outputs.npz")
     store = folder / "orders.json"

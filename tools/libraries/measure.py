@@ -1,4 +1,4 @@
-"""Runs the products on a GPU with PyTorch and Triton."""
+"""Run the products on a GPU with PyTorch and Triton."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def measure(folder: Path) -> None:
             taken = [take(torch, case, result) for result in (first, second)]
             line |= {"kernels": kernels, "repeats": bool(np.array_equal(taken[0], taken[1]))}
             outputs[f"D{number}"] = taken[0]
-        except Exception as error:  # noqa: BLE001 (whatever a library refuses is part of the report)
+        except Exception as error:  # noqa: BLE001 (the errors of a library are part of the report)
             line["error"] = f"{type(error).__name__}: {error}"[:300]
             torch.cuda.synchronize()
         lines.append(line)

@@ -1,4 +1,4 @@
-"""Results written into the sources: a table, a report, and outputs for the tests."""
+"""Write the results into the sources: a table, a report, and outputs for the tests."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Calls of cublasLtMatmul with each auxiliary and gradient epilogue."""
+"""Call cublasLtMatmul with each auxiliary and gradient epilogue."""

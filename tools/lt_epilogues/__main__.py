@@ -4,11 +4,11 @@
     python -m tools.lt_epilogues OUT --seed 7 --only cases           # other shapes and numbers
     warpfrag gpu --fast -- python -m tools.lt_epilogues OUT --only cases --compare RECORDED.json
 
-OUT/cases.json has a digest of D, of the auxiliary buffer and of the bias gradient of each call, the configuration and
-the kernels; OUT/samples.npz has all bias gradients and the first columns of the rest. OUT/tables.npz has GELU and its
-gradient for many numbers, OUT/specials.npz for a NaN and infinities. OUT/kernels.json has the kernels of bias
-gradients for many shapes. OUT/probes.npz shows the order of the additions of a bias gradient: each sum has a large
-number, its negative, and small units. The units that are lost are those added between the two.
+For each call, OUT/cases.json has digests of D, the auxiliary buffer and the bias gradient, the configuration and the
+kernels. OUT/samples.npz has all bias gradients, and the first columns of the other results. OUT/tables.npz has GELU and
+its gradient for many numbers, and OUT/specials.npz for a NaN and infinities. OUT/kernels.json has the kernels of bias
+gradients for many shapes. OUT/probes.npz shows the order of additions in bias gradients: each sum has a large number,
+its negative, and small units, and the units that are lost were added between the two.
 """
 
 import json

@@ -1,4 +1,4 @@
-"""Calls with random numbers, and their comparison with stored ones."""
+"""Make calls with random numbers, and compare their results with stored ones."""
 
 import hashlib
 import json
@@ -19,23 +19,23 @@ SHAPES = (
     (512, 208, 256), (1024, 64, 768), (256, 256, 256), (40, 104, 72), (768, 384, 512),
 )  # fmt: skip
 FIRST_WIDE = 6
-"""The first seed of an operand whose numbers have several magnitudes; those of run 0 are 1 to 5."""
+"""The first seed whose numbers have several magnitudes; the operands of run 0 have the seeds 1 to 5."""
 
 
 def numbers(shape: tuple[int, ...], dtype: str, seed: int, shift: int = 0) -> NDArray[Any]:
     """Return numbers between -4 and 4, divided by 2^shift, and rounded to a type."""
     random = np.random.default_rng([seed, *shape])
     drawn = random.integers(-(1 << 19), 1 << 19, shape) / (1 << (17 + shift))
-    if seed >= FIRST_WIDE:  # of several magnitudes, so that the order of additions matters
+    if seed >= FIRST_WIDE:  # several magnitudes, so that the order of additions matters
         drawn = drawn * 2.0 ** random.integers(-9, 1, shape)
     return drawn.astype(np.float32).astype(DTYPES[dtype])
 
 
 def operands(case: LtCase, seed: int) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]:
-    """Return A (K x M if it is not transposed), B (N x K likewise) and C (N x M): columns are rows here."""
+    """Return A (K x M if not transposed), B (N x K if not transposed) and C (N x M); cuBLAS's columns are rows here."""
     shape_a = (case.m, case.k) if case.layout[0] == "t" else (case.k, case.m)
     shape_b = (case.k, case.n) if case.layout[1] == "t" else (case.n, case.k)
-    shift = int(np.log2(case.k)) // 2 + 1  # results of about 1
+    shift = int(np.log2(case.k)) // 2 + 1  # so that results are about 1
     return (
         numbers(shape_a, case.type, 3 * seed + 1),
         numbers(shape_b, case.type, 3 * seed + 2, shift),
@@ -67,7 +67,7 @@ def shapes_of(seed: int) -> tuple[tuple[int, int, int], ...]:
 
 
 def cases(seed: int) -> Iterator[LtCase]:
-    """Return the calls with random numbers, those of one set of operands in a row."""
+    """Return the calls with random numbers; calls with the same operands are adjacent."""
     for shape in shapes_of(seed):
         for type_, result in PAIRS:
             for layout in LAYOUTS:
@@ -89,7 +89,7 @@ def digest(data: bytes) -> str:
 
 
 def run_cases(library: EpilogueLibrary, folder: Path, seed: int, stop: float, stored: dict[str, Any]) -> int:
-    """Make the calls with random numbers; return how many differ from stored ones."""
+    """Make the calls with random numbers, and return the number of calls that differ from stored ones."""
     found: dict[str, Any] = {}
     samples: dict[str, Any] = {}
     last: tuple[object, ...] = ()

@@ -1,4 +1,4 @@
-"""cublasLtMatmul with auxiliary and gradient epilogues, for one call at a time."""
+"""Single calls of cublasLtMatmul with auxiliary and gradient epilogues."""
 
 import ctypes
 from typing import Any, NamedTuple
@@ -147,7 +147,7 @@ class EpilogueLibrary(Library):
                 self._lt.cublasLtMatrixLayoutDestroy(layout)
 
     def kernels_of(self, case: LtCase) -> Any:  # noqa: ANN401 (JSON)
-        """Return the kernels of a call, which does not run."""
+        """Return the kernels of a call without running it."""
         descriptor, layouts = self._described(case)
         try:
             if self._heuristic(descriptor, layouts, WORKSPACE, case.result):

@@ -13,7 +13,7 @@ from warpfrag.errors import NoGpu
 
 LARGE, FIRST = 2.0**39, 256
 MAX_SHORT = 1024
-"""The longest probed sum of a 16-bit result, which has 256 units at a time."""
+"""The longest probed sum with a 16-bit result, which is probed in blocks of 256 units."""
 SUMMED_K = (
     (256, 256, 4096), (512, 128, 3072), (256, 256, 256), (256, 64, 512), (512, 128, 2048), (64, 512, 1024),
     (128, 128, 64), (768, 384, 512),
@@ -82,12 +82,12 @@ def patterns(length: int, first: int, last: int) -> NDArray[np.float32]:
 
 
 def scaled(case: LtCase) -> float:
-    """Return the value of a unit: float16 cannot represent the large number otherwise."""
+    """Return the value of a unit, chosen so that float16 can represent the large number."""
     return 2.0**-24 if case.type == "f16" else 1.0
 
 
 def probe_operands(case: LtCase, rows: NDArray[np.float32]) -> tuple[NDArray[Any], NDArray[Any]]:
-    """Return A and B whose sums are those of rows: of A, of B, or of D with A the identity."""
+    """Return A and B such that the epilogue sums `rows`: as rows of A or B, or as rows of D if A is the identity."""
     if case.epilogue == "bgrada":
         a, b = rows, np.zeros((case.n, case.k), np.float32)
     elif case.epilogue == "bgradb":
@@ -110,7 +110,7 @@ def probe(library: EpilogueLibrary, case: LtCase) -> tuple[NDArray[np.float32], 
     dtype = np.dtype(DTYPES[case.result])
     found = []
     facts: dict[str, Any] = {}
-    units = length if case.result == "f32" else FIRST  # a 16-bit sum has the exact number of up to 256 units
+    units = length if case.result == "f32" else FIRST  # a 16-bit sum is exact up to 256 units
     for block in range(0, length, units):
         rows = patterns(length, block, block + units)
         sums = []
@@ -152,7 +152,7 @@ def run_probes(library: EpilogueLibrary, folder: Path, stop: float) -> None:
 
 
 def run_kernels(library: EpilogueLibrary, folder: Path) -> None:
-    """Store the last kernel of bias gradients by shape; nothing runs."""
+    """Store the last kernel of the bias gradient for each shape, without running it."""
     found = {}
     depths = (
         8, 16, 32, 64, 96, 120, 128, 136, 144, 160, 192, 224, 240, 248, 256, 264, 320, 512, 1024, 1536, 2040, 2048,
@@ -175,7 +175,7 @@ def run_kernels(library: EpilogueLibrary, folder: Path) -> None:
 
 
 def run_specials(library: EpilogueLibrary, folder: Path) -> None:
-    """Store ReLU and GELU of a NaN, infinities and zeros, which the bias adds to zero."""
+    """Store ReLU and GELU of a NaN, infinities and zeros, which are passed as the bias of a zero product."""
     found: dict[str, Any] = {}
     values = np.array([np.nan, np.inf, -np.inf, 0.0, -0.0, 1.0, -1.0, 2.0**-126, -(2.0**-126), 3e38, -3e38], np.float32)
     for type_, result in PAIRS:

@@ -1,1 +1,1 @@
-"""Random kernels against an independent happens-before oracle."""
+"""Compare the race check on random kernels with an independent happens-before oracle."""

@@ -2,14 +2,14 @@
 
     python -m tools.race_oracle FIRST COUNT [--engine reference] [--show]
 
-A seed makes a kernel, always the same: a cluster of 1 to 4 blocks with up to 64 warps, whose lanes access words of
-shared memory (also of neighbours) and of global memory, and synchronise with block, named, warp and cluster barriers,
-mbarriers, flags, fences, and with asynchronous copies: cp.async, bulk copies and boxes of tensors, in both directions.
+A seed always makes the same kernel: a cluster of 1 to 4 blocks with up to 64 warps. Its lanes access words of shared
+memory (also in neighbouring blocks) and of global memory, and synchronise with block, named, warp and cluster barriers,
+mbarriers, flags and fences. They start asynchronous copies in both directions: cp.async, bulk copies and tensor boxes.
 
 The oracle does not use vector clocks. Every access is an event; a thread has the set of events that happen before its
 next instruction, and the part of that set with a proxy fence on the path. Two conflicting events are a race if neither
-set contains the other. A wrong verdict is printed with its seed: `findings` of a kernel without a race, `clean` with
-one, or a finding about two instructions that do not race. `incomplete` is no verdict and is counted.
+set contains the other. A wrong verdict is printed with its seed: `findings` for a kernel without a race, `clean` for a
+kernel with one, or a finding about two instructions that do not race. `incomplete` verdicts are only counted.
 """
 
 import sys
@@ -28,7 +28,7 @@ from warpfrag.errors import PtxError
 
 
 class Verdict(NamedTuple):
-    """The verdict of the checks on a kernel, whether the oracle finds a mistake, and a reason if they disagree."""
+    """The verdict of the checks on a kernel, the oracle's verdict, and a description of a disagreement."""
 
     verdict: str
     is_racy: bool

@@ -1,4 +1,4 @@
-"""The PTX of steps."""
+"""Write the steps of a kernel as PTX."""
 
 from collections.abc import Callable, Sequence
 
@@ -41,7 +41,7 @@ class Writer:
     """Writes steps as PTX: every access is on its own line, so that a line is a step."""
 
     def __init__(self, shape: Shape, steps: Sequence[Step], counts: dict[tuple[int, int], int]) -> None:
-        """Write the kernel."""
+        """Write the whole kernel; `counts` has the arrivals that each mbarrier expects."""
         self.shape = shape
         self.lines = HEAD.replace("WARPS", str(shape.warps)).splitlines()
         self.step_of: dict[int, int] = {}
@@ -60,13 +60,13 @@ class Writer:
         self.text = "\n".join(self.lines) + "\n"
 
     def everyone(self, relaxed: str = "") -> list[str]:
-        """A barrier of all threads."""
+        """Return the instructions of a barrier of all threads."""
         if self.shape.blocks == 1:
             return ["bar.sync 0;"]
         return [f"barrier.cluster.arrive{relaxed}.aligned;", "barrier.cluster.wait.aligned;"]
 
     def write(self, number: int, step: Step) -> None:
-        """Write one step, in a branch that only its threads take."""
+        """Write one step, in a branch that only its threads execute."""
         end = f"E{number}"
         if step.name == "cluster":
             self.lines += self.everyone(".relaxed" * step.relaxed)
@@ -184,5 +184,5 @@ def _flag(number: int, step: Step) -> list[str]:
 
 
 def _offset(word: int) -> int:
-    """Return the byte of a word."""
+    """Return the byte offset of a word."""
     return word // REGION_WORDS * REGION_BYTES + word % REGION_WORDS * 4

@@ -1,4 +1,4 @@
-"""The oracle: happens-before of a list of steps, as sets of events."""
+"""The oracle: the happens-before relation of a list of steps, as sets of events."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 LANES = 32
 ALL = 0xFFFFFFFF
-REGIONS, REGION_WORDS, REGION_BYTES = 3, 4, 128  # of the data in shared and in global memory
+REGIONS, REGION_WORDS, REGION_BYTES = 3, 4, 128  # data in shared memory, and in global memory
 SCOPES = {"cta": 0, "cluster": 1, "gpu": 2}
 
 Word = tuple[str, int, int]  # space, block (0 in global memory), word
@@ -71,7 +71,7 @@ class View(NamedTuple):
     fenced: int = 0
 
     def __or__(self, other: View) -> View:
-        """Return both."""
+        """Return the union of two views."""
         return View(self.known | other.known, self.fenced | other.fenced)
 
 
@@ -81,8 +81,8 @@ class Oracle:
 
     shape: Shape
     views: list[View] = field(default_factory=list)
-    fences: list[dict[int, View]] = field(default_factory=list)  # of a thread, by level: the view at its last fence
-    pending: list[list[tuple[int, View]]] = field(default_factory=list)  # of a thread: level and view of relaxed loads
+    fences: list[dict[int, View]] = field(default_factory=list)  # by thread and level: the view at its last fence
+    pending: list[list[tuple[int, View]]] = field(default_factory=list)  # by thread: level and view of relaxed loads
     events: dict[Word, list[Event]] = field(default_factory=lambda: defaultdict(list))
     pairs: set[tuple[int, int]] = field(default_factory=set)  # steps with a race, or without a proxy fence
     others: set[int] = field(default_factory=set)  # steps with any other mistake
@@ -90,23 +90,23 @@ class Oracle:
     groups: dict[tuple[str, int], list[View]] = field(default_factory=lambda: defaultdict(list))
     arrivals: dict[tuple[int, int], View] = field(default_factory=lambda: defaultdict(View))
     flags: dict[int, tuple[Step, dict[int, View]]] = field(default_factory=dict)
-    phases: dict[tuple[int, int], int] = field(default_factory=dict)  # of named barriers: the bit of the last one
+    phases: dict[tuple[int, int], int] = field(default_factory=dict)  # by named barrier: the bit of its last phase
     remote: list[tuple[int, int, int]] = field(default_factory=list)  # block, step and bits that its exit must follow
     copies: list[tuple[int, int]] = field(default_factory=list)  # step and bits that some thread must wait for
 
     def __post_init__(self) -> None:
-        """Start with threads that know nothing."""
+        """Start with an empty view for each thread."""
         self.views = [View()] * self.shape.threads
         self.fences = [{} for _ in self.views]
         self.pending = [[] for _ in self.views]
 
     def bits(self, count: int) -> int:
-        """Return the first of new bits."""
+        """Allocate bits for events, and return the first."""
         self.count += count
         return self.count - count
 
     def learn(self, threads: Iterable[int], view: View) -> None:
-        """Order what threads do next after a view."""
+        """Order the following steps of threads after a view."""
         for thread in threads:
             self.views[thread] = self.views[thread] | view
 
@@ -148,7 +148,7 @@ class Oracle:
         return SCOPES["cta"] if same else SCOPES["cluster"]
 
     def run(self, steps: Sequence[Step]) -> None:
-        """Execute all steps, and judge the end."""
+        """Execute all steps, then find remote accesses and copies that nothing waits for."""
         for number, step in enumerate(steps):
             getattr(self, f"do_{step.name}")(number, step, self.shape.members(step.warp, step.lanes))
         for block, number, bits in self.remote:
@@ -162,7 +162,7 @@ class Oracle:
     # accesses
 
     def do_ld(self, number: int, step: Step, threads: list[int]) -> None:
-        """Load, store or add to one word."""
+        """Execute ld, st or red on one word."""
         space, block, _ = step.word
         writes, atomic = step.name != "ld", step.name == "red"
         bits = self.access(number, [step.word], threads, writes=writes, atomic=atomic)
@@ -175,7 +175,7 @@ class Oracle:
     # barriers
 
     def do_block(self, _: int, step: Step, _threads: list[int]) -> None:
-        """bar.sync 0 of a block."""
+        """Execute bar.sync 0 by all threads of a block."""
         members = self.shape.block_threads(step.block)
         self.learn(members, self.union(members))
 
@@ -184,7 +184,7 @@ class Oracle:
         self.learn(threads, self.union(threads))
 
     def do_named(self, number: int, step: Step, _threads: list[int]) -> None:
-        """bar.sync and bar.arrive at a named barrier: each arrival must happen after the last phase."""
+        """Execute bar.sync and bar.arrive at a named barrier; each arrival must happen after the last phase."""
         key = self.shape.block_of(step.waiters[0]), step.barrier
         waiters, arrivers = ([t for warp in warps for t in self.shape.members(warp, ALL)]
                              for warps in (step.waiters, step.arrivers))  # fmt: skip
@@ -208,7 +208,7 @@ class Oracle:
     # mbarriers
 
     def do_arrive(self, number: int, step: Step, threads: list[int]) -> None:
-        """mbarrier.arrive of each lane."""
+        """Execute mbarrier.arrive by each lane."""
         view = View()
         for thread in threads:
             own = self.views[thread]
@@ -225,7 +225,7 @@ class Oracle:
         self.arrivals[step.block, step.mbarrier] |= view
 
     def do_wait(self, _: int, step: Step, threads: list[int]) -> None:
-        """mbarrier.try_wait.parity."""
+        """Execute mbarrier.try_wait.parity."""
         view = self.arrivals[step.block, step.mbarrier]
         if not step.relaxed:
             self.learn(threads, view)
@@ -236,7 +236,7 @@ class Oracle:
     # flags and fences
 
     def do_fence(self, _: int, step: Step, threads: list[int]) -> None:
-        """fence.acq_rel: take what relaxed loads have seen, and release the view to relaxed stores."""
+        """Execute fence.acq_rel: acquire the views of relaxed loads, and release the view to relaxed stores."""
         level = SCOPES[step.scope]
         for thread in threads:
             taken = [view for needed, view in self.pending[thread] if needed <= level]
@@ -247,13 +247,13 @@ class Oracle:
                 self.fences[thread][reached] = self.views[thread]
 
     def do_proxy(self, _: int, _step: Step, threads: list[int]) -> None:
-        """fence.proxy.async."""
+        """Execute fence.proxy.async."""
         for thread in threads:
             known = self.views[thread].known
             self.views[thread] = View(known, known)
 
     def do_send(self, number: int, step: Step, threads: list[int]) -> None:
-        """A strong store to a flag, by one thread."""
+        """Execute a strong store to a flag by one thread."""
         (thread,) = threads
         own = self.views[thread]
         by_level = dict.fromkeys(range(SCOPES[step.scope] + 1), own) if step.releases else self.fences[thread]
@@ -261,7 +261,7 @@ class Oracle:
         self.flag_access(number, step, threads, writes=True)
 
     def do_poll(self, number: int, step: Step, threads: list[int]) -> None:
-        """A loop of strong loads that ends when the flag is set."""
+        """Execute a loop of strong loads that ends when the flag is set."""
         sent, by_level = self.flags[step.flag]
         (sender,) = self.shape.members(sent.warp, sent.lanes)
         self.flag_access(number, step, threads, writes=False)
@@ -275,7 +275,7 @@ class Oracle:
                 self.pending[thread].append((needed, by_level[needed]))
 
     def flag_access(self, number: int, step: Step, threads: list[int], *, writes: bool) -> None:
-        """Judge the accesses of a flag: strong ones race only if a scope is too small."""
+        """Judge the accesses to a flag; strong accesses race only if a scope is too small."""
         word = ("flag", 0, step.flag)
         first = self.bits(len(threads))
         for event in self.events[word]:
@@ -294,7 +294,7 @@ class Oracle:
     # copies
 
     def do_copy(self, number: int, step: Step, threads: list[int]) -> None:
-        """An asynchronous copy of a region by one thread: judged immediately, known after its wait."""
+        """Execute an asynchronous copy of a region by one thread; other threads see it only after a wait."""
         (thread,) = threads
         proxy = "generic" if step.way == "cp.async" else "async"
         source, target = ([(space, block, REGION_WORDS * region + at) for at in range(REGION_WORDS)]
@@ -310,7 +310,7 @@ class Oracle:
                 self.copies.append((number, read))
 
     def do_wait_group(self, _: int, step: Step, threads: list[int]) -> None:
-        """cp.async.wait_group, cp.async.bulk.wait_group and its form for reads; every copy is a group."""
+        """Execute cp.async.wait_group, or cp.async.bulk.wait_group with or without .read; each copy is a group."""
         for thread in threads:
             groups = self.groups["generic" if step.way == "cp.async" else "async", thread]
             done = groups[: len(groups) - step.left] if step.left < len(groups) else []

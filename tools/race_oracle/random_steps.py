@@ -1,4 +1,4 @@
-"""Random steps of a kernel, with few or no races."""
+"""Generate the random steps of a kernel with few or no races."""
 
 from random import Random
 from typing import Any
@@ -11,7 +11,7 @@ REPAIRS = 40
 
 
 class Generator:
-    """Makes the steps of a random kernel: episodes in which steps follow each other, merged at random."""
+    """Makes the steps of a random kernel: sequences of related steps, merged at random."""
 
     def __init__(self, seed: int) -> None:
         """Choose the shape, and the few warps that access memory."""
@@ -27,32 +27,32 @@ class Generator:
         self.counts: dict[tuple[int, int], int] = {}
 
     def lanes(self) -> int:
-        """Return a mask."""
+        """Return a random lane mask."""
         rng = self.rng
         return rng.choice([1, 1, 1 << 31, 1 << rng.randrange(LANES), ALL, rng.getrandbits(32) | 1])
 
     def lane(self) -> int:
-        """Return a mask of one lane."""
+        """Return the mask of one random lane."""
         return 1 << self.rng.choice([0, 0, 31, self.rng.randrange(LANES)])
 
     def warp(self) -> int:
-        """Return a warp that accesses memory."""
+        """Return a random warp among those that access memory."""
         return self.rng.choice(self.active)
 
     def word(self, warp: int) -> Word:
-        """Return a word that a warp can reach."""
+        """Return a random word that a warp can access."""
         rng, own = self.rng, self.shape.block_of(warp)
         word = REGION_WORDS * rng.randrange(REGIONS) + rng.choice([0, 0, 1])
         block = rng.randrange(self.shape.blocks) if rng.random() < 0.4 else own
         return rng.choice([("shared", block, word), ("global", 0, word)])
 
     def some_access(self) -> list[Step]:
-        """One load, store or reduction."""
+        """Return one load, store or reduction."""
         warp = self.warp()
         return [Step(self.rng.choice(["ld", "ld", "st", "red"]), warp, self.lanes(), {"word": self.word(warp)})]
 
     def some_barrier(self) -> list[Step]:
-        """A barrier of a block, a warp, some warps or the cluster."""
+        """Return a barrier of a block, a warp, some warps or the cluster."""
         rng, warp = self.rng, self.warp()
         block = self.shape.block_of(warp)
         kind = rng.choice(["block", "warp", "named", "named", "cluster"])
@@ -69,12 +69,12 @@ class Generator:
         return [Step("block", more={"block": block})]
 
     def some_fence(self) -> list[Step]:
-        """A fence of either kind."""
+        """Return a memory fence or a proxy fence."""
         name = self.rng.choice(["fence", "proxy"])
         return [Step(name, self.warp(), self.rng.choice([ALL, self.lane()]), {"scope": self.rng.choice(list(SCOPES))})]
 
     def some_flag(self) -> list[Step]:
-        """A thread sets a flag, others poll for it."""
+        """Return steps in which one thread sets a flag and others poll it."""
         rng = self.rng
         if not self.flags:
             return self.some_access()
@@ -95,7 +95,7 @@ class Generator:
         return steps
 
     def some_mbarrier(self) -> list[Step]:
-        """Arrivals at an mbarrier, then waits."""
+        """Return arrivals at an mbarrier, followed by waits."""
         rng, block = self.rng, self.shape.block_of(self.warp())
         if not self.mbarriers[block]:
             return self.some_access()
@@ -108,7 +108,7 @@ class Generator:
         return steps + self.waits(block, number, rng.randint(0, 2))
 
     def waits(self, block: int, number: int, count: int) -> list[Step]:
-        """Waits for an mbarrier by warps of its block."""
+        """Return waits for an mbarrier by warps of its block."""
         rng = self.rng
         inside = [warp for warp in self.active if self.shape.block_of(warp) == block]
         more = {"block": block, "mbarrier": number}
@@ -118,7 +118,7 @@ class Generator:
         ]
 
     def some_copy(self) -> list[Step]:
-        """An asynchronous copy, usually with its wait."""
+        """Return an asynchronous copy, usually with a wait for it."""
         rng, warp, lane = self.rng, self.warp(), self.lane()
         own = self.shape.block_of(warp)
         shared, out = ("shared", own, rng.randrange(REGIONS)), ("global", 0, rng.randrange(REGIONS))

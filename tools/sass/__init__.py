@@ -1,1 +1,1 @@
-"""Compares captured launches on a GPU with the machine's execution of the cubin."""
+"""Compare captured GPU launches with the machine's execution of the cubin."""

@@ -1,16 +1,16 @@
-"""Compares captured launches on a GPU with the machine's execution of the cubin.
+"""Compare captured GPU launches with the machine's execution of the cubin.
 
-    python -m tools.sass compare FOLDER    captured launches: equal, differ or refused, and which are called exact
-    python -m tools.sass compare FOLDER --evidence counts.xz    and the spellings of the equal ones
-    python -m tools.sass spellings examples.json [FOLDER ...] --seeds FIRST COUNT    find the spellings of captured
+    python -m tools.sass compare FOLDER    compare captured launches; print which are equal and which are called exact
+    python -m tools.sass compare FOLDER --evidence counts.xz    also count the spellings of equal launches
+    python -m tools.sass spellings examples.json [FOLDER ...] --seeds FIRST COUNT    find the spellings in captured
                                                         launches and random kernels that are not in the table yet
     python -m tools.sass probe examples.json --out FOLDER    on a machine with a GPU: run each, and record the results
     python -m tools.sass evidence counts*.xz    write the table of compared spellings and docs/evidence/h200_sass.md
 
 A folder has the records of `tools.fuzz record` or of `probe`, or cases.json and memory.npz, or operations.json, or
-NAME.ptx with NAME.json and NAME.npz; tests/data/ptx stands for all captured launches of the tests. The ptxas that is
-found (`warpfrag.cuda_tools`) assembles PTX; to repeat an H200's bytes it must be of the version in its driver. --part
-3/16 compares every sixteenth case, from the third.
+NAME.ptx with NAME.json and NAME.npz; tests/data/ptx stands for all captured launches of the tests. PTX is assembled by
+the ptxas that `warpfrag.cuda_tools` finds; only the version in an H200's driver reproduces the H200's bytes. --part
+3/16 compares every sixteenth case, starting with the third.
 """
 
 import lzma
@@ -39,7 +39,7 @@ SAVED_EVERY = 4
 
 
 def outcome(case: Case, runner: Runner) -> tuple[str, str, frozenset[str]]:
-    """Return the verdict of a case, what differs or why it did not run, and the names of the results that differ."""
+    """Return a case's verdict, the differences or the reason why it did not run, and the names of differing results."""
     try:
         results = case.run(runner)
     except Exception as error:  # noqa: BLE001 (reported for each case)
@@ -56,7 +56,7 @@ def outcome(case: Case, runner: Runner) -> tuple[str, str, frozenset[str]]:
 
 
 def observed_outcome(case: Case, table: SpellingTable) -> tuple[str, str]:
-    """Return the outcome of a case, and add the spellings whose results are equal to the table."""
+    """Return the outcome of a case; add the spellings with equal results to the table."""
     own = SpellingTable()
 
     def run(launch: Launch, options: LaunchOptions) -> None:
@@ -113,7 +113,7 @@ def write_evidence(arguments: Namespace) -> int:
 
 
 def write_spellings(arguments: Namespace) -> int:
-    """Write encodings of the spellings of random kernels and captured launches that were not compared yet."""
+    """Write encodings of the spellings in random kernels and captured launches that were not compared yet."""
     first, count = arguments.seeds
     found = find_spellings(range(first, first + count), arguments.size, arguments.folders, arguments.workers)
     print(found.report())
@@ -132,7 +132,7 @@ def write_spellings(arguments: Namespace) -> int:
 
 
 def probe_spellings(arguments: Namespace) -> int:
-    """Run the probes of spellings on the GPU."""
+    """Probe spellings on the GPU."""
     record_probes(read_examples(arguments.examples), arguments.out, arguments.workers, arguments.seconds)
     return 0
 
@@ -151,14 +151,14 @@ def main() -> int:
     compare.set_defaults(function=compare_cases)
     evidence = commands.add_parser("evidence")
     evidence.add_argument("counts", type=Path, nargs="+")
-    evidence.add_argument("--ran", default="", help="a sentence that says what was run")
+    evidence.add_argument("--ran", default="", help="a sentence that describes the runs, for the page")
     evidence.add_argument("--keep", action="store_true", help="keep the rows of the table that still count as compared")
     evidence.set_defaults(function=write_evidence)
     spellings = commands.add_parser("spellings")
     spellings.add_argument("out", type=Path)
     spellings.add_argument("folders", type=Path, nargs="*", help="captured launches, or a file of an earlier call")
     spellings.add_argument("--seeds", type=int, nargs=2, default=(0, 0), metavar=("FIRST", "COUNT"))
-    spellings.add_argument("--size", type=int, default=SIZE, help="statements of a random kernel")
+    spellings.add_argument("--size", type=int, default=SIZE, help="number of statements in a random kernel")
     spellings.add_argument("--workers", type=int, default=os.cpu_count())
     spellings.add_argument("--variants", type=int, default=0, help="add spellings that differ in up to N bits")
     spellings.set_defaults(function=write_spellings)

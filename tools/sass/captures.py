@@ -1,4 +1,4 @@
-"""Reads captured launches: the cubin, the arguments, and the arrays that the GPU left."""
+"""Read captured launches: the cubin, the arguments, and the arrays as the GPU left them."""
 
 import json
 import subprocess
@@ -26,7 +26,7 @@ from warpfrag.sass.disassembler import disassemble
 from warpfrag.sass.sass_module import SassModule
 
 LIMIT = 20_000_000
-"""The warp instructions after which a launch counts as endless."""
+"""The number of warp instructions after which a launch counts as endless."""
 BATCH = 32
 """The number of kernels that one nvdisasm process decodes."""
 UNITS = 1 << 21
@@ -45,14 +45,14 @@ class Launch(NamedTuple):
 
 Runner = Callable[[Launch, LaunchOptions], object]
 RunCase = Callable[[Runner], list[tuple[str, bytes, bytes]]]
-"""Runs a case, and returns (name, computed bytes, the GPU's bytes) of its arrays."""
+"""A function that runs a case and returns (name, computed bytes, the GPU's bytes) for each of its arrays."""
 
 
 @dataclass(frozen=True)
 class Case:
     """A captured launch, or several on the same memory.
 
-    With `is_by_spelling`, a result is that of one spelling, whose name it has, and the others do not depend on it.
+    With `is_by_spelling`, each result belongs to one spelling, has its name, and does not depend on the others.
     """
 
     name: str

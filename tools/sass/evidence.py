@@ -2,7 +2,7 @@
 
 An operand set is one execution of an instruction by a lane (by a warp, if all its operands are uniform); a bulk or
 tensor copy has one for each 16-byte unit that it writes, because each has an address and a value of its own. Sets are
-told apart by the values of the source registers; a load has the loaded words among its values, because its result
+distinguished by the values of the source registers; those of a load include the loaded words, because its result
 depends on them. A spelling is counted in a kernel only if its result can reach memory: it has an effect itself, or an
 instruction with an effect depends on it (`reaching`).
 """
@@ -42,11 +42,11 @@ if TYPE_CHECKING:
     from warpfrag.machine.launch.options import LaunchOptions
 
 MAX_DISTINCT = 1024
-COPY_UNIT = 16  # bytes
+COPY_UNIT = 16  # in bytes
 MAX_KEPT = 1 << 15
-"""Operand sets of one instruction that are kept in one launch."""
+"""The maximum number of operand sets that are kept for an instruction in a launch."""
 PURE = LaneOp | Move | MemoryLoad | WarpCollective | MatrixOp
-"""Actions whose only effect is their result; a matrix instruction without results stores."""
+"""Actions whose only effect is their result; a matrix instruction without results is a store."""
 SPECIAL_EXPONENTS = (0x7F800000, 0x7FF00000, 0x7C00, 0x7C000000)  # infinities and NaNs of f32, f64, f16
 SPECIAL_WORDS = np.array([0, 1, 0x80000000, 0x7FFFFFFF, 0xFFFFFFFF, 0x3F800000], np.uint32)
 
@@ -75,12 +75,12 @@ class SpellingCount:
 
 
 def enough() -> set[int]:
-    """Return values that stand for the different operand sets of a spelling that had enough."""
+    """Return placeholder values for a spelling that already had enough different operand sets."""
     return set(range(-MAX_DISTINCT, 0))
 
 
 class SpellingTable(defaultdict[str, SpellingCount]):
-    """The counts of all spellings; those in `compared` were compared before, and are not counted again."""
+    """The counts of all spellings; spellings in `compared` were compared before, and are not counted again."""
 
     def __init__(
         self, counts: Mapping[str, SpellingCount] = MappingProxyType({}), compared: frozenset[str] = frozenset()
@@ -95,12 +95,12 @@ class SpellingTable(defaultdict[str, SpellingCount]):
         return spelling in self.compared or (count is not None and is_compared(spelling, count))
 
     def join(self, other: SpellingTable) -> None:
-        """Add the counts of equal runs."""
+        """Add the counts of another table."""
         for spelling, count in other.items():
             self[spelling].add(count)
 
     def rows(self) -> dict[str, list[Any]]:
-        """Return the counts as JSON; too few values are kept, so that the tables of several processes can be joined."""
+        """Return the counts as JSON, with the values of spellings that have too few, so that tables can be joined."""
         return {
             name: [
                 count.kernels,
@@ -114,7 +114,7 @@ class SpellingTable(defaultdict[str, SpellingCount]):
 
     @staticmethod
     def from_rows(rows: dict[str, list[Any]]) -> SpellingTable:
-        """Return the table of rows."""
+        """Create a table from rows that `rows` returned."""
         table = SpellingTable()
         for name, (kernels, sets, specials, values, differs) in rows.items():
             table[name] = SpellingCount(kernels, sets, specials, enough() if values is None else set(values), differs)
@@ -180,7 +180,7 @@ class CollectingBatch(WarpBatch):
     def run_inst(self, at: int, group: LaneGroup) -> bool:
         """Read the operands of an instruction before it runs, if it is the first of a machine instruction.
 
-        A branch that is not taken was executed too.
+        A branch that is not taken is executed too.
         """
         watched = self.collector.watched.get(at)
         if watched is None:
@@ -214,7 +214,7 @@ class CopyCounter(Observer):
 
 @dataclass
 class WatchedInstruction:
-    """A machine instruction whose operands are kept: its source registers, constants, and their values by execution."""
+    """A machine instruction whose operands are kept: its source registers and constants, and their values."""
 
     spelling: str
     sources: list[int]
@@ -250,7 +250,7 @@ class WatchedInstruction:
 
 
 class SpellingCollector:
-    """Counts the spellings of one kernel; `known` has those of earlier kernels: compared ones are not watched."""
+    """Counts the spellings of one kernel; spellings that are compared in `known` are not watched."""
 
     def __init__(self, program: Program, known: SpellingTable) -> None:
         """Find the registers and constants that each machine instruction reads."""
@@ -327,24 +327,24 @@ def observe(launch: Launch, options: LaunchOptions, known: SpellingTable) -> Spe
 
 MIN_SETS = 1024
 MIN_RUNS = 256
-"""Executions of an instruction without operands."""
+"""The number of executions that an instruction without operands needs."""
 ARITHMETIC = re.compile(
     r"(F(?!LO|ENCE)|D(?!EPBAR)|H(?!GMMA)|MUFU|I2F|F2|I2I|IMAD(?!\.MOV|\.IADD|\.SHL)|IDP|IMMA|VABSDIFF|VHMNMX|BMMA).*"
 )
-"""Opcodes whose result depends on operand values in many cases: floating point, conversions, products."""
+"""Opcodes whose result depends on operand values in many ways: floating point, conversions, products."""
 
 
 def is_arithmetic(spelling: str) -> bool:
-    """Return True if the result of a spelling depends on operand values in many cases."""
+    """Return True if the result of a spelling depends on operand values in many ways."""
     return ARITHMETIC.fullmatch(spelling.partition(" ")[0]) is not None
 
 
 def is_compared(spelling: str, count: SpellingCount) -> bool:
     """Return True if a spelling counts as compared.
 
-    It had 1,024 operand sets, including special values if it reads registers; opcodes of `ARITHMETIC` had 1,024
-    different ones. Barriers read counts, phases and lane masks, which have no special values. An instruction without
-    operands has only one operand set.
+    It needs 1,024 operand sets, with special values if it reads registers; opcodes of `ARITHMETIC` need 1,024 different
+    ones. Barriers read counts, phases and lane masks, which have no special values. An instruction without operands has
+    only one operand set.
     """
     if count.differs or count.sets < (MIN_SETS if " " in spelling else MIN_RUNS):
         return False

@@ -1,8 +1,8 @@
-"""Kernels of probes: the code that loads a probe's operands, runs it, and stores its results.
+"""Build probe kernels: code that loads the operands of each probe, runs the probe, and stores its results.
 
-The code replaces the body of a kernel that ptxas makes (`template`), whose prologue computes the address of a thread's
-words. Every instruction waits for all earlier ones. nvdisasm decodes the code again, so that a wrong field is an error
-here and not on the GPU.
+The code replaces the body of a kernel that ptxas assembles (`template`), whose prologue computes the address of a
+thread's words. Every instruction waits for all earlier ones. nvdisasm decodes the finished code, so that a wrong field
+is found here and not on the GPU.
 """
 
 from __future__ import annotations
@@ -48,25 +48,25 @@ if TYPE_CHECKING:
 
 
 STRIDE = 16 * THREADS
-"""Bytes between two groups of four words of a thread."""
+"""The distance in bytes between a thread's groups of four words."""
 INPUT_WORDS, PREDICATE_WORDS = 56, 8
 SHARED_WORD = INPUT_WORDS + PREDICATE_WORDS
-"""Has the thread's offset in shared memory; the next words have the offset plus SHARED_BASE, SHARED_BASE, and 0."""
+"""The word with the thread's offset in shared memory, followed by that offset + SHARED_BASE, SHARED_BASE, and 0."""
 INDEX_WORD = SHARED_WORD + 4
-"""Has an offset into the constants."""
+"""The word with an offset into the constants."""
 PARTNER_WORD, WARP_VOTE, BLOCK_VOTE = INDEX_WORD + 1, INDEX_WORD + 2, INDEX_WORD + 3
-"""Have the address in shared memory of a thread in another warp, and bits that are 0, 1 or mixed in a warp or block."""
+"""Words with a shared-memory address of a thread in another warp, and bits that are 0, 1 or mixed per warp or block."""
 FIRST_RESULT = SHARED_WORD + 8
 MAX_RESULTS = 1016
 BRANCH_OVER_ONE, BRANCH_FIELDS = 4 << 16, 0xFF << 16 | ((1 << 48) - 1) << 34
 BODY = 1900
-"""Instructions that a template's body has room for."""
+"""The number of instructions that fit into a template's body."""
 CONTROL = ((1 << 21) - 1) << 105
 STALL, NO_BARRIER, ALL_BARRIERS = 13, 7, 0x3F
 IMMEDIATES = 1600
-"""Immediates, some of them equal, of an instruction that reads nothing else."""
+"""The number of immediates, some of them equal, that are tried for an instruction that reads nothing else."""
 DELAY, MATRIX_DELAY = 6, 16
-"""NOPs after a probe, for opcodes whose latency is fixed."""
+"""The number of NOPs after a probe whose opcode has a fixed latency: usually, and for matrix opcodes."""
 NOP = 0x7918
 MOV, MOV_UNIFORM, UMOV, R2UR = (
     0xF00 << 64 | 0x7202,
@@ -81,7 +81,7 @@ ARRIVES, SYNCS = 0x2000 << 64, 0x10000 << 64
 BLOCK_BARRIER = SYNCS | 0x7B1D
 """The fields of BAR.ARV and BAR.SYNC."""
 B2R_COUNT, B2R_VOTE, VOTE = 0xE4000 << 64 | 0x731C, 0x4000 << 64 | 0xFF0000 | 0x731C, "P0"
-"""Read the result of BAR.RED into a register, or into P0."""
+"""Instructions that read the result of BAR.RED into a register and into P0, and the name of that predicate."""
 GUARD, UNUSED = 0xF << 12, 247
 SEL, USEL = 0x1FF007807, 0x8000000 << 64 | 0x13F007887  # 0 if the predicate is true, else 1
 
@@ -90,7 +90,7 @@ class CodeWriter:
     """The body of a kernel."""
 
     def __init__(self, prologue: Template) -> None:
-        """Copy the thread's address and the memory descriptor from the prologue's registers."""
+        """Start with copies of the thread's address and the memory descriptor from the prologue's registers."""
         self.code: list[int] = []
         self.next_result = FIRST_RESULT
         for _ in range(4):
@@ -100,7 +100,7 @@ class CodeWriter:
             self.add(UMOV | DESCRIPTOR + step << 16 | prologue.descriptor + step << 32)
 
     def add(self, encoding: int, write: int = NO_BARRIER, read: int = NO_BARRIER) -> None:
-        """Append an instruction that waits for all before it."""
+        """Append an instruction that waits for all earlier ones."""
         control = STALL | write << 5 | read << 8 | ALL_BARRIERS << 11
         self.code.append(encoding & ~CONTROL | control << 105)
 
@@ -147,7 +147,7 @@ class CodeWriter:
         return self.store(SCRATCH)
 
     def probe(self, probe: Probe, number: int) -> tuple[int, ...]:
-        """Append a probe, and return the words that it leaves."""
+        """Append a probe, and return the words with its results."""
         encoding = probe.inst.encoding
         cell: list[int] = []
         for name in probe.reads:
@@ -178,7 +178,7 @@ class CodeWriter:
         return (*words, *cell)
 
     def control(self, probe: Probe, number: int) -> tuple[int, ...]:
-        """Append a barrier, or a branch of whole warps, and return the words that it leaves."""
+        """Append a barrier, or a branch of whole warps, and return the words with its results."""
         if probe.inst.opcode == "BAR":
             return self.block_barrier(probe, number)
         if probe.inst.opcode == "BRA":
@@ -191,7 +191,7 @@ class CodeWriter:
         return tuple(self.store_named(name) for name in probe.writes)
 
     def block_barrier(self, probe: Probe, number: int) -> tuple[int, ...]:
-        """Append a barrier of all threads between a store and a load of another warp's cell; return what they leave.
+        """Append a barrier of all threads between a store and a load from another warp's cell; return the result words.
 
         Threads that arrive without waiting wait at the same barrier afterwards.
         """
@@ -222,7 +222,7 @@ class CodeWriter:
         return tuple(words)
 
     def branch_over(self, probe: Probe) -> tuple[int, ...]:
-        """Append a branch over a move of another word, and return the word that it leaves."""
+        """Append a branch over a move of another word, and return the word with its result."""
         encoding = probe.inst.encoding
         self.load(SCRATCH, 0)
         self.load(SCRATCH + 1, 1)
@@ -235,7 +235,7 @@ class CodeWriter:
         return (self.store(SCRATCH),)
 
     def set_address(self, probe: Probe, encoding: int, cell: list[int]) -> int:
-        """Let an access reach a thread's cell: in global memory, or in shared memory after filling it."""
+        """Set the registers of an address to a thread's cell in global memory, or in shared memory after filling it."""
         address = probe.address
         if address is None:
             raise NoProbe("no address")
@@ -251,7 +251,7 @@ class CodeWriter:
                 self.add(MOV | address.base.index + step << 16 | ADDRESS + step << 32)
                 if address.descriptor is not None:
                     self.add(UMOV | address.descriptor.index + step << 16 | DESCRIPTOR + step << 32)
-            if address.uniform is not None:  # a uniform offset, which the immediate takes back
+            if address.uniform is not None:  # a uniform offset, which the immediate compensates
                 offset -= SHARED_BASE
                 self.load_named(f"UR{address.uniform.index}", SHARED_WORD + 2)
                 self.load_named(f"UR{address.uniform.index + 1}", SHARED_WORD + 3)
@@ -289,7 +289,7 @@ def offset_of(word: int) -> int:
 
 
 def input_word(name: str, number: int) -> int:
-    """Return the word that a register of a probe gets; pairs of registers get pairs of words."""
+    """Return the input word for a register of a probe; register pairs get pairs of words."""
     file, index = split_name(name)
     if file in {"P", "UP"}:
         return INPUT_WORDS + (index + number) % PREDICATE_WORDS
@@ -300,7 +300,7 @@ def input_word(name: str, number: int) -> int:
 
 
 class Template(NamedTuple):
-    """A kernel of ptxas whose instructions from `first` to `last` are replaced.
+    """A kernel from ptxas whose instructions from `first` to `last` are replaced.
 
     `address` and `descriptor` are the registers that its first load uses; `start` is the file offset of its code.
     """
@@ -315,7 +315,7 @@ class Template(NamedTuple):
 
 @cache
 def template() -> Template:
-    """Return the template: it uses 254 registers, all 16 barriers, and as many instructions as probes need."""
+    """Return the template, which uses 254 registers and has at least BODY instructions to replace."""
     lines = [
         ".version 8.0", f".target {ARCH}", ".address_size 64",
         f".visible .entry k(.param .u64 data, .param .align 4 .b8 words[{CONSTANT_BYTES}])", "{",
@@ -340,7 +340,7 @@ def template() -> Template:
 
 
 def kernels_of(probes: Iterable[Probe]) -> Iterator[ProbeKernel]:
-    """Put probes into kernels, as many as fit."""
+    """Return kernels for all probes, each with as many probes as fit."""
     by_layout: dict[tuple[int, int], list[Probe]] = {}
     for probe in probes:
         by_layout.setdefault(probe.layout, []).append(probe)
@@ -375,9 +375,9 @@ def kernel_of(probes: Sequence[Probe], layout: tuple[int, int]) -> ProbeKernel:
 
 @cache
 def given_data() -> NDArray[np.uint32]:
-    """Return the memory before a launch, [groups of four words, thread, word]; all kernels get the same.
+    """Return the memory before a launch, [groups of four words, thread, word], which is the same for all kernels.
 
-    Two registers get the low and the high word of the same 64-bit number.
+    Register pairs get the low and the high word of the same 64-bit number.
     """
     groups = MAX_RESULTS // 4 + 1
     data = random_bytes(90, groups * STRIDE).view(np.uint32).reshape(groups, THREADS, 4).copy()
@@ -403,12 +403,12 @@ def arguments_of(kernel: ProbeKernel) -> tuple[NDArray[np.uint32], bytes]:
 
 
 def left_by(kernel: ProbeKernel, data: NDArray[np.uint32]) -> list[NDArray[np.uint32]]:
-    """Return what each probe left, [word, thread]."""
+    """Return the results of each probe, [word, thread]."""
     return [np.array([data[word // 4, :, word % 4] for word in words], np.uint32) for words in kernel.words]
 
 
 def with_immediates(probe: Probe) -> tuple[Probe, ...]:
-    """Return the probe of an instruction without register sources, with many other 32-bit immediates."""
+    """Return variants of a probe without register sources, with many other 32-bit immediates."""
     given = given_data()[0, :IMMEDIATES, :2].reshape(-1)[::2]
     without = probe.inst.encoding & ~(0xFFFFFFFF << 32)
     return tuple(

@@ -1,8 +1,9 @@
-"""Run the probes of spellings that were not compared yet on a GPU, record what they leave, and compare it later.
+"""Probe uncompared spellings on a GPU, record the results, and compare them later.
 
-`find_spellings` decodes random kernels and captured launches to find the spellings that ptxas writes and the table of
-compared spellings lacks. `record_probes` needs a GPU: it runs a probe of each and writes FOLDER/probes.json.xz: for
-every kernel its layout, the encodings of its probes and digests of their results. `probe_cases` reads it anywhere.
+`find_spellings` decodes random kernels and captured launches to find the spellings that ptxas writes and that the table
+of compared spellings lacks. `record_probes` needs a GPU: it runs a probe of each and writes FOLDER/probes.json.xz,
+which has the layout of every kernel, the encodings of its probes and digests of their results. `probe_cases` reads the
+file on any machine.
 """
 
 from __future__ import annotations
@@ -39,19 +40,19 @@ if TYPE_CHECKING:
 
 FILE = "probes.json.xz"
 EXAMPLES = 3
-"""Encodings that are probed of one spelling, with different registers and immediates."""
+"""The number of encodings that are probed per spelling, with different registers and immediates."""
 BATCH = 16
 SPELLINGS = 2000
-"""Spellings whose probes one process plans."""
+"""The number of spellings whose probes one process plans."""
 REJECTED_FORMS = 3
-"""Operand forms of an opcode with its modifiers that the GPU rejects before the others are left out."""
+"""If the GPU rejects this number of operand forms of an opcode with its modifiers, the other forms are skipped."""
 SECONDS = 20
-"""The time limit of a kernel."""
+"""The time limit of a kernel in seconds."""
 DIGITS = 16
 
 
 class RecordedKernel(NamedTuple):
-    """The layout of a probe kernel, the encodings of its probes, and a digest of what each left on the GPU."""
+    """The layout of a probe kernel, the encodings of its probes, and a digest of each probe's results on the GPU."""
 
     layout: tuple[int, int]
     encodings: tuple[int, ...]
@@ -79,7 +80,7 @@ def code_of(module: SassModule, name: str) -> tuple[str, bytes]:
 
 
 def encodings_of_seeds(seeds: Sequence[int], size: int) -> list[dict[str, int]]:
-    """Return an encoding of each spelling of each random kernel that ptxas accepts."""
+    """Return an encoding of each spelling in each random kernel that ptxas accepts."""
     codes = []
     for seed in seeds:
         text = generate(seed, size).text()
@@ -89,7 +90,7 @@ def encodings_of_seeds(seeds: Sequence[int], size: int) -> list[dict[str, int]]:
 
 
 def encodings_of_captures(folder: Path) -> list[dict[str, int]]:
-    """Return an encoding of each spelling of each captured launch of a folder, or of a file of `write_examples`."""
+    """Return an encoding of each spelling in a folder of captured launches or in a file from `write_examples`."""
     if folder.is_file():
         return [{spelling: codes[0] for spelling, codes in read_examples(folder).items()}]
     codes: list[tuple[str, bytes]] = []
@@ -105,7 +106,7 @@ def encodings_of_captures(folder: Path) -> list[dict[str, int]]:
 
 
 class SpellingExamples:
-    """Encodings of spellings, and the kernels that need them."""
+    """Encodings of spellings, and the kernels that contain them."""
 
     def __init__(self) -> None:
         """Create an empty collection."""
@@ -128,10 +129,10 @@ class SpellingExamples:
         return is_compared(spelling, self.compared)
 
     def report(self) -> str:
-        """Return a line about the kernels: how many have only compared spellings, or one that no other kernel has."""
+        """Return a line with the number of kernels that have only compared spellings, or a spelling of their own."""
         alone = sum(any(self.kernels[spelling] == 1 for spelling in kernel) for kernel in self.missing)
         return (
-            f"{len(self.missing)} kernels; {sum(not kernel for kernel in self.missing)} have compared spellings only;"
+            f"{len(self.missing)} kernels; {sum(not kernel for kernel in self.missing)} have only compared spellings;"
             f" {len(self.examples)} spellings, of which {len(self.kernels)} were not compared; {alone} kernels have one"
             " that no other kernel has"
         )
@@ -142,7 +143,7 @@ class SpellingExamples:
 
 
 def find_spellings(seeds: Sequence[int], size: int, folders: Sequence[Path], workers: int) -> SpellingExamples:
-    """Return examples of the spellings of random kernels and captured launches that were not compared."""
+    """Return examples of uncompared spellings in random kernels and captured launches."""
     found = SpellingExamples()
     with ProcessPoolExecutor(workers) as pool:
         parts = [seeds[at : at + BATCH] for at in range(0, len(seeds), BATCH)]
@@ -202,7 +203,7 @@ class ProbeGroup(NamedTuple):
     probes: tuple[probes.Probe, ...]
 
     def without(self, rejected: Counter[str]) -> ProbeGroup:
-        """Return the group without opcodes whose modifiers the GPU rejected with several operand forms."""
+        """Return the group without the opcodes and modifiers that the GPU rejected with several operand forms."""
         return ProbeGroup(
             self.layout, tuple(probe for probe in self.probes if rejected[head_of(probe)] < REJECTED_FORMS)
         )
@@ -210,7 +211,8 @@ class ProbeGroup(NamedTuple):
     def halves(self) -> list[ProbeGroup]:
         """Return the groups to run if this one fails on the GPU.
 
-        A single probe is run again as it was found, with zero registers; immediates have one spelling.
+        A single probe is run again with its original encoding, which has zero registers. A group that varies only an
+        immediate has one spelling, so it is not divided.
         """
         first = self.probes[0]
         if len(self.probes) == 1 and first.original not in {0, first.inst.encoding}:
@@ -249,10 +251,10 @@ def serve_probes(pipe: Connection) -> None:
 
 
 class ProbeProcess:
-    """A process with a context on the GPU, which is replaced after a fault."""
+    """A process with its own GPU context; after a fault, a new process replaces it."""
 
     def __init__(self) -> None:
-        """Start the process; a fork, because importing takes longer than a kernel."""
+        """Start the process as a fork, because importing takes longer than running a kernel."""
         context = get_context("fork")
         self.pipe, end = context.Pipe()
         self.process = context.Process(target=serve_probes, args=(end,), daemon=True)
@@ -288,7 +290,7 @@ class ProbeProcess:
 def plan_groups(examples: dict[str, list[int]]) -> tuple[list[ProbeGroup], dict[str, str]]:
     """Return the groups of probes of examples, and the reasons why spellings have no probe.
 
-    A probe that reads immediates only is a group of its own.
+    A probe that reads only immediates is its own group.
     """
     made, reasons = probes_of(examples)
     groups: dict[tuple[int, int], list[probes.Probe]] = {}
@@ -377,7 +379,7 @@ def run_groups(groups: Iterable[ProbeGroup], workers: int, deadline: float) -> I
 
 
 def rebuilt(layout: Sequence[int], encodings: Iterable[int]) -> probes.ProbeKernel:
-    """Return the kernel of a record."""
+    """Build the kernel of a record again."""
     made = [probes.probe_of(inst) for inst in probes.decoded(list(encodings))]
     grid, block = layout
     return probe_kernels.kernel_of(made, (grid, block))

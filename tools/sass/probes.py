@@ -1,9 +1,9 @@
 """Probe kernels: single machine instructions between loads of their operands and stores of their results.
 
-A probe is an instruction as ptxas encoded it somewhere, with its own registers. A kernel has several: for each, code
-loads the registers that it reads from memory, runs it, and stores what it wrote, so that every execution by a lane is
-an operand set whose result reaches memory. Zero registers among the sources are replaced by registers. Instructions of
-memory get an address that belongs to their thread alone.
+A probe is an instruction that ptxas encoded in some kernel, with its original registers. A probe kernel has several
+probes. For each of them, code loads the source registers from memory, runs the instruction, and stores its results, so
+that every execution by a lane is an operand set whose result reaches memory. Zero registers among the sources are
+replaced by other registers. Memory instructions get an address that belongs only to their thread.
 
 `probe_kernels` writes the code.
 """
@@ -51,14 +51,14 @@ if TYPE_CHECKING:
 
 ARCH = "sm_90"
 THREADS = 2048
-"""Threads of a launch: twice 1,024, because special values repeat."""
+"""The number of threads in a launch: twice 1,024, because special values repeat."""
 LANES_LAYOUT, WARPS_LAYOUT, ONE_WARP = (THREADS // 128, 128), (THREADS, 1), (1, 32)
-"""Grid and block: full warps, one thread a warp if every operand is uniform, or one warp if none is a register."""
+"""Grid and block: full warps, one thread per warp if every operand is uniform, or one warp if none is a register."""
 SHARED_BASE, CELL_BYTES = 0x400, 16
 SHARED_BYTES = 128 * CELL_BYTES
 PARAMETERS, CONSTANT_BYTES = 0x210, 256
 CONSTANT_FIELD, CONSTANT_MASK = 38, (1 << 21) - 1
-"""The offset and the bank of a constant."""
+"""The position and the mask of the encoding field with the offset and the bank of a constant."""
 ADDRESS, SCRATCH, FREE = 250, 248, (200, 208, 216, 224)
 """The registers that hold a thread's address, a scratch register, and registers that replace zero registers."""
 DESCRIPTOR, UNIFORM_SCRATCH = 60, 59
@@ -71,13 +71,13 @@ STORES = {"REDG", "STG", "STS", "ST"}
 
 
 class NoProbe(Exception):
-    """An instruction that a probe cannot run; the text says why."""
+    """Raised for an instruction that a probe cannot run; the message is the reason."""
 
 
 class Probe(NamedTuple):
-    """An instruction with the registers that it reads from memory and those that it leaves, by name.
+    """An instruction with the names of the registers that are loaded before it, and of those that are stored after it.
 
-    `original` is the encoding with zero registers, which some opcodes require.
+    `original` is the encoding with zero registers, which some opcodes require; it is 0 if there is none.
     """
 
     inst: SassInstruction
@@ -88,7 +88,7 @@ class Probe(NamedTuple):
 
     @property
     def layout(self) -> tuple[int, int]:
-        """The grid and block that give it different operands: one warp each if no operand is of a lane."""
+        """The grid and block that vary the operands: one thread per warp if no operand differs between lanes."""
         files = {split_name(name)[0] for name in self.reads}
         if not files and self.address is None and is_arithmetic(self.inst.spelling):
             return ONE_WARP
@@ -100,7 +100,7 @@ class Probe(NamedTuple):
 
 
 class ProbeKernel(NamedTuple):
-    """A kernel with its probes, and the words that each one leaves."""
+    """A kernel with its probes, and the words with the results of each."""
 
     cubin: bytes
     probes: tuple[Probe, ...]
@@ -158,7 +158,7 @@ def is_control(inst: SassInstruction) -> bool:
 
 
 def control_probe(inst: SassInstruction, reads: tuple[str, ...]) -> Probe:
-    """Return the probe of a barrier or branch; a guard makes lanes differ for BRA.U, whose guard examples have lost."""
+    """Return the probe of a barrier or branch; a guard makes lanes of BRA.U differ, because examples have no guards."""
     if inst.opcode == "BRA":
         return Probe(inst, reads or ("P0",), ())
     if not reads or (inst.opcode == "BAR" and barrier_registers(inst) is None):
@@ -169,7 +169,8 @@ def control_probe(inst: SassInstruction, reads: tuple[str, ...]) -> Probe:
 def barrier_registers(inst: SassInstruction) -> dict[int, int] | None:
     """Return the shift of the thread count in each register of a block barrier; None if a probe cannot run it.
 
-    A register has the number of the barrier, the number of threads, or both; the count is 0 for the number alone.
+    A register has the number of the barrier, the number of threads, or both. The shift is -1 if a register has only the
+    number of the barrier.
     """
     numbers = [operand for operand in inst.operands if getattr(operand, "file", "") != "P"]
     first, last = numbers[0], numbers[-1]
@@ -258,7 +259,7 @@ def _registers(operand: PtxOperand) -> list[Register]:
 
 
 def _checked(probe: Probe) -> Probe:
-    """Return a probe unless it uses a register of the code around it."""
+    """Return a probe; raise NoProbe if it uses a register that the code around it needs."""
     own = {
         f"R{ADDRESS}",
         f"R{ADDRESS + 1}",
@@ -270,7 +271,7 @@ def _checked(probe: Probe) -> Probe:
     }
     taken = own & {*probe.reads, *probe.writes}
     if taken or any(re.fullmatch(r"R25[2-5]|UR63|B\d+", name) for name in (*probe.reads, *probe.writes)):
-        raise NoProbe(f"it uses {', '.join(taken) or 'a register beyond those of the kernel'}")
+        raise NoProbe(f"it uses {', '.join(taken) or 'a register that the kernel lacks'}")
     return probe
 
 
@@ -278,12 +279,12 @@ def _checked(probe: Probe) -> Probe:
 
 
 def without_guard_and_hints(encoding: int) -> int:
-    """Return an encoding that always runs, and reuses no operand cache."""
+    """Return the encoding without its guard and without operand reuse."""
     return encoding & ~(0xF << 12) & ~(0xF << 122) | 7 << 12
 
 
 def usable(encodings: Sequence[int]) -> list[SassInstruction]:
-    """Decode encodings with constants of the parameter; zero registers become registers if nothing else changes."""
+    """Decode encodings, with constants from the parameter; zero registers are replaced if nothing else changes."""
     fixed = [without_guard_and_hints(encoding) for encoding in encodings]
     before = decoded(fixed)
     for number, inst in enumerate(before):
@@ -306,7 +307,7 @@ def usable(encodings: Sequence[int]) -> list[SassInstruction]:
 
 
 def _is_same_but_zero(old: SassInstruction, new: SassInstruction) -> bool:
-    """Return True if two instructions differ in one RZ that became a register."""
+    """Return True if two instructions differ only in one RZ that became a register."""
     if (old.opcode, old.modifiers, len(old.operands)) != (new.opcode, new.modifiers, len(new.operands)):
         return False
     changed = [(a, b) for a, b in zip(old.operands, new.operands, strict=True) if a != b]
@@ -322,7 +323,7 @@ def _is_same_but_zero(old: SassInstruction, new: SassInstruction) -> bool:
 
 
 def decoded(encodings: Sequence[int]) -> list[SassInstruction]:
-    """Decode single instructions; addresses of code do not matter."""
+    """Decode single instructions; their code addresses do not matter."""
     code = b"".join(encoding.to_bytes(16, "little") for encoding in encodings)
     (found,) = disassemble([code], ARCH)
     return list(found)

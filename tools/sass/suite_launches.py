@@ -102,7 +102,7 @@ def single_copies() -> Iterator[Case]:
 
 
 def verified_wgmma() -> Iterator[Case]:
-    """Yield the wgmma kernels of `warpfrag verify` on twelve cases each.
+    """Yield the wgmma kernels of `warpfrag verify`, with twelve cases each.
 
     An H200 ran all of them, and every code was that of the reference (docs/evidence/h200_wgmma.md), so the reference
     stands for the GPU here.

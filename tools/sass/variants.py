@@ -1,8 +1,8 @@
 """Find the spellings near those that ptxas wrote, so that a probe covers them before a kernel contains them.
 
 A variant is an encoding that differs in the operand forms or in a bit, or in two of these. It is kept if ptxas wrote
-the opcode with the same modifiers in some other spelling, and each form of an operand at this index with the same
-opcode. With other modifiers, most variants are illegal on the GPU.
+the opcode with the same modifiers in another spelling, and each of its operand forms at the same index of the same
+opcode. Variants with other modifiers are mostly illegal on the GPU.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
 CHANGES = (*(forms << 9 for forms in range(1, 8)), *(1 << bit for bit in range(16, 105)))
-"""The changes of an encoding: the three bits for operand forms in the opcode field together, any other bit alone."""
+"""The changes of an encoding: the three operand-form bits of the opcode field together, or any other single bit."""
 BATCH = 10_000
 
 
@@ -50,7 +50,7 @@ def parts_of(spelling: str) -> tuple[str, list[str]]:
 
 
 def kept_variants(encodings: Sequence[int], seen: SeenParts) -> dict[str, int]:
-    """Return the spellings of legal encodings that have seen parts only, each with an encoding."""
+    """Return the spellings of legal encodings all of whose parts were seen, each with an encoding."""
     decoded = (inst for inst in probes.decode_legal(encodings) if inst is not None)
     return {inst.spelling: inst.encoding for inst in decoded if seen.has(inst.spelling)}
 
@@ -58,7 +58,7 @@ def kept_variants(encodings: Sequence[int], seen: SeenParts) -> dict[str, int]:
 def variants_of(
     examples: dict[str, list[int]], compared: Iterable[str], levels: int, workers: int
 ) -> dict[str, list[int]]:
-    """Return the spellings that differ from examples in up to `levels` changes and have parts seen in either."""
+    """Return the spellings that are up to `levels` changes away from examples, and whose parts were all seen."""
     seen = SeenParts([*examples, *compared])
     found: dict[str, list[int]] = {}
     near = examples

@@ -1,4 +1,4 @@
-"""Runs the experiments on this machine's GPU and compares the results."""
+"""Run the experiments on this machine's GPU, and compare the results."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Compare everything; exit 1 if anything differs."""
+    """Compare all experiments; the exit status is 1 if anything differs."""
     parser = report_parser("textures", package.__doc__, "only groups whose name contains this")
     parser.add_argument("--keep", type=Path, metavar="RESULTS.npz", help="write the GPU's results, for the tests")
     args = parser.parse_args(argv)

@@ -1,4 +1,4 @@
-"""Runs experiments on a GPU through CUDA's driver, which supports every kind of texture and surface."""
+"""Run experiments on a GPU through CUDA's driver, which supports every type of texture and surface."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class TextureDriver:
         try:
             self.library = ctypes.CDLL("libcuda.so.1")
         except OSError as error:
-            msg = f"there is no driver: {error}"
+            msg = f"the CUDA driver cannot be loaded: {error}"
             raise NoGpu(msg) from None
         device, context = ctypes.c_int(), ctypes.c_void_p()
         self.call("cuInit", 0)
@@ -39,7 +39,7 @@ class TextureDriver:
         self.call("cuDevicePrimaryCtxRetain", ctypes.byref(context), device)
         self.call("cuCtxSetCurrent", context)
 
-    def call(self, name: str, *args: Any) -> None:  # noqa: ANN401 (whatever C takes)
+    def call(self, name: str, *args: Any) -> None:  # noqa: ANN401 (any C argument)
         """Call a driver function; raise NoGpu with its status if it fails."""
         status = getattr(self.library, name)(*args)
         if status:

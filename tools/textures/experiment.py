@@ -1,6 +1,6 @@
 """Experiments: an instruction, a texture or surface, and the inputs of each thread.
 
-Texels and coordinates are made from raw words of a generator, so that they are the same everywhere.
+Texels and coordinates are made from the raw words of a random generator, so that they are the same on every machine.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class Experiment:
     group: str
     opcode: str  # the full opcode
     geometry: str
-    extents: tuple[int, int, int]  # x, y, and z or layers; 0 where there is none
+    extents: tuple[int, int, int]  # x, y, and z or layers; 0 for a missing axis
     dtype: str
     channels: Channels
     threads: int
@@ -110,7 +110,7 @@ class Experiment:
 
 
 def texels_of(experiment: Experiment) -> NDArray[Any]:
-    """Return texels of a style: random bits, their indices, special floats, or floats in an exponent range."""
+    """Return the texels: random bits, their indices, special floats, or floats in an exponent range."""
     x, y, z = experiment.extents
     size = x * max(1, y) * max(1, z) * experiment.channels
     dtype, style = np.dtype(experiment.dtype), experiment.texels

@@ -83,7 +83,7 @@ def point_sampling() -> Iterator[Experiment]:
 
 
 def wide_textures() -> Iterator[Experiment]:
-    """Test extents at which the bits of a coordinate matter; each texel is its index."""
+    """Test large extents, for which the precision of a coordinate matters; each texel is its index."""
     sizes = [(width, 0, 0) for width in (2047, 4097, 6001, 8191, 8193, 10000, 12345, 30001, 65537, 131071)]
     sizes += [(3, 5000, 0), (3, 9000, 0), (9000, 3, 0), (3, 2, 5000), (2, 3, 9000), (2, 9000, 3), (9000, 3, 2)]
     for extents in sizes:
@@ -97,7 +97,7 @@ def wide_textures() -> Iterator[Experiment]:
 
 
 def coordinate_bits() -> Iterator[Experiment]:
-    """Test extents around those at which normalized coordinates get more bits, along another axis of extent 3."""
+    """Test extents near those from which normalized coordinates have more bits; another axis has extent 3."""
     sizes = [(3, other, 0) for other in (4096, 4097, 8192, 8193, 16385, 32769, 65535, 65536)]
     sizes += [(other, 3, 0) for other in (8192, 8193, 65536, 65537, 131071)]
     sizes += [(3, 3, other) for other in (33, 100, 513, 1000, 1025, 2047, 2048, 2049, 3000, 4096, 4097, 8193, 16384)]

@@ -1,4 +1,4 @@
-"""Kernels of experiments: every thread reads its inputs, runs the instruction and stores the result."""
+"""The kernels of experiments: every thread reads its inputs, runs the instruction, and stores the result."""
 
 from __future__ import annotations
 

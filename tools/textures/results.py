@@ -18,11 +18,11 @@ if TYPE_CHECKING:
 
     from tools.textures.experiment import Experiment
 
-KEPT_ROWS, KEPT_EVERY = 24, 7  # threads of every seventh experiment, in the file for the tests
+KEPT_ROWS, KEPT_EVERY = 24, 7  # the file for the tests has 24 threads of every seventh experiment
 
 
 def machine_result(experiment: Experiment) -> NDArray[Any]:
-    """Return the machine's result: four values of each thread, or the bytes of a surface."""
+    """Return the machine's result: four values per thread, or the bytes of a surface."""
     words = words_of(experiment)
     out = np.zeros((experiment.threads, 8), np.uint32)
     argument = experiment.resource
@@ -42,7 +42,7 @@ def kept(result: NDArray[Any]) -> NDArray[np.uint8]:
 
 
 def write_kept(path: Path, results: dict[str, NDArray[Any]]) -> None:
-    """Write the file for the tests: names, and the bytes of all one after the other."""
+    """Write the file for the tests: the names, and the concatenated bytes of all results."""
     chosen = {name: kept(results[name]) for name in list(results)[::KEPT_EVERY]}
     names = np.frombuffer("\n".join(chosen).encode(), np.uint8)
     sizes = np.array([len(data) for data in chosen.values()], np.int64)
