@@ -106,7 +106,7 @@ def test_run_leaves_arrays_in_a_file(run, files):
 @pytest.mark.parametrize(
     ("reasons", "line"),
     [
-        ((), "exact: yes, all executed spellings were compared with a GPU (column known: evidence for the operation)"),
+        ((), "exact: yes, every executed spelling was compared with a GPU (column known: evidence for each operation)"),
         (("a race",), "not exact: a race"),
         (("a race", "ex2", "an order"), "not exact: a race; 2 more in --json"),
     ],

@@ -93,7 +93,7 @@ SPELLINGS = {  # Python spellings in messages, and those of the command line
     r"( takes [1-9]\d* arguments \(.*\), got \d+)$": r"\1: pass each with --arg: x.npy, out:f32:16x8 (zeros), i32:7",
 }
 
-COMPLETE = "_WARPFRAG_COMPLETE"  # set by a shell for completion
+COMPLETE = "_WARPFRAG_COMPLETE"  # the variable that a shell sets to request completions
 TRACEBACK = "WARPFRAG_TRACEBACK"
 
 

@@ -34,10 +34,10 @@ class ArithmeticFacts(NamedTuple):
 def arithmetic_table(arch: str | None = None, *, for_: InstructionName | None = None) -> Answer[ArithmeticFacts]:
     """Show how many products a tensor core adds per step, the bits kept, the rounding and the order, with references.
 
-    Without ARCH, show one table of all architectures. A cell has the products per step and the fraction bits kept; fma
-    means that the sum is rounded after every product, and exact means integers. ARCH may also be an instruction, as
-    with --for. Each row has the source of the rule: published, or hardware if it was measured for
-    warpfrag. `get` also names the GPUs that were compared.
+    Without ARCH, show one table for all architectures. A cell has the number of products per step and the fraction bits
+    that are kept; fma means that the sum is rounded after every product, and exact means integers. ARCH may also be an
+    instruction, as with --for. Each row names the source of its rule: published, or hardware if it was measured for
+    warpfrag. `warpfrag get` also names the GPUs that were compared.
 
     Options:
         for_: Show only the row of this instruction.
@@ -45,7 +45,7 @@ def arithmetic_table(arch: str | None = None, *, for_: InstructionName | None = 
     For example:
         warpfrag arithmetic-table sm_90
         warpfrag arithmetic-table sm_90 --for mma.m16n8k16.f32.f16.f16.f32
-        warpfrag arithmetic-table                                    # one table of all architectures
+        warpfrag arithmetic-table                                    # one table for all architectures
         warpfrag arithmetic-table sm_100 --json
     """
     from warpfrag.isa.alias_names import is_plain
@@ -57,7 +57,7 @@ def arithmetic_table(arch: str | None = None, *, for_: InstructionName | None = 
     table = make_table(arch)
     if for_ is not None:
         table = ArithmeticTable(tuple(table.every(for_)), ())
-    facts = ArithmeticFacts(arch, **table.to_dict())  # type: ignore[arg-type] # its keys
+    facts = ArithmeticFacts(arch, **table.to_dict())  # type: ignore[arg-type] # the keys are field names
     return Answer(facts, lambda: _print_table(table, arch, is_overview=arch is None and for_ is None))
 
 

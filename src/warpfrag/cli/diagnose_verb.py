@@ -79,7 +79,7 @@ class Inputs(NamedTuple):
         c: The C you intended; default: zero.
         metadata: Metadata words of all lanes, as a dump or .npy, uint32 (32,); default: made from A.
         scale_a: Scale factors of A: a matrix, or the words of all lanes as .npy, uint32 (32,).
-        scale_b: Scale factors of B, likewise.
+        scale_b: Scale factors of B, in the same form.
     """
 
     a: File | None = None
@@ -152,7 +152,7 @@ class KernelDiagnosis(NamedTuple):
     mmas: mma instructions with a mistake, or all if none has one; only the first per source line and mistake
     unused: A or B, if no mma reads a tile of it
     d: the argument that the kernel stored as D, compared with A B + C or with the results of the mma instructions
-    races: accesses of threads that are not ordered, as `warpfrag ptx run --check races` finds them
+    races: unordered accesses by different threads, as `warpfrag ptx run --check races` reports them
     unjudged: reasons why the race check is incomplete
     notes: how A and B are stored
     """
@@ -195,8 +195,8 @@ def diagnose(
     and lines that are not data are skipped. FILE.npz:NAME is an array in an archive, such as those
     of `warpfrag ptx run -o`.
 
-    Each finding has a fix. If no mistake explains the result, the correct rows, columns, blocks, lanes and registers
-    are listed, and the wrong elements that equal known values.
+    Each finding has a fix. If no mistake explains the result, the answer lists the correct rows, columns, blocks, lanes
+    and registers, and the wrong elements that equal known values.
 
     If INSTRUCTION is a kernel, FILE.cu or FILE.ptx, it is compiled and run, and each mma is diagnosed with its source
     line: its operands should be tiles of A and B, tiles of the arguments, or the results of earlier mma instructions.
@@ -352,7 +352,7 @@ def _diagnose_kernel(
 
 
 def _turn_b(matrices: dict[str, NDArray[Any]], usage: str = "") -> list[str]:
-    """Replace a B of N x K, which is column-major, by its transposed view; return notes on column-major matrices."""
+    """Replace an N x K B, which is column-major, with its transposed view; return notes on column-major matrices."""
     a, b = (matrices[role].shape for role in "ab")
     if len(a) != 2 or len(b) != 2 or a[1] not in b:
         wanted = "A as M x K, and B as K x N or, if it is column-major, as N x K"
@@ -376,7 +376,7 @@ def _usage(file: str, kernel: Kernel) -> str:
 
 
 def _as_operands(kernel: Kernel, matrices: dict[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
-    """Return A and B from text in the types of the first mma; arrays keep their type."""
+    """Convert matrices that were read from text to the operand types of the first mma; arrays keep their type."""
     mma = next((get(inst.name) for inst in kernel.program.instructions if is_mma(inst)), None)
     if mma is None:
         return matrices
@@ -387,7 +387,7 @@ def _as_operands(kernel: Kernel, matrices: dict[str, NDArray[Any]]) -> dict[str,
 
 
 def _as_argument(matrix: NDArray[Any], arrays: Arrays) -> NDArray[Any]:
-    """Return the argument that a matrix from text was printed from, or else the matrix itself."""
+    """Return the argument that a text matrix is a printout of, or else the matrix itself."""
     if matrix.dtype != "float64":
         return matrix
     error = read_decimals([repr(value) for value in matrix.ravel().tolist()], matrix.shape).error
@@ -427,7 +427,7 @@ def _print_kernel(name: str, facts: KernelDiagnosis) -> None:
 def _print_operand(operand: MmaOperand) -> None:
     echo(wrapped(f"  {operand}", indent=4))
     lines = [f"fix: {finding.fix}" for finding in operand.findings[:1] if finding.fix] + [*operand.unexplained[1:]]
-    if operand.role == "d":  # those of A, B and C give the same registers
+    if operand.role == "d":  # the findings for A, B and C are equivalent, so one is enough
         lines += [f"or {finding}; fix: {finding.fix}" for finding in operand.findings[1:MAX_EXPLANATIONS]]
     if operand.loaded_at and not operand.is_correct:
         is_stored = operand.role == "d" and not (operand.findings and operand.findings[0].operand in "ab")

@@ -336,7 +336,7 @@ def table(
 
 def _print_by_matrix(view: OperandView, records: list[Record]) -> None:
     """Print the meaning of a cell, and a grid for each matrix; cells contain lane and element."""
-    # Addresses have a single coordinate besides the matrix, so a line is a matrix.
+    # Besides the matrix, addresses have a single coordinate, so each matrix is one line of the grid.
     down, across = view.positions if len(view.positions) == 2 else view.dims
     is_numbered = view.registers is not None and (view.layout.slots > 1 or not view.in_tensor_memory)
     number = "" if not is_numbered else ":slot" if view.in_tensor_memory else ":element"

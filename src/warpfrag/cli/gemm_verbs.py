@@ -58,7 +58,9 @@ def format_parameter(label: str, known: Sequence[str], text: str = "") -> Param:
 CODES = "A and B are codes of this format (bf16 and e4m3, which .npy lacks), or floats that are exact in it."
 CodesFormat = Annotated[str, format_parameter("--codes", sorted(FORMATS), CODES)]
 RESULTS, LAYERS = ("bf16", "f16", "f32"), ("bf16", "f16", "tf32", "e4m3", "s8")
-ResultFormat = Annotated[str, format_parameter("--result", RESULTS, "The results are codes of it, or exact floats.")]
+ResultFormat = Annotated[
+    str, format_parameter("--result", RESULTS, "The results are codes of this format, or floats that are exact in it.")
+]
 LayerFormat = Annotated[str, format_parameter("TYPE", LAYERS)]
 GemmInstruction = Annotated[str, Param("NAME", help="Default: the instruction that cuBLAS uses for these operands.")]
 Number = Annotated[float, Param("X", click.FLOAT)]
@@ -192,8 +194,8 @@ class EpilogueOptions(NamedTuple):
     Options:
         alpha: The factor of A B.
         beta: The factor of C.
-        c (FILE): C, .npy, as the first argument of torch.addmm.
-        activation: Applied last, after the bias, in the kernel, as torch._addmm_activation; gelu is the tanh form.
+        c (FILE): C, as .npy: the first argument of torch.addmm.
+        activation: The activation that the kernel applies after the bias (torch._addmm_activation); gelu: tanh form.
         scales (SA SB): The scales of A and B, for e4m3.
     """
 
@@ -334,7 +336,7 @@ def batch_invariance(
     elif n is None or k is None:
         raise click.UsageError("expected a layer: --n and --k, or --layers FILE")
     ranges = compute(
-        named,  # type: ignore[arg-type] # it checks
+        named,  # type: ignore[arg-type] # batch_invariance checks it
         None if layers else k,
         dtype=type_,
         layout=layout,
@@ -366,7 +368,7 @@ class FoundOrder(NamedTuple):
     seen_in: kernels that add in this order
     tried: the orders and architectures that were tried
     rivals: other orders that give the same codes
-    note: the number of orders that fit; empty if one does
+    note: the number of orders that fit; empty if only one fits
     """
 
     instruction: str | None

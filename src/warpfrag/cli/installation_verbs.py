@@ -47,7 +47,7 @@ class Samples(NamedTuple):
 
 @verb
 def samples(
-    name: Literal[tuple(SAMPLES)] | None = None,  # type: ignore[valid-type] # the names of a table
+    name: Literal[tuple(SAMPLES)] | None = None,  # type: ignore[valid-type] # the names come from a table
     *,
     output: File | None = None,
 ) -> Answer[Samples]:

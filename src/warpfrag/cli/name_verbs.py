@@ -47,7 +47,7 @@ class FoundInstruction(NamedTuple):
 class FoundInstructions(NamedTuple):
     """The instructions that match all filters, in the order of the tables."""
 
-    count: int  # type: ignore[assignment] # not the method of tuple
+    count: int  # type: ignore[assignment] # replaces the method of tuple
     instructions: list[FoundInstruction]
 
 

@@ -227,7 +227,7 @@ def _plan_facts(plan: access_plan.AccessPlan) -> PlanFacts:
 
 
 def _print_code(code: str, output: str | None) -> None:
-    """Print code, or the name and size of the file with it."""
+    """Print the code, or the name and size of the file that contains it."""
     echo(f"{output}: {code.count(chr(10))} lines" if output else code.rstrip("\n"))
 
 

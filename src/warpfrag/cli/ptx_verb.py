@@ -300,7 +300,7 @@ def ptx(
     arrays |= variables
     if output is not None:
         data = io.BytesIO()
-        np.savez_compressed(data, **arrays)  # type: ignore[arg-type] # names of arrays, as numpy means them
+        np.savez_compressed(data, **arrays)  # type: ignore[arg-type] # the names of the arrays
         write_atomically(output, data.getvalue())
     differs = run.exploration is not None and not run.exploration.agrees
     status = NO if run.findings or differs else INCOMPLETE if run.verdict == "incomplete" else DONE
@@ -443,7 +443,7 @@ def _print_run(kernel: Kernel, run: Run) -> None:
 def _exactness(run: Run) -> str:
     """Return a line that states that the run is exact, or the first reason why not."""
     if run.exact:
-        return "exact: yes, all executed spellings were compared with a GPU (column known: evidence for the operation)"
+        return "exact: yes, every executed spelling was compared with a GPU (column known: evidence for each operation)"
     first, *others = sorted(run.inexact, key=lambda reason: reason != UNORDERED)
     return f"not exact: {first}" + (f"; {len(others)} more in --json" if others else "")
 
@@ -478,8 +478,8 @@ def _file_and_line(file: str) -> tuple[str, int]:
 def _ptx_lines(kernel: Kernel, file: str, line: int) -> list[int]:
     """Return the PTX lines of a CUDA line: its tensor-core instructions, or else its accesses, or else its first line.
 
-    There are several if the compiler unrolled a loop or inlined a function more than once. The instructions of a
-    statement may be at a later line than its first parenthesis.
+    There are several if the compiler unrolled a loop or inlined a function more than once. A statement that continues
+    on later lines may have its instructions on one of them.
     """
     lines: dict[int, list[DecodedInstruction]] = {}
     for inst in kernel.program.instructions:

@@ -33,7 +33,7 @@ def read_symbol(text: str, module: KernelModule) -> tuple[str, np.ndarray[Any, A
             array = np.ascontiguousarray(array).reshape(-1).view(memory.dtype).reshape(memory.shape)
         module.symbols[name] = array
     elif equals:
-        module.symbols[name] = _read_number(f"--symbol {quote(text)}", memory.dtype, value)  # type: ignore[assignment] # of that dtype
+        module.symbols[name] = _read_number(f"--symbol {quote(text)}", memory.dtype, value)  # type: ignore[assignment] # has the declared dtype
     return name, memory
 
 

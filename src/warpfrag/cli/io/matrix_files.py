@@ -35,13 +35,13 @@ if TYPE_CHECKING:
 
     from warpfrag.tensorcore.instruction import Instruction
 
-MAX_BYTES = 1 << 24  # maximum bytes of an input; the largest operand, as text with all digits, takes a tenth of this
-MAX_ARRAY_BYTES = 1 << 30  # maximum bytes of a whole matrix, as .npy
-MAX_DIGITS = 4000  # maximum digits of a number; an exact f64 has at most 1100, and Python reads at most 4300
+MAX_BYTES = 1 << 24  # maximum size of an input in bytes, ten times that of the largest operand as text with all digits
+MAX_ARRAY_BYTES = 1 << 30  # maximum size of a whole matrix in bytes, as .npy
+MAX_DIGITS = 4000  # maximum number of digits; an exact f64 has at most 1100, and Python reads at most 4300
 FAR = 5 * MAX_DIGITS  # larger exponents overflow or underflow in every format
 NPY = b"\x93NUMPY"
 ZIP = b"PK"  # .npz is an archive of .npy
-TORCH = re.compile(rb"PK\x03\x04.{26,200}?/data\.pkl|\x80\x02\x8a\nl\xfc\x9cF\xf9", re.DOTALL)  # of torch.save
+TORCH = re.compile(rb"PK\x03\x04.{26,200}?/data\.pkl|\x80\x02\x8a\nl\xfc\x9cF\xf9", re.DOTALL)  # files from torch.save
 COMMENT = re.compile(r"(#|//).*")
 WORD = re.compile(r"[^\s,;\[\](){}|]+")
 NOTATIONS = {  # base of the digits, base of the exponent, and exponent steps per digit

@@ -37,7 +37,7 @@ ASCII = str.maketrans({TIMES: "x", "·": "*", "─": "-", "…": "..."})
 UNUSUAL = re.compile(r"[^\n\t\x20-\x7e]")
 MAX_MESSAGE = 4000  # maximum length of a message; a list of known names takes up to a quarter of it
 BAR = 30  # width of a progress bar in characters
-MIN_SECONDS = 3  # before the remaining time is estimated
+MIN_SECONDS = 3  # seconds before the remaining time is estimated
 
 
 def encodable(text: str, encoding: str | None) -> str:

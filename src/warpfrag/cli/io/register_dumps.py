@@ -7,7 +7,7 @@ name are consecutive registers.
 
 If a line has numbers with 0x, those are the words, and its other numbers are ignored. If it has none, every number is
 hex, unless a number in the dump has a decimal point or a sign, or is inf or nan: then all numbers are values, one for
-each element. Whole numbers are also values if a dump of many digits has no letter. Anything else is an error that names
+each element. Whole numbers are also values if a long dump contains no hex letter. Anything else is an error that names
 the line.
 
 A dump of tensor memory has a line for each lane with a hex word for each column; with a pair of blocks, lines name the
@@ -35,8 +35,8 @@ REGISTER_BITS = 32
 MASK = (1 << REGISTER_BITS) - 1
 WORD_DIGITS = 8
 MIN_DIGITS = 40  # the probability that 40 hex digits contain no letter is 7e-9
-NUMBER_DIGITS = 7  # maximum digits of a lane or register number
-LIMITS = {"thread": 1024, "warp": 32}  # maximum numbers per block
+NUMBER_DIGITS = 7  # maximum number of digits of a lane or register number
+LIMITS = {"thread": 1024, "warp": 32}  # maximum number of threads and warps per block
 # A dump may be long and untrusted, so no pattern may backtrack: repetitions are possessive (`*+`).
 LABEL = re.compile(
     r"""(?:(?P<kind>t?lane|thread|tid|warp|block|cta)(?:Idx\.x|_?id)?+\s*+[=:]?+\s*+|T\s*+[=:]\s*+|(?=[\[(]))
@@ -272,7 +272,7 @@ def _words(line: str, start: int, number: int) -> list[DumpWord]:
     has_bare_zeros = all(word == "0" or PREFIXED.fullmatch(word) for word in plain)
     words: list[DumpWord] = []
     stem, index = "", None
-    unused = ""  # a name that no word has followed yet
+    unused = ""  # a name whose word has not been found yet
     for name, word in tokens:
         prefixed = PREFIXED.fullmatch(word or "")
         if name or (has_prefix and not prefixed and BARE_NAME.fullmatch(word)):

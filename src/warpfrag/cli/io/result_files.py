@@ -77,7 +77,7 @@ def read_result(
     if source.is_array:
         array = source.array(operand.role)
         with _naming(source):
-            observe(operand, array)  # type: ignore[arg-type] # one of the three
+            observe(operand, array)  # type: ignore[arg-type] # one of three literals
         return array
     text = _rows_of_brackets(_checked(source), source.name)
     if arranged != "registers" and (labelled := _labelled(text, operand)) is not None:
@@ -142,7 +142,7 @@ def read_input(instruction: Instruction, role: str, path: str, rounding: Roundin
             raise
         printed, values = read_decimals(texts, codes.shape), from_codes(number_format, codes)
         if (np.abs(as_doubles(values) - printed.values) > printed.error).any():
-            raise  # these are not values of the format that were printed with few digits
+            raise  # these numbers are not rounded printouts of values in this format
         low, high = (to_codes(number_format, printed.values + side * printed.error, rounding="rne") for side in (-1, 1))
         return values, 0.0 if np.array_equal(low, high) else 2 * float(printed.error.max())
 
