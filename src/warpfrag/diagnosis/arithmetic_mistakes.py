@@ -94,7 +94,7 @@ def added(operand: Operand, left: NDArray[Any], right: NDArray[Any]) -> NDArray[
 
 
 def misreadings(form: Form, arch: str, *, scale_d: bool = True) -> Iterator[Misreading]:
-    """Yield misreadings: wrong signs, types, accumulators, qualifiers or architectures, and operations done twice."""
+    """Yield misreadings: wrong signs, types, accumulators, qualifiers or architectures, and repeated operations."""
     yield from _other_formats(form)
     if not scale_d:
         yield Misreading("c", "c", "read: scale-d is 1 where it should be 0", again="scale_d")
@@ -104,9 +104,9 @@ def misreadings(form: Form, arch: str, *, scale_d: bool = True) -> Iterator[Misr
             yield Misreading("layout", "d", f"accumulated in {other}", words)
     for other in SCALE_TYPES:
         if form.scale_type and other != form.scale_type and _exists(form, {"scale_type": other}):
-            yield Misreading("layout", "scale_a", f"as scale_b, taken for {other}", {"scale_type": other})
+            yield Misreading("layout", "scale_a", f"taken for {other}, and so is scale_b", {"scale_type": other})
     if form.c == form.d:
-        yield Misreading("c", "d", "the product added twice: D was passed as C once more", again="product")
+        yield Misreading("c", "d", "the product added twice: D was passed as C again", again="product")
         yield Misreading("c", "c", "added once more after the product", again="c")
     if _exists(form, {"satfinite": not form.satfinite}):
         text = "without .satfinite" if form.satfinite else "with .satfinite"
@@ -132,8 +132,8 @@ def k_orders(count: int) -> Iterator[tuple[str, tuple[int, ...]]]:
     orders = {
         "from the last to the first": places[::-1],
         "the upper half first": [*places[count // 2 :], *places[: count // 2]],
-        "the even ones first": [*places[::2], *places[1::2]],
-        "the odd ones first": [*places[1::2], *places[::2]],
+        "even indices first": [*places[::2], *places[1::2]],
+        "odd indices first": [*places[1::2], *places[::2]],
         "halves interleaved": [place // 2 + (place % 2) * (count // 2) for place in places] if count % 2 == 0 else [],
     }
     seen = {tuple(places)}
@@ -144,7 +144,7 @@ def k_orders(count: int) -> Iterator[tuple[str, tuple[int, ...]]]:
 
 
 def _exists(form: Form, words: Mapping[str, str | bool]) -> bool:
-    return replace(form, **words) in forms()  # type: ignore[arg-type] # words of a name
+    return replace(form, **words) in forms()  # type: ignore[arg-type] # the keys are fields of Form
 
 
 def _other_formats(form: Form) -> Iterator[Misreading]:
@@ -161,7 +161,7 @@ def _other_formats(form: Form) -> Iterator[Misreading]:
             kind: Kind = "layout" if FORMATS[taken[role]].is_float else "sign"
             texts = [f"{formats[side]} taken for {other}" for side, other in taken.items()]
             alike = len(texts) == 2 and texts[0] == texts[1]
-            yield Misreading(kind, role, f"as B, {texts[0]}" if alike else ", and B: ".join(texts), taken)
+            yield Misreading(kind, role, f"{texts[0]}, and so is B" if alike else ", and B: ".join(texts), taken)
 
 
 def may_be_mistaken(name: str, other: str) -> bool:
@@ -180,9 +180,9 @@ def _signs(formats: Mapping[str, str], fmt: str, other: str) -> bool:
 
 
 MIN_SIGNS = 1 / 8  # minimum share of expected values of either sign
-LARGEST_SHIFT = 1e150  # the square of a larger difference overflows
+LARGEST_SHIFT = 1e150  # the square of a larger difference would overflow
 MIN_SHIFTED = 32  # number of elements needed to distinguish a shift from rounding
-FEW, MANY_ULPS = 20, 16  # if 1 of 20 elements is off by more than 16 ulps, it is not rounding
+FEW, MANY_ULPS = 20, 16  # if 1 in 20 elements is off by more than 16 ulps, the cause is not rounding
 MAX_GROWTH = 4  # largest factor by which a mistake increases |A||B|
 ROUNDED = "With this mistake, D matches except for rounding"
 MIN_ULPS = 4  # the smallest shift
@@ -190,7 +190,7 @@ SHARE = 2  # a constant that absorbs the sums leaves less than half of the disti
 
 
 def rounding_bound(form: Form, arch: str, depth: int, number_format: Format) -> RoundingBound:
-    """Return the precision to which an architecture computes a sum of `depth` terms."""
+    """Return the precision with which an architecture computes a sum of `depth` terms."""
     unit = plan(form, arch).unit
     kept, terms = (unit.fraction_bits, unit.products) if unit else (number_format.fraction, 1)
     return RoundingBound(-(-depth // terms), min(kept, number_format.fraction))
@@ -229,7 +229,7 @@ def shift(result: Format, seen: Codes, right: Codes, reach: NDArray[np.float64])
     mean, negative = float(more.mean()), float((expected < 0).mean())
     is_clear = abs(mean) > MIN_ULPS * float(ulps_of(result, expected).mean())
     is_mixed = MIN_SIGNS <= negative <= 1 - MIN_SIGNS and more.size >= MIN_SHIFTED
-    # the shift is one more term, with a rounding error of its own
+    # the shift is one more term, with its own rounding error
     allowed = reach + sum(ulps_of(result, values) for values in (got, expected, np.full(got.shape, MIN_ULPS * mean)))
     is_constant = abs(mean) * SHARE > float(np.sqrt((more * more).mean())) and (np.abs(more - mean) <= allowed).all()
     if is_clear and is_mixed and is_constant:

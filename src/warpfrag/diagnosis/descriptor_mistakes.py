@@ -24,10 +24,10 @@ from warpfrag.smem.shared_memory import SWIZZLES, UNIT, Memory
 from warpfrag.tensorcore.operand import Operand
 from warpfrag.tensorcore.shared_operand import Shared
 
-MAX_TILES = 16  # the most tiles whose mistakes are cached
+MAX_TILES = 16  # the maximum number of tiles whose mistakes are cached
 BASE_OFFSETS = 8
 BYTE = 8
-# offsets in bytes by which a start may be wrong: units, steps along k, lines and atoms
+# errors of start addresses, in bytes: units, steps along k, lines and atoms
 FAR = (16, 32, 64, 128, 256, 512, 1024)
 
 
@@ -43,7 +43,7 @@ def suspects_in_memory(operand: Operand, tile: Shared) -> tuple[Mistake, ...]:
 
 @lru_cache(MAX_TILES)
 def _suspects(operand: Operand, descriptor: Descriptor, trans: bool, size: int) -> tuple[Mistake, ...]:  # noqa: FBT001
-    """Return the mistakes for a tile in `size` bytes of memory, whatever the memory contains."""
+    """Return the mistakes for a tile in `size` bytes of memory, which do not depend on the contents of the memory."""
     tile = Shared(np.random.default_rng(0).integers(0, 256, size, np.uint8), descriptor, trans)
     mistakes = [*_read_wrongly(operand, tile), *_stored_wrongly(operand, tile), *_other_matrices(operand, tile)]
     return tuple(without_repetitions(sorted(mistakes, key=likelihood), tile.memory))

@@ -52,8 +52,8 @@ from warpfrag.tensorcore.sparsity import compress, logical_columns
 
 __all__ = ["Agreement", "DiagnoseOptions", "Diagnosis", "Finding", "diagnose"]
 
-MAX_NANS = 0.5  # the largest share of NaN elements with which the other elements are still explained
-MAX_WORDS = 1 << 20  # the most elements to compare at a time
+MAX_NANS = 0.5  # if a larger share of elements is NaN, the others are not explained
+MAX_WORDS = 1 << 20  # the maximum number of elements to compare at a time
 
 
 @dataclass(frozen=True)
@@ -92,10 +92,10 @@ def diagnose(
     default to zero, unless the words themselves are given: `metadata` and each of `scales` may be uint32[..., 32].
 
     For wgmma, registers are uint32[..., 4, 32, words], and A or B may be a `Shared`: a tile in shared memory with the
-    descriptor that should have read it, as `wgmma.b.store(B, descriptor)` returns, or the whole memory of the kernel. A
-    matrix A means registers, a matrix B a tile without gaps. Bytes that a wrong descriptor reads beyond the memory are
-    assumed to be zero; if that explains nothing, only the lines of D that do not depend on them are compared. A sparse
-    A in shared memory is given as it is stored, with its `metadata`.
+    descriptor that should have read it, as `wgmma.b.store(B, descriptor)` returns, or the whole memory of the kernel.
+    If A is a matrix, it is in registers; if B is a matrix, it is a tile without gaps. Bytes that a wrong descriptor
+    reads beyond the memory are assumed to be zero; if that explains nothing, only the lines of D that do not depend on
+    them are compared. A sparse A in shared memory is given as it is stored, with its `metadata`.
 
     `diagnose(mma.a, words, A)` diagnoses one operand, from its registers and the matrix that they should hold.
 
@@ -111,7 +111,7 @@ def diagnose(
             raise InvalidOperand(
                 f"{instruction.description}: expected only its registers and the matrix that they should hold"
             )
-        return _diagnose_operand(instruction, observed, A, options)  # type: ignore[arg-type] # one of the three
+        return _diagnose_operand(instruction, observed, A, options)  # type: ignore[arg-type] # one of three types
     form = form_of(instruction)
     arch = arithmetic_arch(form, arch)
     mma = instruction_of(form, arch if form.is_wmma else "")
@@ -179,7 +179,7 @@ def _inputs(
     if mma.b.storage == "shared":
         tiles["b"] = B if isinstance(B, Shared) else mma.b.store(B, rounding=rounding)
     else:
-        words["b"] = mma.b.pack(B, rounding=rounding)  # type: ignore[arg-type] # no Shared
+        words["b"] = mma.b.pack(B, rounding=rounding)  # type: ignore[arg-type] # A and B are not Shared here
     if isinstance(A, Shared):
         tiles["a"] = A
         if (mma.pattern is None) != (metadata is None):

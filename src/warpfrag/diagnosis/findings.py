@@ -20,7 +20,7 @@ from warpfrag.formats.number_formats import Format
 from warpfrag.tensorcore import fragment
 from warpfrag.tensorcore.operand import Operand
 
-Words: TypeAlias = NDArray[Any]  # registers, or bytes in shared memory
+Words: TypeAlias = NDArray[Any]  # registers, or the bytes of shared memory
 Codes: TypeAlias = NDArray[Any]
 Kind = Literal[
     "transposed", "descriptor", "blocks", "registers", "halves", "index", "stride", "offset", "layout", "lanes", "sign",
@@ -54,9 +54,9 @@ class Mistake:
 class Misreading:
     """A mistake in which the wrong instruction or architecture runs on the right registers.
 
-    `words` are the qualifiers that differ. `again` is the operation that is repeated: the mma (with D as C), the
-    addition of C, or the reading of C although scale-d is 0. `k_order` is the order of the columns of A and the rows of
-    B: the same terms are added in a different order.
+    `words` are the qualifiers that differ. `again` is the extra operation: the mma again (with D as C), the addition of
+    C again, or reading C although scale-d is 0. `k_order` is the order of the columns of A and the rows of B: the same
+    terms are added in a different order.
     """
 
     kind: Kind
@@ -76,10 +76,10 @@ def likelihood(mistake: Mistake | Misreading) -> tuple[bool, int, int]:
 
 
 def without_repetitions(mistakes: Iterable[Mistake], words: Words) -> Iterator[Mistake]:
-    """Yield mistakes, skipping those that do not change `words` or that repeat an earlier one of their category."""
+    """Yield mistakes, without those that do not change `words` or that repeat an earlier one of their category."""
     right, seen = words.tobytes(), set()
     for mistake in mistakes:
-        # names are compared, because changes may hold large arrays while names are unique
+        # compare names, which are unique, because changes may hold large arrays
         if mistake.kind == "selector":
             yield mistake
             continue
@@ -94,12 +94,12 @@ def without_repetitions(mistakes: Iterable[Mistake], words: Words) -> Iterator[M
 
 BLOCK = 8  # the rows and columns of a block
 MIN_EQUAL = 2  # the smallest group of elements that is reported
-MAX_NAMED = 12  # the most ranges that a text lists
+MAX_NAMED = 12  # the maximum number of ranges that a text lists
 
 
 @dataclass(frozen=True)
 class Agreement:
-    """The rows, columns, blocks, lanes and registers of a wrong result that are right, and hints about the others.
+    """The rows, columns, blocks, lanes and registers of a wrong result that are right, and hints about the rest.
 
     `blocks` are (row, column) pairs of 8 x 8 blocks, or of the tiles of a kernel; `lanes` are numbered through the
     warps of a warpgroup. `equals` has a sentence for each group of wrong elements that have a known value.
@@ -120,7 +120,7 @@ class Agreement:
         return f"<Agreement: {self.correct} of {self.elements} elements are right>"
 
     def __str__(self) -> str:
-        """Format the number of correct elements, where they are, and the known values of wrong elements."""
+        """Format the number and location of correct elements, and the known values of wrong elements."""
         if not self.correct:
             lines = [f"none of {self.elements} elements is right"]
         else:
@@ -152,7 +152,7 @@ def named_lines(lines: Mapping[str, tuple[Any, ...]], block: tuple[int, int]) ->
 
 
 def as_lines(numbers: NDArray[Any]) -> tuple[Any, ...]:
-    """Return line numbers; complex numbers, which stand for blocks, become pairs."""
+    """Return line numbers as integers; complex numbers, which represent blocks, become pairs."""
     is_block = np.iscomplexobj(numbers)
     return tuple((int(number.real), int(number.imag)) if is_block else int(number) for number in numbers)
 
@@ -220,8 +220,8 @@ def _equals(form: Format, seen: Codes, right: Codes, c: Codes | None) -> Iterato
             ("are infinite", np.isinf(got)),
             ("equal C", np.zeros_like(left) if c is None else seen == c),
             ("have the expected magnitude and the opposite sign", got == -expected),
-            ("are twice what is expected", got == 2 * expected),
-            ("are half of what is expected", 2 * got == expected),
+            ("are twice the expected value", got == 2 * expected),
+            ("are half the expected value", 2 * got == expected),
         ]
     for text, fits in groups:
         count = int((left & fits).sum())
@@ -248,7 +248,7 @@ def _elsewhere(seen: Codes, right: Codes, left: NDArray[np.bool_], total: int) -
     if 2 * often > count:
         yield f"{often} of {total} wrong elements equal the expected D[row{_by(row)}, col{_by(col)}]"
     elif count:
-        yield f"{count} of {total} wrong elements equal an expected element of another row or column"
+        yield f"{count} of {total} wrong elements equal an expected element in a different row or column"
 
 
 def _by(step: int) -> str:
@@ -261,7 +261,7 @@ def _by(step: int) -> str:
 Suspect: TypeAlias = Mistake | Misreading
 MAX_LISTED = 3  # number of findings in a repr
 SAME_D = "All give the same D for other inputs too; fix the one that matches your code"
-HARMLESS = {"order", "rounding"}  # the kinds of findings that are not mistakes
+HARMLESS = {"order", "rounding"}  # the categories of findings that are not mistakes
 TOO_FEW_DIGITS = "print D with %.9g or %08x for a certain answer"
 
 

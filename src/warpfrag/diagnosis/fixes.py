@@ -63,7 +63,7 @@ def _wrong_index(operand: Operand, mistake: Mistake) -> str:
     if found is None:
         return ""
     flat = (found[0] * operand.shape[1] + found[1]).ravel()
-    if operand.role == "d":  # from the element that is stored to the place where it is stored
+    if operand.role == "d":  # invert the map, from the stored element to its location
         if np.unique(flat).size < flat.size:
             return ""
         flat = np.argsort(flat)
@@ -81,7 +81,7 @@ def moved_elements(
     operand: Operand, change: Callable[[Words], Words]
 ) -> tuple[NDArray[np.intp], NDArray[np.intp]] | None:
     """Return the row and column from which every element comes after a change of registers; None if some are lost."""
-    grids = (np.indices(operand.shape) + 1).astype(f"u{operand.format.bits // 8}")  # 0 means that no element is there
+    grids = (np.indices(operand.shape) + 1).astype(f"u{operand.format.bits // 8}")  # 0 marks a slot without an element
     row, col = (operand.unpack(change(operand.pack(grid, raw=True)), raw=True).astype(np.intp) - 1 for grid in grids)
     ends = zip((row, col), operand.shape, strict=True)
     return (row, col) if all((at >= 0).all() and (at < extent).all() for at, extent in ends) else None

@@ -1,8 +1,8 @@
 """Find the index expression that a kernel used, from the addresses of a fragment's elements.
 
 Kernels compute the index of element i of a lane as a sum: a step for every bit of the lane (and for the row and column
-of the tile), and an offset for every i. Values that occur only once reveal some addresses. The map that fits these
-addresses with the fewest wrong steps, and that explains all of memory, is compared with the right map.
+of the tile), and an offset for every i. Values that occur only once reveal some addresses. Among the maps that fit
+these addresses and explain all of memory, the one with the fewest wrong steps is compared with the right map.
 
     >>> print(terms_text("lane", (8, 16, 2, 4, 8)))
     (lane & 3) * 8 + (lane >> 2) * 2
@@ -25,9 +25,9 @@ from warpfrag.layout.index_expressions import BitRun, IndexConstant, IndexOperat
 from warpfrag.tensorcore import fragment
 from warpfrag.tensorcore.operand import Operand
 
-MIN_REGION, MAX_REGION = 4, 0.875  # number of unwritten elements, and the largest share of D that is unwritten
-MAX_CHANCE = 0.25  # the largest share of unwritten elements that are right, or values of other elements, by chance
-MAX_CORRELATION = 0.75  # between unwritten elements and the right values, by chance
+MIN_REGION, MAX_REGION = 4, 0.875  # the minimum number and the maximum share of unwritten elements
+MAX_CHANCE = 0.25  # the maximum share of unwritten elements that may be right, or values of other elements, by chance
+MAX_CORRELATION = 0.75  # the maximum correlation, by chance, between unwritten elements and the right values
 BLOCKS = BLOCK, BLOCK
 MIN_KNOWN = 4  # number of places whose address must be known
 MAX_KNOWN = 1024  # number of known addresses that are fitted
@@ -41,14 +41,14 @@ Pair = tuple[int, int]
 class Places(NamedTuple):
     """The places of a matrix in fragments: the bits of the thread and the tile, the element number, and the index."""
 
-    factors: Ints  # (places, threads' bits + 2): 0 or 1 for each bit; then the row and column of the tile
+    factors: Ints  # (places, bits of the thread + 2): 0 or 1 for each bit, then the row and column of the tile
     numbers: Ints  # (places,): i
     indices: Ints  # (places,): the right index in memory
     length: int  # the number of elements in a lane
 
 
 class IndexMap(NamedTuple):
-    """An index in memory: the step of every factor of `Places`, and the offset of every element of a lane."""
+    """A map to indices in memory: the step of every factor of `Places`, and the offset of every element of a lane."""
 
     steps: tuple[int, ...]
     offsets: tuple[int, ...]
@@ -113,7 +113,8 @@ def _solved(
 def stored_elsewhere(operand: Operand, seen: Codes, right: Codes) -> Iterator[Mistake]:
     """Yield the mistake of stores whose wrong index explains all of a row-major D.
 
-    If several elements are stored at one index, any of them may remain. Where none is stored, all values must be equal.
+    If several elements are stored at one index, any of them may remain. All values at indices without a store must be
+    equal.
     """
     places = places_of(operand, right.shape, (right.shape[1], 1)) if right.ndim == 2 else None
     if places is None:

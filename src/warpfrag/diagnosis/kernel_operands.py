@@ -3,7 +3,7 @@
 An operand is a tile of the intended A or B, a tile of a kernel argument, or computed by the kernel from the results of
 earlier mma instructions. Computed operands are compared by the order of the elements in each row: increasing functions
 (scaling, exp, softmax, ReLU) preserve it, but elements in the wrong lanes change it. The argument that the kernel
-stores as D is compared with A B + C or, if A and B are unknown, with the results.
+stores as D is compared with A B + C or, if A and B are unknown, with the mma results.
 """
 
 from __future__ import annotations
@@ -41,12 +41,12 @@ if TYPE_CHECKING:
     from warpfrag.machine.debugger.debugger import Debugger
     from warpfrag.machine.debugger.stepping import Stop
 
-MAX_STOPS = 256  # the most mma instructions that are compared
-MAX_TILES = 256  # the most tiles of A or B that are compared with a wrong operand
-MAX_RESULTS = 16  # the most results of earlier mma instructions, per warp
-MAX_JOINED = 4  # the most results that one operand may hold side by side
-MIN_DISTINCT = 4  # an order is compared only if at least 1 of 4 elements differs from all others
-OVERFLOW = 1e308  # stands for infinity in an order
+MAX_STOPS = 256  # the maximum number of mma instructions that are compared
+MAX_TILES = 256  # the maximum number of tiles of A or B that are compared with a wrong operand
+MAX_RESULTS = 16  # the maximum number of results of earlier mma instructions, per warp
+MAX_JOINED = 4  # the maximum number of results that one operand may hold side by side
+MIN_DISTINCT = 4  # an order is compared only if at least 1 in 4 elements differs from all others
+OVERFLOW = 1e308  # represents infinity in an order
 EXAMPLE = "warpfrag diagnose mma.m16n8k16.f32.f16.f16.f32 A.npy B.npy D.npy"
 
 
@@ -151,7 +151,7 @@ class OperandComparison:
             if array.ndim == 2 and array.any() and not any(np.array_equal(array, each) for each in intended.values())
         }
         self.results: dict[tuple[tuple[int, int, int], int], list[EarlierResult]] = {}
-        self.sums: dict[TileSum, NDArray[Any]] = {}  # the last result for each tile of A B that a warp computes
+        self.sums: dict[TileSum, NDArray[Any]] = {}  # the last result of each warp for each tile of A B
         self.restart = ""  # the first mma that adds to 0 although its warp has a sum for the same tile
         self.writes = MemoryWrites(debugger)
         self.is_complete = False
@@ -209,7 +209,7 @@ class OperandComparison:
         found.sort(key=lambda pair: (bool(pair[0].uncompared), not pair[0].is_correct))
         result, array = found[0 if self.intended else -1]
         role = result.findings[0].operand if result.findings else "d"
-        if role in "ab":  # tiles that are right, but of other rows or columns
+        if role in "ab":  # right tiles from wrong rows or columns
             loads = executed[0].operands["ab".index(role)]
             return replace(result, loaded_at=loads.loaded_at, filled_at=loads.filled_at)
         return replace(result, loaded_at=self._sources({line for line, _ in self.writes.of(array)}))
@@ -329,7 +329,7 @@ class OperandComparison:
         mmas = dict.fromkeys(self._source(inst) for inst in self._producers(role) if is_mma(inst))
         if role == "c" and not (mmas and earlier):
             lane = np.argwhere(operand.pack(held))[0][0]
-            return MmaOperand(role, uncompared=f"not 0 in lane {lane}, nor a tile of an argument or an earlier D")
+            return MmaOperand(role, uncompared=f"not 0 (see lane {lane}), nor a tile of an argument or an earlier D")
         if not mmas:
             unknown = "not explained: no tile gives these registers, with or without a known mistake"
             return MmaOperand(role, unexplained=(unknown, *_first_wrong(operand, held, own)))
@@ -422,14 +422,14 @@ def _nearest_tile(
 
 
 def _wrong_places(operand: Operand, held: NDArray[Any], tile: NDArray[Any]) -> NDArray[np.bool_]:
-    """Return a mask of the lanes and registers that hold another element than that of a tile."""
+    """Return a mask of the lanes and registers that do not hold a tile's element."""
     places = fragment.elements(operand.layout).reshape(-1, operand.regs, operand.slots)
     wrong: NDArray[np.bool_] = (tile != held).ravel()[places].any(axis=-1)
     return wrong
 
 
 def _first_wrong(operand: Operand, held: NDArray[Any], matrices: Mapping[str, NDArray[Any]]) -> Iterator[str]:
-    """Yield what the first wrong lane holds and, if the operand resembles a tile of a matrix, what it should hold."""
+    """Yield the contents of the first wrong lane and, if the operand resembles a tile, the expected contents."""
     axis, slots = int(operand.role != "b"), operand.slots
     places = fragment.elements(operand.layout).reshape(-1, operand.regs, slots)
     for name, matrix in matrices.items():

@@ -35,8 +35,8 @@ from warpfrag.tensorcore.operand import Operand
 from warpfrag.tensorcore.rules import IntegerSum, Popcount
 
 PROBES = 6  # the number of outputs that a mistake must reproduce before it is computed completely
-MAX_WHOLE = 24  # the most mistakes that are computed completely, likeliest first
-MAX_CHAINED = 256  # the most tiles for which reused accumulators are considered
+MAX_WHOLE = 24  # the maximum number of mistakes that are computed completely, likeliest first
+MAX_CHAINED = 256  # the maximum number of tiles for which reused accumulators are considered
 
 
 Suspects: TypeAlias = list[Mistake | Misreading]
@@ -222,7 +222,7 @@ class KernelSearch:
                 )
 
     def _explaining(self, role: str, some: Sequence[Suspicion]) -> list[Suspicion]:
-        """Return the mistakes that reproduce all of D, without repetitions within a category."""
+        """Return a matrix's mistakes that reproduce all of D, without repetitions within a category."""
         wrong = np.argwhere(self.seen != self.right)
         probes = wrong[np.linspace(0, len(wrong) - 1, min(PROBES, len(wrong))).astype(int)]
         kept = list(some)
@@ -237,7 +237,7 @@ class KernelSearch:
         return [*explaining.values()]
 
     def _outputs(self, role: str, some: Sequence[Suspicion], row: int, col: int) -> Codes:
-        """Return one output of D as it would be with each of several mistakes."""
+        """Return the value of one output of D for each of several mistakes."""
         codes: Codes = {"a": self.a, "b": self.b, "c": self.c, "d": self.sums}[role]
         line = np.array([col if role == "b" else row])
         lines = np.concatenate([suspicion.lines(codes, line) for suspicion in some])
@@ -265,7 +265,7 @@ class KernelSearch:
     # ---- mistakes with k, accumulators and architectures
 
     def _of_loops(self) -> Iterator[tuple[Misreading, Codes]]:
-        """Yield mistakes with tiles of k (missing, repeated, in another order) and with C, and other architectures."""
+        """Yield mistakes with tiles of k (missing, repeated, reordered) and with C, and wrong architectures."""
         depth, step = len(self.b), self.tile.k
         starts = [*range(0, depth, step)]
         tiles = [np.arange(start, min(start + step, depth)) for start in starts]
@@ -288,7 +288,7 @@ class KernelSearch:
         for kind, text, used in loops:
             k = np.concatenate(used)
             codes = self._product(np.ascontiguousarray(self.a[:, k]), np.ascontiguousarray(self.b[k]), self.c)
-            yield Misreading(kind, "d", text), codes  # type: ignore[arg-type] # one of these two
+            yield Misreading(kind, "d", text), codes  # type: ignore[arg-type] # one of two literals
         if self.c.any():
             yield Misreading("c", "c", "missing"), self._product(self.a, self.b, None)
             yield (
@@ -332,7 +332,7 @@ class KernelSearch:
         return codes
 
     def _of_orders(self) -> list[Misreading]:
-        """Return a misreading if an order of additions that libraries or split-K kernels use explains D."""
+        """Return a misreading if an order of additions from libraries or split-K kernels explains D."""
         if isinstance(self.rule, IntegerSum | Popcount) or self.c.any() or self.instruction.form.block_scale:
             return []
         taken = read_gemm(self.a, self.b, instruction=self.instruction, arch=self.arch, raw=True)
@@ -385,7 +385,7 @@ def _transposed(row: NDArray[np.intp], col: NDArray[np.intp], *, shape: tuple[in
 def _blocks_swapped(
     row: NDArray[np.intp], col: NDArray[np.intp], *, shape: tuple[int, int], tile: BlockTile
 ) -> NDArray[np.intp]:
-    """Return the element at the same position in the block whose row and column are exchanged."""
+    """Return the element at the same position in the block with exchanged row and column."""
     there = col // tile.n * tile.m + row % tile.m
     return there * shape[1] + row // tile.m * tile.n + col % tile.n
 

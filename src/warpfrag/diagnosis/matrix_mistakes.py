@@ -85,7 +85,7 @@ def element_orders(shape: tuple[int, ...]) -> Iterator[tuple[Kind, str, NDArray[
 
 
 def rearranged(operand: Operand, recode: Callable[[Recoding], Recoding] | None = None) -> Iterator[Mistake]:
-    """Yield one mistake for each wrong order of elements; `recode` turns a change of codes into one of the operand."""
+    """Yield one mistake for each wrong order of elements; `recode` turns a change of codes into an operand change."""
     is_moved = recode is None and operand.spec.container == HALF and operand.role in "ab"
     recode = recode or partial(recoded, operand)
     for kind, text, order, rare in element_orders(operand.shape):
@@ -95,7 +95,7 @@ def rearranged(operand: Operand, recode: Callable[[Recoding], Recoding] | None =
 
 
 def turned(operand: Operand) -> Iterator[Mistake]:
-    """Yield the mistakes of transposing blocks with ldmatrix or movmatrix, which do not suit every element size."""
+    """Yield the mistakes of transposing blocks with ldmatrix or movmatrix although the element size does not fit."""
     role = operand.role
     if role in "ab" and operand.spec.container < HALF:
         yield Mistake("blocks", role, "ldmatrix with .trans, which transposes pairs of bytes, not elements", move_words)
@@ -163,7 +163,7 @@ def _known_elements(operand: Operand) -> Iterator[tuple[str, NDArray[np.intp]]]:
 def _tilings(
     text: str, other: Layout, shape: tuple[int, ...], held: int, warps: int
 ) -> Iterator[tuple[str, NDArray[np.intp]]]:
-    """Yield the layout `other`, as it is and transposed, tiled to the rows or columns of a matrix that each warp holds.
+    """Yield the layout `other`, unchanged and transposed, tiled to the part of a matrix that each warp holds.
 
     `held` is the number of elements in a lane.
     """
@@ -190,7 +190,7 @@ def _tilings(
 
 
 BEYOND = -1
-PADDING = (1, 2, 4, 8, 16, 32)  # numbers of elements by which leading dimensions may be padded, or pointers may be off
+PADDING = (1, 2, 4, 8, 16, 32)  # likely paddings of leading dimensions, and offsets of pointers, in elements
 FACTORS = (2, 4)
 
 
@@ -254,7 +254,7 @@ def _other_stride(
     near = {right + step for step in PADDING} | {right - step for step in PADDING}
     near |= {right * factor for factor in FACTORS} | {right // factor for factor in FACTORS}
     for other in sorted({*near, *lengths} - {right}, key=lambda length: (abs(length - right), length)):
-        if other < 1 or (role == "d" and other < right):  # results would overwrite each other in an unknown order
+        if other < 1 or (role == "d" and other < right):  # results would overwrite one another in an unknown order
             continue
         order = "column-major" if columns_first else "row-major"
         text = f"leading dimension {other} instead of {right} ({order})"

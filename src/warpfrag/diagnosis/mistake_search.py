@@ -43,10 +43,10 @@ from warpfrag.tensorcore.backend_protocol import ProductOperands
 from warpfrag.tensorcore.operand import Operand
 
 PROBES = 12  # number of outputs that a mistake must reproduce, one by one, before it is computed completely
-MIN_READABLE_SHARE = 8  # at least 1 of 8 lines of D must be known
-PIECE = 1 << 21  # bytes of registers with mistakes that are computed together
+MIN_READABLE_SHARE = 8  # at least 1 in 8 lines of D must be known
+PIECE = 1 << 21  # maximum size in bytes of the variants that are computed together
 NUMBERED = (7, 5)  # element numbers modulo these fill A and B, and are exact in every type
-MAX_WORSE = 4  # a mistake that explains D is at most this factor farther from D than the best one
+MAX_WORSE = 4  # mistakes whose error exceeds the smallest error by more than this factor are dropped
 OTHER_GPU = "; it matches exactly with the arithmetic of {0}: pass --arch {1} (arch= in Python) if the kernel ran there"
 COLUMNS = ("b", "scale_b")  # the operands that determine the columns of D; the others determine the rows
 
@@ -189,7 +189,7 @@ class Search:
                 yield Misreading("rounding", "d", text)
 
     def _named_once(self, explanations: list[Suspect]) -> list[Suspect]:
-        """Remove mistakes with the same effect as another of their category that has a different name."""
+        """Remove mistakes that have the same effect as another of their category under a different name."""
         repeated: set[int] = set()
         for role, operand in self.case.instruction.operands.items():
             mine = [

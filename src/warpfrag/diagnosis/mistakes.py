@@ -22,7 +22,7 @@ from warpfrag.diagnosis.findings import Mistake, likelihood, without_repetitions
 from warpfrag.tensorcore.instruction import Instruction
 from warpfrag.tensorcore.operand import AnyOperand, Metadata, Scale
 
-MAX_OPERANDS = 64  # the most operands that are cached
+MAX_OPERANDS = 64  # the maximum number of operands that are cached
 
 
 def mistakes(instruction: Instruction) -> Iterator[Mistake]:

@@ -18,10 +18,10 @@ from warpfrag.formats.number_formats import Format
 from warpfrag.tensorcore import fragment
 from warpfrag.tensorcore.operand import AnyOperand, Operand
 
-SLOP = 1e-9  # relative tolerance: bounds and decimals are rounded to binary, and ties must match
+SLOP = 1e-9  # relative tolerance, because bounds and decimals are rounded to binary, and ties must match
 NARROW = {"float16": 10, "bfloat16": 7}  # fraction bits of the types to which a wider D is often converted
 MIN_KNOWN = 0.75  # the share of elements whose digits must show the conversion to a narrower type
-MIN_DISTINCT = 4  # there are too few digits if they leave less than a quarter of the expected distinct values
+MIN_DISTINCT = 4  # there are too few digits if less than a quarter of the expected distinct values remain
 
 
 DECIMAL = re.compile(r"[+-]?0*(\d*)(?:\.(\d*))?(?:e([+-]?\d+))?", re.ASCII | re.IGNORECASE)
@@ -41,7 +41,7 @@ class Printed:
     by_register: bool = False
 
     def arranged(self, operand: AnyOperand) -> Printed:
-        """Return the numbers as a matrix if they are in register order."""
+        """Return the numbers as a matrix; numbers in register order are rearranged."""
         if not self.by_register:
             return self
         first = fragment.first_places(operand.layout)
@@ -104,7 +104,7 @@ class Observation:
         return replace(self, printed=Printed(self.values, self.slack + error, digits))
 
     def narrowed(self) -> Observation:
-        """Return the observation with the precision of bfloat16 or float16, if every element is such a number."""
+        """Return the observation with the precision of bfloat16 or float16 if that type contains every element."""
         values = np.where(np.isfinite(self.values), self.values, 0.0)
         for bits in sorted(bits for bits in NARROW.values() if bits < self.format.fraction):
             unit = np.ldexp(1.0, np.frexp(values)[1] - 1 - bits)
@@ -178,7 +178,7 @@ def observe(operand: AnyOperand, observed: ArrayLike | Printed) -> Observation:
 
 
 def stored_precision(number_format: Format, array: NDArray[Any]) -> Printed | None:
-    """Return D with its precision if it was converted to a narrower type or read from printed decimals."""
+    """Return D with the precision that it has after conversion to a narrower type or printing as decimals."""
     values = as_doubles(array)
     bits = NARROW.get(array.dtype.name)
     if bits is not None and bits < number_format.fraction:

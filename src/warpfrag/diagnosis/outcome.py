@@ -56,7 +56,7 @@ class SuspectProduct:
         """Return every mistake with an operand, most likely first."""
         operand = self.instruction.operands[role]
         if role == "c" and not self.scale_d:
-            return []  # a C that is not read cannot be mistaken
+            return []  # C is not read, so mistakes with it have no effect
         if role in self.tiles:
             return [*suspects_in_memory(self._staged(role), self.tiles[role])]
         return [*suspects(operand), *other_choices(operand, self.choice)]
@@ -75,7 +75,7 @@ class SuspectProduct:
         """Return the arithmetic rule, or that of a misreading if one is given; None if it is unknown."""
         form, arch = self.form, self.arch
         if isinstance(suspect, Misreading):
-            form, arch = replace(form, **suspect.words), suspect.arch or arch  # type: ignore[arg-type] # words of a name
+            form, arch = replace(form, **suspect.words), suspect.arch or arch  # type: ignore[arg-type] # the keys are fields of Form
         if form not in forms():
             return None
         with suppress(NotModelled, IllegalInstruction):

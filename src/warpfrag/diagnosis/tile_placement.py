@@ -1,4 +1,4 @@
-"""Compare where a kernel stores each tile of D with the tiles of A and B that its warps multiply.
+"""Compare the location of each stored tile of D with the tiles of A and B that the kernel's warps multiply.
 
 If a load omits or exchanges a block or warp index, it reads exact tiles of A and B, but from the wrong rows or columns.
 The values in D show where each sum is stored. The loads can be right only if the products of every tile of
@@ -46,8 +46,8 @@ class MemoryWrites:
         """Observe a launch that has not started."""
         self.debugger, debugger.on_access = debugger, self._note
         self.filled_by: dict[int, set[int]] = defaultdict(set)
-        self._numbers: dict[tuple[int, WarpAt], int] = {}  # of each writing line and warp, from 1
-        self._written: dict[int, tuple[NDArray[np.uint8], NDArray[np.int32]]] = {}  # a number per byte, by buffer
+        self._numbers: dict[tuple[int, WarpAt], int] = {}  # for each writing line and warp, a number from 1
+        self._written: dict[int, tuple[NDArray[np.uint8], NDArray[np.int32]]] = {}  # by buffer: last writer by byte
 
     def _note(self, inst: DecodedInstruction, access: MemoryAccess) -> None:
         buffer, threads = access.buffer, np.asarray(access.threads)
@@ -78,7 +78,7 @@ class MemoryWrites:
 def misplaced(
     tiles: Mapping[Corner, NDArray[Any]], sums: Mapping[TileSum, NDArray[Any]], writes: MemoryWrites
 ) -> Iterator[Finding]:
-    """Yield the loads or stores that explain why tiles of D hold the sums of other tiles; both if both may be wrong."""
+    """Yield the loads or stores that explain why tiles of D hold the sums of other tiles, or both if uncertain."""
     dtype = next(iter(tiles.values())).dtype
     by_value = grouped((values.astype(dtype).tobytes(), key) for key, values in sums.items())
     held = {at: by_value.get(tile.tobytes(), []) for at, tile in tiles.items()}
@@ -87,7 +87,7 @@ def misplaced(
     unstored = tiles.keys() - {key.corner for key in stored}
     if not moved or any(not keys for at, keys in held.items() if at not in unstored):
         return
-    # a warp that stores another warp's sums does not show where its own belong
+    # if warps store other warps' sums, the indices of their own sums are unknown
     is_own = all({key.warp for key in held[at]} & {warp for warp, other in stored if other == at} for at in moved)
     loads, stores, fixes = [], [], []
     for axis, (role, noun) in enumerate((("a", "row"), ("b", "column"))):
