@@ -59,7 +59,7 @@ from warpfrag.viz.views import (
     scenes,
 )
 
-if TYPE_CHECKING:  # only for type checkers: these modules import numpy
+if TYPE_CHECKING:  # only for type checkers, because these modules import numpy
     from warpfrag.blas.cublas.batch_invariance import Invariance
     from warpfrag.blas.error_report import ErrorReport
     from warpfrag.machine.launch.tensor_map_argument import TensorMap
@@ -97,7 +97,8 @@ def draw(
 
     A relayout shows the registers of the source and of the target, coloured by the lane that each element comes from. A
     plan shows shared memory, coloured by the lanes that address it. A tensor map shows a box and the shared memory that
-    a copy writes. An error report shows a histogram and the growth with k, batch invariance the ranges of m.
+    a copy writes. An error report shows a histogram of errors and their growth with k, and batch invariance shows the
+    ranges of m.
     """
     if not isinstance(title, str):
         raise InvalidOperand(f"title: expected a string, got {quote(title)}")
@@ -152,7 +153,7 @@ def _own_figure(subject: object, rows: Range | None) -> GridDrawing | Plot | Non
     return plan_drawing(subject) or report_plot(subject)
 
 
-def figure_svg(subject: Any, theme: Theme) -> str:  # noqa: ANN401 (whatever `draw` takes)
+def figure_svg(subject: Any, theme: Theme) -> str:  # noqa: ANN401 (anything that `draw` accepts)
     """Return the figure of an object as SVG."""
     return draw(subject, theme=theme).svg
 
@@ -174,9 +175,9 @@ def draw_figure(key: int | str, *, theme: Theme = "auto") -> Drawing:
 
 
 def _operand(instruction: Instruction, role: str | None) -> AnyOperand | None:
-    """Return the operand with the role `role` (in either case).
+    """Return the operand with this role, in upper or lower case.
 
-    Without a role, the only operand, or None if several.
+    Without a role, return the only operand, or None if there are several.
     """
     if role is None:
         only = tuple(instruction.operands.values())
@@ -247,7 +248,7 @@ class FigureRow:
 
     @property
     def title(self) -> str:
-        """The caption, after the figure number if there is one."""
+        """The caption, preceded by the figure number if there is one."""
         return f"Figure {self.key}: {self.caption}" if self.key.isdigit() else self.caption
 
     @property

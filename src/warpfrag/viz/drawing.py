@@ -187,13 +187,13 @@ def _table(
 
 
 def _at(level: HeadingLevel, first: int, last: int) -> str:
-    """Return the heading of a range of rows or columns: one mark, or the first and the last."""
+    """Return the heading of a range of rows or columns: one mark, or the first and last marks."""
     words = [mark.words for mark in level.marks if mark.first <= last and first <= mark.last]
     return words[0] if len(words) == 1 else f"{words[0]}..{words[-1]}"
 
 
 def _parts(grid: FigureGrid, table: WordTable, width: int) -> list[str]:
-    """Return a table as lines, splitting its columns into halves, quarters and so on until they fit."""
+    """Return a table as lines, splitting its columns into halves, quarters and so on until the parts fit."""
     gap = next((gap for gap in GAPS if table.fits(width, gap)), GAPS[0])
     each = table.column + gap
     count = len(table.cols)

@@ -39,7 +39,7 @@ from warpfrag.viz.grids import (
     ticks,
 )
 
-WARPS = {"warp": 1, "warpgroup": 4}  # by the scope of an operation
+WARPS = {"warp": 1, "warpgroup": 4}  # number of warps, by the scope of an operation
 WARP_ROWS = 16  # the number of matrix rows that each warp of a warpgroup holds
 PART_NAMES = {"mma": "product", "matrix": "matrix", "selector": "selector"}
 
@@ -122,7 +122,7 @@ def matrix_grids(operand: Operand, cut: Cut = EVERYTHING, addresses: Layout | No
 
 
 def slot_run(layout: Layout) -> tuple[int, int]:
-    """Return the number of rows and columns that a register's slots fill contiguously, starting from the first slot."""
+    """Return the number of rows and columns that a register's slots fill contiguously, starting with the first slot."""
     first = layout.at(lane=0)
 
     def length(dim: str) -> int:
@@ -174,7 +174,7 @@ def _blocks(cells: list[FigureCell], run: tuple[int, int]) -> tuple[CellBlock, .
 
 
 def _address_level(addresses: Layout, part: int, rows: Range) -> HeadingLevel:
-    """Return a heading that shows the lane supplying the address of each line of a matrix."""
+    """Return a heading with the lane that supplies the address of each line of a matrix."""
     line = addresses.dims[-1]
     first, last = rows if line == "row" else (0, addresses.shape[-1] - 1)
     lanes = [addresses.where(matrix=part, **{line: index})[0].lane for index in range(first, last + 1)]

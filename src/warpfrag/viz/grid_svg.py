@@ -1,11 +1,11 @@
-"""A figure of grids as SVG: the panel of each grid, and the page with heading, notes, panels, legend and style.
+"""Write a figure of grids as SVG: a panel for each grid, and the page with heading, notes, legend and style.
 
 The reader's fonts are not known when a figure is written, so the width of text is an upper estimate made with the
 widths of DejaVu Sans, which is among the widest of the common fonts.
 
-A *scene* is one grid, or the grids of an mma: A, B and D, placed as in a multiplication by hand (A left, B above, D
-in the corner), then metadata and scale factors, above A if they fit. Scenes flow left to right, then down. The heading
-of a single product is above A if there is space.
+A *scene* is one grid, or the grids of an mma: A, B and D, placed as in a multiplication by hand (A on the left, B
+above, D in the corner), and metadata and scale factors, above A if they fit. Scenes flow from left to right, then down.
+The heading of a single product is above A if there is space.
 
 Every style rule starts with `.wf`, so that a figure does not affect the rest of a page or notebook. There are no CSS
 variables, because some SVG renderers do not support them.
@@ -54,7 +54,7 @@ def width_of(text: str, size: int = FONT) -> int:
 
 
 class CellSize(NamedTuple):
-    """The size of cells, and where their text is: on one line, stacked, or only on blocks of cells."""
+    """The size of cells, and the placement of their text: on one line, stacked, or only on blocks of cells."""
 
     mode: Mode
     width: int
@@ -148,7 +148,7 @@ class GridPanel:
 
     @property
     def height(self) -> int:
-        """Height of the panel."""
+        """The height of the panel."""
         return self.top + self.grid.height * self.size.height + 1
 
     def svg(self, x: int, y: int) -> Iterator[str]:
@@ -239,7 +239,7 @@ class GridPanel:
                 corner = middle - width / 2 + 2
                 if mark.lane is not None:
                     yield svg.rect(x=corner, y=y + 1, width=width - 4, height=LEVEL - 2, data_lane=mark.lane)
-                if mark.loud:  # draw it in inverted colours
+                if mark.loud:  # draw the mark in inverted colours
                     yield svg.rect(x=corner, y=y + 1, width=width - 4, height=LEVEL - 2, classes="note")
                 classes = "paper" if mark.loud else "axis" if mark.lane is None else "axis chip"
                 yield svg.text(mark.words, x=middle, y=y + SMALL + 2, classes=classes)
@@ -262,7 +262,7 @@ BETWEEN = 28  # the distance between scenes
 PAGE = 1240  # the approximate width of a line of scenes
 NARROWEST = 520  # the minimum width, so that notes are not broken into too many lines
 MIN_HEADING = 280  # the minimum space for a heading next to B
-CHIP_WIDTH, WIDE_CHIP, CHIP_HEIGHT = 28, 34, 18  # wide enough for T127
+CHIP_WIDTH, WIDE_CHIP, CHIP_HEIGHT = 28, 34, 18  # a wide chip has space for T127
 LONGEST_LANE = 4  # the number of letters in T127
 LEGEND = "lanes of the warp: one hue for each group of four, one shade for each lane in it"
 GROUP_LEGEND = "threads of the warpgroup: one hue for each group of four, one shade for each in it; again in each warp"
@@ -453,7 +453,7 @@ def _lanes(lanes: int) -> ColourKey:
 
 
 def _legend(y: int, width: int, key: ColourKey) -> tuple[list[str], int]:
-    """Return a legend, with a sentence and a chip for each named colour, and the position of the next legend."""
+    """Return a legend with a sentence and a chip for each named colour, and the position of the next legend."""
     chips = [(lane, name) for lane, name in enumerate(key.names) if name]
     parts = [svg.text(key.words, x=MARGIN, y=y + FONT, classes="note start")]
     y += FONT + 9

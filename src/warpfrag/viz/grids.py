@@ -98,7 +98,7 @@ class HeadingLevel(NamedTuple):
 
 
 class ColourKey(NamedTuple):
-    """A legend for colours that do not stand for lanes: a sentence, and a name for each colour."""
+    """A legend for colours that do not represent lanes: a sentence, and a name for each colour."""
 
     words: str
     names: tuple[str, ...]

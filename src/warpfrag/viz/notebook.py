@@ -19,7 +19,7 @@ from warpfrag.viz.palette import COLOURS, Palette, themed
 
 LARGEST = 136  # the side of a map in pixels
 CELL = 9  # the largest size of an element in pixels
-MAX_MAPS = 4  # the most planes of a layout that a card shows
+MAX_MAPS = 4  # the maximum number of planes of a layout that a card shows
 MAX_PATCHES = 1024  # larger maps show only their first columns, so that cards stay small
 REGISTER_COORDINATES = {"lane", "reg", "slot"}
 HEADINGS = ("operand", "format", "shape", "registers", "elements in each")

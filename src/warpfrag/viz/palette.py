@@ -14,7 +14,7 @@ from warpfrag.errors import InvalidOperand, quote
 
 COLOURS = 32  # the warps of a warpgroup reuse the colours of the first warp
 GROUP = 4  # the number of lanes that share a hue
-HUE_STEP = 135  # degrees between neighbouring groups: there are eight hues, and neighbours never look alike
+HUE_STEP = 135  # degrees between neighbouring groups, which gives eight hues and clearly different neighbours
 FIRST_HUE = 250
 
 Theme = Literal["auto", "light", "dark"]

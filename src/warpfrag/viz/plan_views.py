@@ -23,7 +23,7 @@ ACCESS_NOTE = (
     " The numbers below the banks count the words per request; they are highlighted if lanes must wait."
 )
 LINE_BYTES = BANKS * BANK_BYTES  # a line of the figure contains each bank once
-MAX_ACCESSES = 4  # the most accesses of a plan that a figure shows
+MAX_ACCESSES = 4  # the maximum number of accesses of a plan that a figure shows
 
 
 def plan_drawing(subject: object) -> GridDrawing | None:

@@ -15,13 +15,13 @@ PLOT_WIDTH, PLOT_HEIGHT = 340, 190
 LEFT, BELOW, ABOVE = 58, 38, 30
 HUES = (250, 25, 145, 80, 310, 195, 50, 280, 110, 340)
 DASHES = ("none", "7 3", "2 3", "9 2 2 2", "4 4", "1 2")
-"""Dash patterns that distinguish coinciding curves, one per series colour."""
+"""Dash patterns that distinguish coinciding curves, one for each series colour."""
 SERIES = len(DASHES)
 LINE_HEIGHT = 18
 CHARACTER = 7  # the approximate width of a character in pixels
 INVARIANCE_WIDTH, NAMES_WIDTH, ROW, RUN_HEIGHT = 900, 230, 24, 16
-MAX_DRAWN = 400  # the most layers in a figure
-MAX_NAME = 32  # the most characters of a layer's name
+MAX_DRAWN = 400  # the maximum number of layers in a figure
+MAX_NAME = 32  # the maximum number of characters of a layer's name
 
 STYLE = (
     ".wf{font-family:system-ui,sans-serif;font-size:12px}.wf .heading{font-size:16px;font-weight:600}"

@@ -19,7 +19,7 @@ from warpfrag.viz.drawing import GridDrawing
 from warpfrag.viz.grids import ColourKey, Cut, FigureCell, FigureGrid, labels, single_blocks, ticks
 
 MAX_LINES = 16  # the lines of memory and of the matrix that are shown by default
-MAX_BOX_UNITS = 16  # the most units in a line of a box; if lines are longer, only memory is shown
+MAX_BOX_UNITS = 16  # the maximum number of units in a line of a box; if lines are longer, only memory is shown
 ACROSS = BANKS * BANK_BYTES // UNIT  # the number of units in a line of the figure
 HUES, SHADES = 8, 4
 
@@ -144,7 +144,7 @@ def staged_grids(figure: UnitFigure, cut: Cut) -> tuple[FigureGrid, ...]:
 
 
 def left_out(figure: UnitFigure, cut: Cut) -> list[str]:
-    """Return a list with a sentence about the memory that is not shown; empty if all is shown."""
+    """Return a list with a sentence about the memory that is not shown; the list is empty if all is shown."""
     lines = len({unit.place // ACROSS for unit in figure.units()})
     if cut.rows is not None or lines <= MAX_LINES:
         return []

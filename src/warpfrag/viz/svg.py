@@ -1,7 +1,7 @@
 """SVG elements as reproducible text.
 
-Numbers are written without needless zeros and attributes in the given order, so that a figure can be compared with a
-file.
+Numbers are written without trailing zeros, and attributes in the given order, so that figures can be compared with
+files.
 
     >>> print(rect(x=1, y=2.50, width=3, height=4, data_lane=5, title="lane 5"))
     <rect data-lane="5" x="1" y="2.5" width="3" height="4"><title>lane 5</title></rect>
@@ -64,8 +64,7 @@ def text(words: str, *, x: Number, y: Number, classes: str = "") -> str:
 def stacked_text(lines: Iterable[str], *, x: Number, y: Number, step: Number, classes: str = "") -> str:
     """Return stacked lines as one text element, so that they are read, searched and copied as one phrase."""
     first, *middle, last = lines
-    # every line except the last is centred together with its trailing space; moving it right by half a space corrects
-    # that
+    # all lines but the last are centred with their trailing space; moving them right by half a space corrects that
     shifted = x + HALF_SPACE
     words = [escape(first), *(element("tspan", {"x": shifted, "dy": step}, escape(part)) for part in middle)]
     words.append(element("tspan", {"x": x, "dy": step}, escape(last)))

@@ -37,8 +37,8 @@ from warpfrag.viz.palette import COLOURS
 from warpfrag.viz.views import FigureRequest, View
 
 ACROSS = 4  # the number of regions side by side, if the columns can be grouped in that way
-LONG_NAMES = 8  # with up to this number of regions side by side, words accompany their numbers
-FLAT = 2  # with up to this number of regions side by side, these words are on the same line
+LONG_NAMES = 8  # with up to this number of regions side by side, cells have words besides numbers
+FLAT = 2  # with up to this number of regions side by side, a cell's text is on one line
 COLOURS_KEY = ColourKey("one colour for each part of the matrix; copies of a part have the same colour", ())
 HALF_LANES = 16
 WARPS = 4
@@ -99,7 +99,7 @@ class TensorMemoryMap:
 
     @cached_property
     def lines(self) -> dict[int, int]:
-        """For each coordinate along the lanes, the row or column that it stands for, without padding."""
+        """For each coordinate along the lanes, the row or column that it represents, without padding."""
         if not self.is_scale:
             return {index: index for index in range(self.layout.outs[self.down])}
         return {index: line for line, index in enumerate(scaled_lines(self.form, self.operand.role[-1]))}
@@ -145,7 +145,7 @@ class TensorMemoryMap:
 
     @cached_property
     def colours(self) -> dict[Ranges, int]:
-        """The colour of each part of the matrix that some region holds."""
+        """The colour of each part of the matrix that a region holds."""
         parts = dict.fromkeys(region.holds for region in self.regions if None not in region.holds)
         return {part: number % COLOURS for number, part in enumerate(parts)}
 
@@ -190,7 +190,7 @@ def _map_grid(tensor: TensorMemoryMap, block: int, of_block: str) -> FigureGrid:
 
 
 def _map_cell(tensor: TensorMemoryMap, region: TensorRegion, *, is_long: bool) -> FigureCell:
-    """Return the cell for a region, which shows the rows and columns of the matrix that it holds."""
+    """Return the cell for a region, with the rows and columns of the matrix that the region holds."""
     named = [
         (name, held)
         for name, held in zip(tensor.layout.dims, region.holds, strict=True)

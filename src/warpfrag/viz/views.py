@@ -60,7 +60,7 @@ DEFAULT_OPTIONS = ViewOptions()
 
 
 class FigureRequest(NamedTuple):
-    """The caller's choices apart from instruction, operand and view."""
+    """The caller's choices, apart from the instruction, the operand and the view."""
 
     cut: Cut = EVERYTHING
     immediates: Immediates = DEFAULT_IMMEDIATES
@@ -99,7 +99,7 @@ def scenes(
 
 
 def _staged(instruction: Instruction, operand: AnyOperand | None, request: FigureRequest) -> StagedFigure:
-    """Return the figure of an operand in shared memory; without a descriptor, of a tile without gaps."""
+    """Return the figure of an operand in shared memory, which is a tile without gaps unless a descriptor is given."""
     if not (isinstance(operand, Operand) and operand.staged):
         subject = f"operand {operand.role}" if operand else "all operands"
         raise InvalidOperand(f"the memory view shows A or B of wgmma in shared memory, not {subject} of {instruction}")

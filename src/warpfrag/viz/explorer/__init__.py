@@ -1,8 +1,7 @@
 """The explorer: one self-contained HTML page that shows every fragment of every instruction.
 
-`explorer_data` writes the tables as JSON.
-`page_builder` puts data, script and style of `page/` into one file under a strict content security policy, and shows
-the profile of a launch in the same style.
+`explorer_data` writes the tables as JSON. `page_builder` puts the data, scripts and styles of `page/` into one file
+with a strict content security policy; it also builds the page of a launch's profile.
 
     >>> from warpfrag.viz.explorer import build_page
     >>> build_page().startswith("<!doctype html>")

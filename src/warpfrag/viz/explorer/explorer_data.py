@@ -1,7 +1,7 @@
 """The data of the explorer page: the tables as one JSON object without repetitions.
 
-Instructions share operands, operands share layouts, and all of them share strings. Each is therefore listed once and
-referred to by its index. A layout lists the move of each bit; the page combines the moves by xor. Formulas are strings.
+Instructions share operands, operands share layouts, and all of them share strings. Each of these is therefore listed
+once and referred to by its index. A layout lists the move of each bit, and the page combines the moves by xor.
 `warpfrag.plans` plans the relayouts between all pairs of fragments; the page computes which elements change lanes.
 
 The 15,000 tcgen05 instructions have 40 spellings. A spelling lists its shapes and its types once; the page
@@ -46,7 +46,7 @@ USUAL = (128, 64)  # the m and n that the page shows first, if a spelling suppor
 
 
 class InternedList(Generic[Entry]):
-    """A list without repetitions, whose entries are referred to by index."""
+    """A list without repetitions; its entries are referred to by index."""
 
     def __init__(self, write: Callable[[Entry], object]) -> None:
         """Create an empty list; `write` converts an entry to JSON."""
@@ -184,9 +184,9 @@ class PageWriter:
     def names(self, form: Form, spell: Callable[[str], str] = str) -> list[Any]:
         """Return the names of one instruction: CuTe, SASS, NVVM, MLIR in pieces, and others.
 
-        SASS names are the same on many targets, and MLIR operations are made of the same pieces: both are written as
-        indices of texts. An MLIR operation without attributes is among the others. `spell` changes a name before it is
-        listed.
+        SASS names are the same on many targets, and MLIR operations consist of the same pieces, so both are written as
+        indices of texts. MLIR operations without attributes are among the other names. `spell` changes a name before it
+        is listed.
         """
         aliases = aliases_of(form)
 
@@ -304,7 +304,7 @@ def _products() -> dict[str, list[TensorForm]]:
 
 
 def types_of(form: TensorForm) -> str:
-    """Return the types in the form in which they follow the shape in a name."""
+    """Return the types as they follow the shape in a name."""
     return form.name.split(f".{form.shape}.")[1]
 
 
@@ -416,14 +416,14 @@ def _rows(table: dict[str, Any]) -> Iterator[tuple[str, Any]]:
 
 
 def page_data() -> dict[str, Any]:
-    """Return all data of the page, ready for JSON."""
+    """Return all data of the page as JSON-compatible values."""
     writer = PageWriter()
     by_scope = grouped((instruction.form.operation.scope, instruction) for instruction in find())
     instructions = [*map(writer.instruction, by_scope["warp"])]
     warpgroups = _warpgroups(writer, by_scope["warpgroup"])
     tensor = {"moves": tensor_moves(writer), **tensor_products(writer), **tensor_tables()}
     names = {row["name"]: place for place, row in enumerate(instructions)}
-    # all wgmma of the same types share a row, which has a name of its own
+    # all wgmma of the same types share a row, which has its own name
     relayouts = RelayoutWriter(writer.texts).written(
         lambda fragment: [writer.operands.index(fragment.spec), names.get(fragment.instruction, fragment.instruction)]
     )

@@ -2,8 +2,8 @@
 
 A page opened from disk cannot import files, so its JavaScript modules are joined into one script. A module starts with
 `import { name } from "./other.js";` lines and has `export` before declarations that others use. Joining removes both
-and puts each module after its imports. All modules then share one scope, so only one of them may declare a name at the
-top level; tests check this, and every imported name.
+and puts each module after the modules that it imports. All modules then share one scope, so only one of them may
+declare a name at the top level; tests check this, and every imported name.
 
 The content security policy allows the script and the style sheet by their hashes, and nothing else: no request, no
 form, no inline handler or style. Code that is injected through the data or the address therefore cannot run.
@@ -25,7 +25,7 @@ from warpfrag.viz.explorer.explorer_data import page_data
 from warpfrag.viz.palette import COLOURS, DARK, LIGHT, Palette
 
 PAGE = Path(__file__).parent / "page"
-STEPS = 20  # the number of widths that a bar can have
+STEPS = 20  # the number of different bar widths
 PLACEHOLDER = re.compile(r"\{\{(\w+)\}\}")
 IMPORT = re.compile(r'^import \{([\w\s,]+)\} from "\./([\w.]+)";\n', re.MULTILINE)
 EXPORT = re.compile(r"^export (?=(?:async )?(?:function|const|let|class)\b)", re.MULTILINE)
@@ -119,7 +119,7 @@ def _hash(text: str) -> str:
 
 
 def colour_rules() -> str:
-    """Return the colours of figures as CSS for both colour schemes: text, paper, and a class such as `t5` per lane."""
+    """Return the figures' colours as CSS for both colour schemes: paper, text, and a class per lane, such as `t5`."""
     return f"{_rules(LIGHT)}\n@media (prefers-color-scheme: dark) {{\n{_rules(DARK)}\n}}\n"
 
 

@@ -25,7 +25,7 @@ function badges(instruction) {
     ...(pattern ? [`sparse ${pattern.name}`] : []),
     ...(ordered ? ["ordered metadata"] : []),
     ...(selectors.length ? [selectors.length > 1 ? `selectors ${listed(selectors)}` : "selector 0"] : []),
-    ...(instruction.access ? ["four warps, each its 32 lanes of tensor memory"] : []),
+    ...(instruction.access ? ["four warps, each with 32 lanes of tensor memory"] : []),
     ...(instruction.tensor ? tensorBadges(instruction.tensor) : []),
     ...(isWarpgroup(instruction) ? ["a warpgroup: four warps", "B in shared memory"] : []),
     ...(kind ? [`kind ${kind}`] : []),

@@ -1,11 +1,11 @@
-// Every plan to load or store an operand, the cheapest first, by the rules of warpfrag/plans/loads.py.
+// Every plan to load or store an operand, cheapest first, by the rules of warpfrag/plans/loads.py.
 
 import { elementAt, extentOf } from "./layout.js";
 import { addressIn, passesOf } from "./memory.js";
 
 const WORD = 4; // bytes
 const LINE = 16; // bytes of a line that ldmatrix or stmatrix moves
-const LINES = 8; // in a matrix
+const LINES = 8; // lines of a matrix
 const WARP = 32;
 const MATRIX_BITS = 16; // bits of the elements that movmatrix transposes
 const TURNED = 2; // the cost of movmatrix: an instruction and a pass
@@ -20,7 +20,7 @@ function upTo(length) {
   return Array.from({ length }, (_, place) => place);
 }
 
-/** Return the address of each byte of each word of each lane, and true if each byte comes from one byte of memory. */
+/** Return the address of each byte, by lane and word, and true if each byte comes from one byte of memory. */
 function bytesOf(operand, memory) {
   const { container, layout, regs, slots } = operand;
   const bytes = upTo(WARP).map(() => upTo(registerWords(operand)).map(() => new Array(WORD).fill(null)));
@@ -113,7 +113,7 @@ function* byElements(operand, { bytes }, verb) {
 /** Return the first element of the line that each lane addresses, or null if its parts contradict each other. */
 function lineStarts(mover, operand, order, first) {
   const { layout, container, addresses } = mover;
-  const along = addresses.dims[1] === "row" ? 2 : 1; // of matrix, row and column
+  const along = addresses.dims[1] === "row" ? 2 : 1; // an index into matrix, row and column
   const givers = upTo(extentOf(addresses, "lane")).map((lane) => elementAt(addresses, lane, 0, 0));
   const starts = [];
   const step = Math.min(container, operand.container);

@@ -2,7 +2,7 @@
 
 import { INSTRUCTIONS } from "./model.js";
 
-const OPCODE = /[A-Z]\w*(?:\.\w+)+/g; // in "4 x IMMA.16832.U8.U8 + 8 x MOVM.U4TO8.M832"
+const OPCODE = /[A-Z]\w*(?:\.\w+)+/g; // an opcode, such as those in "4 x IMMA.16832.U8.U8 + 8 x MOVM.U4TO8.M832"
 const TOKENS = /[^\w.:]+/;
 const SPACE = /\.p\d+$/; // the address space in an overloaded LLVM intrinsic
 const PASTED_OPERATION = /(nvvm\.[\w.]+)[^{]*\{(.*)\}\s*(?::\s*(.*))?$/s;

@@ -1,4 +1,4 @@
-// Copy to the clipboard, even if the browser gives pages on disk no clipboard.
+// Copy to the clipboard, even if the browser denies clipboard access to pages on disk.
 
 import { byId } from "./html.js";
 

@@ -118,9 +118,8 @@ function notesOf(instruction, operand, { part, row, col, role }, state) {
     const first = chunk * pattern.chunk;
     const [code, columns] = currentCode(instruction, state);
     notes.push(
-      `Stored element ${col} of row ${row}: one of the logical columns ${first} to ${first + pattern.chunk - 1}. ` +
-        `Which one, says ` +
-        `${codeText(instruction, row, chunk, state)}; with ${code} it is ` +
+      `Stored element ${col} of row ${row}: one of the logical columns ${first} to ${first + pattern.chunk - 1}, ` +
+        `selected by ${codeText(instruction, row, chunk, state)}; with ${code} it is ` +
         `column ${first + columns[col % pattern.kept]}.`,
     );
   }

@@ -59,7 +59,7 @@ function cellText(instruction) {
     ? "A box is one register: its lane (T), its PTX elements, and a small cell for each of them, lowest bits first."
     : "A cell names the lane (T) that holds the element, and its PTX element.";
   const copies = Object.values(instruction.operands).some((operand) => operand.copies > 1);
-  return copies ? `${what} Where several places hold it, the first is named.` : what;
+  return copies ? `${what} If several places hold it, the first is named.` : what;
 }
 
 function productFigure(instruction, state) {
@@ -77,7 +77,7 @@ function productFigure(instruction, state) {
     `${cellText(instruction)} D[r][c] is row r of A times column c of B.`,
     hasCorner && known ? cornerFormulas(instruction) : "",
   );
-  const [above, inside] = a.parts > 1 ? [note, ""] : ["", note]; // a single product has space for it above A
+  const [above, inside] = a.parts > 1 ? [note, ""] : ["", note]; // a single product has space for the note above A
   const products = numbers.map((part) => oneProduct(instruction, state, part, inside));
   return (
     `${figureBar(equationText(instruction), jumps)}${above}` +
@@ -190,7 +190,7 @@ function moverCaption(instruction, operand, part) {
     const lanes = `lanes 0–${operand.rows - 1} down, ${operand.cols} columns across`;
     const repeats = instruction.repeats.map((one) => `<option${one === instruction.repeat ? " selected" : ""}>${one}</option>`);
     const choice = `<span class="controls"><label>repeat <select data-width aria-label="repeat">${repeats.join("")}</select></label></span>`;
-    return `<h3>Tensor memory of warp 0</h3> <span>${lanes} · ${operand.regs} × ${operand.ptx_type}; each warp 32 lanes further</span>${choice}`;
+    return `<h3>Tensor memory of warp 0</h3> <span>${lanes} · ${operand.regs} × ${operand.ptx_type}; each further warp accesses the next 32 lanes</span>${choice}`;
   }
   if (!instruction.addresses) {
     const registers = `${operand.regs} × ${operand.ptx_type}${copiesText(operand)}`;

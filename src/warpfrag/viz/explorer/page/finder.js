@@ -117,7 +117,7 @@ function listFound(state) {
     if (turn !== listing) return; // a newer query has started
     const piece = wanted.slice(start, start + PIECE);
     results.insertAdjacentHTML("beforeend", piece.map(listItem).join(""));
-    if (piece.includes(listedAs(state))) markCurrent(state); // it was chosen in the meantime
+    if (piece.includes(listedAs(state))) markCurrent(state); // it was selected in the meantime
     later(start + PIECE);
   };
   const later = (start) => {

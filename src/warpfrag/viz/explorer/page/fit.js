@@ -3,14 +3,14 @@
 import { byId } from "./html.js";
 
 const GAP = 14; // pixels between A and D
-const PAIR = 700; // pixels for two products side by side, if there are several
-const BETWEEN = 24; // pixels between these two
-const GROWN = 1.3; // how much cells side by side may exceed their preferred width, if there is space
+const PAIR = 700; // minimum space in pixels for two products or fragments side by side
+const BETWEEN = 24; // pixels between two products
+const GROWN = 1.3; // factor by which cells side by side may exceed their preferred width, if there is space
 const FILLED = 1.7; // the same for cells of A, if the part above A is wider
-const TIGHT = 8; // pixels per letter below which the lane is smaller
-const TINY = 7; // pixels per letter below which the element is smaller too
+const TIGHT = 8; // pixels per letter below which the lane's text is smaller
+const TINY = 7; // pixels per letter below which the element's text is smaller too
 const MARGINS = 3; // pixels below a caption or headings
-const FLAT = [18, 17, 16, 15, 14, 13, 12, 11]; // heights of cells with text in one line
+const FLAT = [18, 17, 16, 15, 14, 13, 12, 11]; // heights of cells with text on one line
 const ROOMY = 16; // height from which the letters are larger
 const FLAT_LETTER = 5.45; // width of such a letter
 const FLAT_BOX = 14; // smallest height of a box with one line of text above its elements
@@ -45,7 +45,7 @@ function resize(grid, { head, height, letters }, cell) {
   style.setProperty("--w", `${cell}px`);
   style.setProperty("--h", `${height}px`);
   style.setProperty("--head", `${head}px`);
-  const most = Math.max(letters, 3); // T31
+  const most = Math.max(letters, 3); // at least as wide as T31
   grid.classList.toggle("tight", cell < TIGHT * most);
   grid.classList.toggle("tiny", cell < TINY * most);
 }
@@ -122,7 +122,7 @@ function fitProduct(product, space) {
   const filled = Math.min((first - forA.head) / forA.count, FILLED * forA.width);
   resize(a, forA, Math.floor(Math.max(beside.cells[0], filled)));
   product.style.setProperty("--first", `${first}px`);
-  const below = product.closest(".products") ? Infinity : heightBelow(product); // four never fit
+  const below = product.closest(".products") ? Infinity : heightBelow(product); // four products never fit
   const fixed = (places) => fixedHeight([...product.querySelectorAll(places)]);
   const extras = [...product.querySelectorAll(".extras .grid")];
   for (const grid of extras) fitAlone(grid, grid.closest(".below") ? space : first);
@@ -137,12 +137,12 @@ function rowCount(grid) {
   return grid.querySelectorAll(".line:not(.heads)").length;
 }
 
-/** Return the smallest height of the rows of some grids that their text allows. */
+/** Return the smallest row height that the text of some grids allows. */
 function lowest(grids) {
   return grids.reduce((all, grid) => all + rowCount(grid) * sizesOf(grid).low, 0);
 }
 
-/** Reduce boxes that do not fit: their text in one line, the marks of their elements below. */
+/** Flatten boxes that do not fit: the text is on one line, and the marks of the elements are below it. */
 function flattenBoxes(grid, space) {
   const { height } = sizesOf(grid);
   const { style } = grid.parentElement;
@@ -196,7 +196,7 @@ function cut(scroll, space) {
   const whole = ends.findLast((end) => end <= space + 0.5);
   const isCut = ends.at(-1) > space + 0.5 && whole;
   if (isCut) scroll.style.width = `${whole}px`;
-  scroll.parentElement.classList.toggle("cut", Boolean(isCut)); // it takes all available space
+  scroll.parentElement.classList.toggle("cut", Boolean(isCut)); // a cut grid takes all available space
   showMore(scroll);
 }
 

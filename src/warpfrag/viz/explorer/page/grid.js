@@ -108,7 +108,7 @@ function columnHeads({ words, cells }, pattern) {
 /** Return the size of a grid: preferred and minimum cell width, number of columns, and width of the row headings. */
 function measures(operand, fold, { words, cells }, { height = fold.size, heads = 0 }) {
   const longest = Math.max(...words.map((text) => text.length));
-  const letters = fold.size === "plain" ? elementName(operand, operand.regs - 1, operand.slots - 1).length : 0; // d127
+  const letters = fold.size === "plain" ? elementName(operand, operand.regs - 1, operand.slots - 1).length : 0; // of the longest name, such as d127
   const least = Math.max(
     SIZES[fold.size].least,
     Math.ceil((longest * LETTER + 1) / cells),

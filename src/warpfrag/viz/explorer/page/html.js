@@ -55,7 +55,7 @@ export function roving(container, items, target) {
   });
 }
 
-/** Make another item of a group the one that Tab reaches. */
+/** Make an item the only one of its group that Tab reaches. */
 export function moveTabStop(from, to) {
   if (from) from.tabIndex = -1;
   to.tabIndex = 0;

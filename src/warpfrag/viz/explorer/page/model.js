@@ -37,7 +37,7 @@ export function fragmentKey({ layout, format, container, low }) {
   return [layout, format, container, low].join();
 }
 
-const WARP_ROWS = 16; // of a warpgroup's 64 rows, those of one warp
+const WARP_ROWS = 16; // the rows of one warp, out of a warpgroup's 64
 
 /** Return an operand of an instruction, with derived properties. */
 function operandOf(row, layout = DATA.layouts[row.layout]) {

@@ -5,8 +5,8 @@ import { FORMAT_ALIASES, GPUS, INSTRUCTIONS, productNamed } from "./model.js";
 import { FACETS } from "./state.js";
 
 const TARGET = /^sm_\d+[af]?$/; // sm_90 matches instructions of sm_90 and sm_90a
-const USUAL_WIDTH = 64; // n
-const USUAL_REPEAT = 4; // of a tensor-memory load
+const USUAL_WIDTH = 64; // n of wgmma
+const USUAL_REPEAT = 4; // the repeat of a tensor-memory load
 const HAYSTACKS = new Map(INSTRUCTIONS.map((instruction) => [instruction, wordsToFind(instruction)]));
 
 /** Return the text that is searched: the name and, for a tcgen05 spelling, all its shapes and types. */

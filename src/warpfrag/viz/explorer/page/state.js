@@ -91,7 +91,7 @@ export function writeAddress({ remember = false } = {}) {
 export function change(changes) {
   const before = { ...state };
   const made = Object.keys(changes).filter((name) => changes[name] !== state[name]);
-  if (made.includes("view") && state.operand === firstOperand()) Object.assign(state, { operand: DEFAULTS.operand, to: DEFAULTS.to }); // not chosen
+  if (made.includes("view") && state.operand === firstOperand()) Object.assign(state, { operand: DEFAULTS.operand, to: DEFAULTS.to }); // the operand was the default
   for (const name of made.flatMap((one) => INSIDE[one] ?? [])) state[name] = DEFAULTS[name];
   Object.assign(state, changes);
   tidy();

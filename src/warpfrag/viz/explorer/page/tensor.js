@@ -6,7 +6,7 @@ import { TENSOR } from "./model.js";
 export const TENSOR_LANES = 128;
 export const WARP_LANES = 32;
 const SCALE_ROWS = 128; // scale factors take space for multiples of this many rows
-const BITS = 32; // per column
+const BITS = 32; // bits per column
 const DIMS = { metadata: ["selector", "row", "chunk"], scale_a: ["row", "byte"], scale_b: ["byte", "col"] };
 
 /** Return the available loads: each shape with its largest repeat. */

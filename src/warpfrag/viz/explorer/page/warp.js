@@ -7,7 +7,7 @@ import { cellData, laneClass } from "./grid.js";
 import { selectorControls } from "./figure.js";
 import { MORE } from "./fit.js";
 
-const FEW = 8; // registers; headings are shorter for more registers, or for registers with one element
+const FEW = 8; // with more registers, or with one element per register, headings are shorter
 
 /** Return buttons for the operands of an instruction, or for some of them. */
 export function operandChoices(instruction, state, wanted = () => true) {
@@ -37,7 +37,7 @@ export function drawWarp(instruction, state) {
   const note = operand.role === "metadata" ? selectorControls(instruction, state) : "";
   byId("view").innerHTML =
     `<div class="view-bar">${operandChoices(instruction, state)}${note}<span>` +
-    `Each line is a lane; each box a register, lowest bits first, with row and column of what it holds.</span>` +
+    `Each line is a lane, and each box is a register, lowest bits first, with the row and column of its element.</span>` +
     `</div>` +
     `<section class="operand" aria-label="registers of ${operand.letter}"><div class="caption">${MORE}</div>` +
     `<div class="scroll"><div class="grid warp${packed ? ` packed-${operand.slots}` : ""}" role="grid" ` +

@@ -183,7 +183,7 @@ export function showUnit(cell) {
     title: names[0] ?? "Not read",
     where: `bytes ${address}–${address + UNIT - 1}`,
     facts: [["Byte", address], ["Hex", `0x${address.toString(16)}`]],
-    notes: names.length > 1 ? [`Elements overlap: ${names.join(" and ")} lie here.`] : [],
+    notes: names.length > 1 ? [`Elements overlap: ${names.join(" and ")} are stored here.`] : [],
   });
 }
 
