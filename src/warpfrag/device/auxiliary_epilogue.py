@@ -2,13 +2,13 @@
 
 The rules were found from results and probes of an H200 (tools/lt_epilogues). x is alpha * (A B) + beta * C + bias:
 
-    RELU_AUX, GELU_AUX    the buffer has a bit for each x >= 0, or x rounded to the type of D
-    DRELU, DGELU          D = x if the bit is 1, or x * gelu'(buffer). Without split-K, a second kernel reads x from
-                          D, where it was rounded
-    ..._BGRAD             the bias gradient: the sums of D's rows before they are rounded. Blocks of 32 lanes take turns
-                          along 8 rows; the lanes of a block are added one by one, then the blocks. Beyond
-                          about 512 blocks, each takes several turns
-    BGRADA, BGRADB        the sums of A or B along k, by 16, 64 or 128 lanes that take turns and are added in halves
+    RELU_AUX, GELU_AUX    the buffer receives one bit per element (x >= 0), or x rounded to the type of D
+    DRELU, DGELU          D is x if the bit is 1 and otherwise 0, or x * gelu'(buffer). Without split-K, a second kernel
+                          reads x from D, where it was rounded
+    ..._BGRAD             the bias gradient: the sums of D's rows, before D is rounded. Blocks of 32 lanes take turns
+                          along 8 rows; the lanes of a block are added one by one, and then the blocks. With more than
+                          about 512 blocks, each block takes several turns
+    BGRADA, BGRADB        the sums of A or B along k. 16, 64 or 128 lanes take turns, and are then added in halves
 """
 
 from dataclasses import dataclass
@@ -25,11 +25,11 @@ from warpfrag.formats.number_formats import CANONICAL_NANS, FORMATS
 
 SLOPE = np.float32(0.1070322243)  # equals 3 * ROOT * CUBE
 ROWS, LANES = 8, 32
-"""The rows and lanes of a block that computes sums along the rows of D."""
+"""The number of rows and of lanes in a block that sums the rows of D."""
 WAVES = 481, 512
 """Two limits on the blocks in each turn along a row; every measured grid agrees with both."""
 MASK_BITS, AUX_ELEMENTS = 128, 8
-"""The leading dimension of the auxiliary buffer is a multiple of these: for bits, and for numbers."""
+"""The factors that must divide the leading dimension of an auxiliary buffer of bits, and of one of numbers."""
 FEW_STEPS, MANY_STEPS, FEW_ROWS, MANY_ROWS = (160, 192), (2560, 3072), 1024, 4096
 """The measured k and row counts at which the number of lanes that add along k changes."""
 
@@ -41,7 +41,7 @@ class AuxiliaryEpilogue(KernelEpilogue):
     gradient: str = ""
     """The name of the activation whose gradient multiplies x, or ""."""
     aux: Any = None
-    """The buffer, with a column of D in each row: bytes of bits, or numbers."""
+    """The buffer, whose rows are columns of D: packed bits, or numbers."""
     bias_gradient: NDArray[Any] | None = None
     is_fused: bool = False
     """True if the kernel that computes x also applies the gradient."""
@@ -101,7 +101,7 @@ def depth_lanes(k: int, rows: int) -> int | None:
 
 @exact_floats
 def row_sums(columns: Floats, blocks: int) -> Floats:
-    """Return the sum of D's columns, added in the order of cublasLt's epilogue kernels."""
+    """Return the sum of the columns of D, added in the order of cublasLt's epilogue kernels."""
     turns = _in_turns(columns, blocks * LANES)
     lanes = _add(turns).reshape(blocks, LANES, columns.shape[1])
     return _add(_add(lanes.swapaxes(0, 1)))

@@ -30,7 +30,7 @@ pthread_mutex_t lock = PTHREAD_RECURSIVE_MUTEX_INITIALIZER_NP;
 static int channel = -1, memory = -1;
 static bool tried, is_lost, in_child;
 static int tracing = -1;
-static char *view;  // all of device memory, for copies; the program's own mapping is at `base` and faults
+static char *view;  // all of device memory, for copies; accesses through the program's mapping at `base` fault
 static CUdeviceptr base = BASE;
 static size_t span;
 static char *scratch;
@@ -170,7 +170,7 @@ static bool is_inherited(const char *variable) {
     return strncmp(variable, "LD_", 3) && strncmp(variable, "PYTHON", 6);
 }
 
-// Start `WARPFRAG_GPU_SERVER` (an interpreter) with its module.
+// Start the interpreter `WARPFRAG_GPU_SERVER` with the server's module.
 static bool start_server(int socket) {
     const char *python = getenv("WARPFRAG_GPU_SERVER");
     if (!python) {

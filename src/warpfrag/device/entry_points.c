@@ -1,4 +1,4 @@
-// The table of entry points. One that no other file defines says its name and returns CUDA_ERROR_NOT_SUPPORTED.
+// The table of entry points. An entry point that no other file defines prints its name and returns CUDA_ERROR_NOT_SUPPORTED.
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <limits.h>
@@ -44,7 +44,7 @@ CUresult find_entry_point(const char *name, void **function, int version, uint64
     return best >= 0 ? SUCCESS : NOT_FOUND;
 }
 
-// Programs also open CUDA's libraries by path, such as PyTorch those of its wheels: they get the stand-ins.
+// Programs that open CUDA's libraries by path, as PyTorch does with those of its wheels, get the stand-ins instead.
 
 static void *(*real_dlopen)(const char *, int);
 static const char *const stand_ins[] = {"libcuda.so.1",    "libcudart.so.12",   "libcudart.so.13",  "libcublas.so.12",

@@ -52,10 +52,10 @@ EPILOGUES = ACTIVATIONS | {AUX | number: name for number, name in ACTIVATIONS.it
 GRADIENTS = {DRELU: "relu", DRELU | BGRAD: "relu", DGELU: "gelu", DGELU | BGRAD: "gelu"}
 EPILOGUES |= dict.fromkeys((*GRADIENTS, BGRAD_A, BGRAD_B), "")
 WORKSPACE_MIB, LT_WORKSPACE_MIB = 32, 1
-"""The workspace sizes with which the library's choices were measured: those of PyTorch."""
+"""The workspace sizes in MiB with which the library's choices were measured, which PyTorch uses too."""
 FIELDS = struct.Struct("<10Q12q2d16i40s")
 MAX_CHAINED = 1 << 27
-"""The most terms of a float32 GEMM that is computed with FMAs, which takes up to 10 s."""
+"""The maximum number of multiply-adds in a float32 GEMM that is computed as a chain of FMAs, in up to 10 s."""
 Matrix = NDArray[Any]
 
 

@@ -12,7 +12,7 @@ from warpfrag.errors import InvalidOperand, NoGpu, quote
 FOLDER = Path(__file__).parent / "attributes"
 ATTRIBUTES, LIMITS = 256, 16  # must match stand_in.h
 NO_LIMIT = 2**64 - 1
-MAJOR = 75  # the number of the attribute with the major compute capability; the next one is the minor
+MAJOR = 75  # the attribute number of the major compute capability; the minor one follows
 UUID = b"warpfrag gpu 0\0\0"
 
 
@@ -47,7 +47,7 @@ def profile_names() -> list[str]:
 
 
 def read_profile(name: str) -> GpuProfile:
-    """Return the named profile, or the one in a file that `warpfrag verify --attributes` wrote."""
+    """Return a built-in profile by name, or the profile in a file that `warpfrag verify --attributes` wrote."""
     names = {each.lower(): each for each in profile_names()}
     path = Path(name) if name.endswith(".json") else FOLDER / f"{names.get(name.lower(), '')}.json"
     try:

@@ -12,11 +12,11 @@ from typing import Any
 
 from warpfrag import html
 
-MAX_ROWS = 2000  # the most rows in the table of a report
+MAX_ROWS = 2000  # the maximum number of rows in the table of a report
 COMPLETE = b'{"complete": true }\n'
 INCOMPLETE = b'{"complete": false}\n'
-"""The first line of a log, which is overwritten if a launch cannot be stored; that works even on a full disk."""
-INTERRUPTED = "interrupted"  # a file next to the log, touched at the latest Ctrl-C
+"""The first line of a log, which is overwritten, even on a full disk, if a launch cannot be stored."""
+INTERRUPTED = "interrupted"  # a file next to the log, which every Ctrl-C touches
 NOT_SUPPORTED = 801
 UNJUDGED = "not judged: "
 
@@ -116,7 +116,7 @@ def read_log(path: Path) -> dict[str, Any]:
 
 
 def findings_of(log: dict[str, Any]) -> list[str]:
-    """Return, for every launch, the findings or else the error, and the events that the checks could not judge."""
+    """Return the findings (or the error) of every launch, and the events that the checks could not judge."""
     return [
         f"{launch['kernel']}: {text}"
         for launch in log["launches"]
@@ -128,7 +128,7 @@ def findings_of(log: dict[str, Any]) -> list[str]:
 
 
 def unjudged_of(findings: Iterable[str]) -> list[str]:
-    """Return the lines about events that the checks could not judge, each once, with the number of launches."""
+    """Return each distinct line about events that the checks could not judge, with its number of launches."""
     counts = Counter(text for text in findings if f": {UNJUDGED}" in text)
     return [text + (f" ({count} launches)" if count > 1 else "") for text, count in counts.items()]
 

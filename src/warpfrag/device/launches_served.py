@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 ALLOCATE, FREE, LOAD, PLACE, UNLOAD, FUNCTION, VARIABLE, KERNELS, LAUNCH, LINK, NOTE = range(1, 12)
 TENSOR_MAP, GEMM, WRITTEN, REJECTED = range(12, 16)
 SILENT = {ALLOCATE, FREE, UNLOAD, NOTE, WRITTEN, REJECTED}  # requests without a reply
-LAUNCH_FIELDS = struct.Struct("<13I")  # struct launch of stand_in.h
+LAUNCH_FIELDS = struct.Struct("<13I")  # `struct launch` in stand_in.h
 INVALID_VALUE, INVALID_HANDLE, NOT_FOUND, UNKNOWN, NOT_SUPPORTED = 1, 400, 500, 999, 801
 RESOURCES, TOO_MANY_BLOCKS, INVALID_CLUSTER = 701, 720, 912
 ILLEGAL_ADDRESS, TIMEOUT, ASSERT, MISALIGNED, LAUNCH_FAILED = 700, 702, 710, 716, 719
@@ -55,7 +55,7 @@ NOT_MODELLED = "not modelled"  # occurs in the message for an instruction that c
 MAY_NEVER_END = "it may never end"  # occurs in the messages for launches that were stopped
 TIME_LIMIT = "(--launch-seconds"
 ADDRESS = re.compile(r"\b0x[0-9a-f]{9,16}\b")
-MAX_SHOWN = 5  # the most findings that are printed per launch
+MAX_SHOWN = 5  # the maximum number of findings that are printed per launch
 PROGRESS_SECONDS = 5.0
 TRACKED_BYTES = 1 << 28  # the largest allocation whose written bytes are tracked
 DEVICE_MEMORY = 0  # the category of allocations that only copies, fills and kernels write
@@ -90,7 +90,7 @@ class LaunchServer:
         self.log = LaunchLog(os.environ.get("WARPFRAG_GPU_LOG", ""))
         self.allocations: dict[int, tuple[int, int]] = {}  # size and category by address
         self.unwritten: dict[int, NDArray[np.uint8]] = {}
-        """The marks of the bytes that nothing wrote since their allocation, by its address."""
+        """For each allocation, by address: marks of the bytes that have not been written since it was allocated."""
         self.freed: dict[int, int] = {}
         self.memory: GlobalMemory | None = None  # the memory for the next launch, or None if allocations have changed
         self.modules: list[LoadedModule | None] = []
@@ -336,7 +336,7 @@ class LaunchServer:
                 )
                 INTERRUPT.clear()
                 memory = self.global_memory()
-                tracked, self.unwritten = self.unwritten, {}  # a failed launch may write everything
+                tracked, self.unwritten = self.unwritten, {}  # a failed launch may have written everything
                 run = module.kernel(name).launch(
                     grid, block, shared=shared, checks=self.checks, options=options, params=params,
                     memory=memory,

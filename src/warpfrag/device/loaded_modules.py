@@ -185,7 +185,7 @@ def refusal_of(loader: str) -> str:
         with open(loader, "rb") as file:  # noqa: PTH123 (as in warpfrag.files)
             names.append(ElfFile(mmap(file.fileno(), 0, access=ACCESS_READ), loader).soname)
     except (OSError, ValueError, WarpfragError):
-        pass  # if the file cannot be read, its name decides
+        pass  # an unreadable file is judged by its name
     closed = [name for name in names if CLOSED_LIBRARY.fullmatch(name)]
     if closed:
         return f"NVIDIA's closed-source library {closed[0]} loaded the module, and its licence forbids disassembly"

@@ -594,7 +594,7 @@ int InitializeInjection(void)
         note("the driver or CUPTI is too old");
     else if ((result = subscribe(&subscriber, on_event, NULL)) || (result = enable(1, subscriber, DRIVER_API))
              || (result = enable(1, subscriber, RESOURCE)))
-        note("CUPTI refuses with error %d: another profiler may be active", result);
+        note("CUPTI returns error %d: another profiler may be active", result);
     else
         fprintf(output, "{\"driver\":%d}\n", version);
     is_own_call = 0;
@@ -602,7 +602,7 @@ int InitializeInjection(void)
     return 1;
 }
 
-/* The start with LD_PRELOAD instead of CUDA_INJECTION64_PATH. */
+/* Starts recording if the library is loaded with LD_PRELOAD instead of CUDA_INJECTION64_PATH. */
 __attribute__((constructor)) static void start(void)
 {
     const char *preloads = getenv("WARPFRAG_RECORD_PRELOAD");

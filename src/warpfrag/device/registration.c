@@ -175,7 +175,7 @@ EXPORT int cudaLaunchCooperativeKernel(const void *host, struct dim3 grid, struc
 }
 PTSZ(cudaLaunchCooperativeKernel);
 
-// The configuration has the driver's layout, except that the shared memory size has 64 bits; the driver reads 32.
+// The configuration has the driver's layout, except that the shared memory size has 64 bits, of which the driver reads 32.
 EXPORT int cudaLaunchKernelExC(const void *config, const void *host, void **arguments) {
     CUhandle function;
     int error = function_of(host, &function);

@@ -30,7 +30,7 @@ Bytes = NDArray[np.uint8]
 
 
 class Difference(NamedTuple):
-    """The differing bytes of a block: their count, and the address and both values of the first one."""
+    """The differing bytes of a block: their number, and the address and both values of the first."""
 
     address: int
     variable: str

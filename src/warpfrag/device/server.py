@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 
 SOCKET, MEMORY = 3, 4  # file descriptors, which must match connection.c
 HEADER = struct.Struct("<II")
-INTERRUPT_MILLISECONDS = 200  # seconds between checks for Ctrl-C
-LAST_SECONDS = 1.0  # seconds for the requests that a program sent before it ended
+INTERRUPT_MILLISECONDS = 200  # time between checks for Ctrl-C
+LAST_SECONDS = 1.0  # time for the requests that a program sent before it ended
 
 
 class Connection:
@@ -60,9 +60,9 @@ class Connection:
 
 
 def exit_with_program(connection: Connection) -> None:
-    """Stop a running launch when the program closes its end of the socket, and end this process if `serve` does not.
+    """Stop a running launch when the program closes its end of the socket, and end this process soon afterwards.
 
-    Until then `serve` records that launch, and what the program sent without waiting for a reply.
+    In between, `serve` records that launch and handles requests that the program sent without waiting for a reply.
 
     Ctrl-C also stops a launch: `warpfrag gpu` writes a file next to the log.
     """
@@ -90,7 +90,7 @@ def stop_launch() -> None:
 def main(place: str) -> None:
     """Serve one program; `place` is the "address:size" of device memory."""
     if os.fork():
-        os._exit(0)  # the program only waits for this process to exit, so that the server is not its child
+        os._exit(0)  # the program waits only for this parent process, and the server is not the program's child
     os.setsid()
     channel = socket.socket(fileno=SOCKET)
     channel.sendall(read_profile(os.environ.get("WARPFRAG_GPU_PROFILE", "H200")).encode())

@@ -18,7 +18,7 @@ typedef int CUdevice;
 typedef uint64_t CUdeviceptr;
 typedef void *CUhandle;
 
-// Where memory is or goes, in the functions that CUDA 12.2 changed.
+// The location of memory, in the functions that CUDA 12.2 changed.
 struct location {
     int type, id;
 };
@@ -71,7 +71,7 @@ enum handle_type { CONTEXT = 1, STREAM, EVENT, MODULE, FUNCTION, GRAPH, NODE, GR
 #define ATTRIBUTES 256
 #define LIMITS 16
 
-struct profile {  // the device's attributes, the server's first message
+struct profile {  // the device's attributes: the server's first message
     int32_t driver_version, attribute_count, least_priority, greatest_priority;
     uint64_t total_memory, limits[LIMITS];
     int32_t attributes[ATTRIBUTES];

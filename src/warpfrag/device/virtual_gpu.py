@@ -30,7 +30,7 @@ MIN_MEMORY = 1 << 20
 STDERR = 2
 MESSAGES = 64  # the lowest descriptor for messages; servers and shells use the low numbers
 CHECK_NAMES = ("memory", "races", "uninitialised", "barriers", "async", "all")
-SERVER_SECONDS = 2.0  # seconds that servers have for recording the launch that ran when the program ended
+SERVER_SECONDS = 2.0  # time for servers to record the launch that was running when the program ended
 
 
 @dataclass(frozen=True)
