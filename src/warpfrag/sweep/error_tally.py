@@ -111,7 +111,7 @@ class ErrorTally:
 def tally(
     D: NDArray[Any], a: NDArray[np.float64] | None, b: NDArray[np.float64] | None, result: str, start: tuple[int, int]
 ) -> ErrorTally:
-    """Return the errors of the block at `start`; without `a` and `b`, no output is compared."""
+    """Return the error tally of the block at `start`; without `a` and `b`, no output is compared."""
     computed = D.astype(np.float64)
     nonfinite = int((~np.isfinite(computed)).sum())
     if a is None or b is None:

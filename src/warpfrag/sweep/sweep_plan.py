@@ -60,7 +60,7 @@ from warpfrag.tensorcore.registry import get
 MAX_CASES = 100_000
 MAX_EXTENT = 1 << 24
 MAX_POWER = 8
-SCALE_SPREAD = 6  # the largest distance of a scale factor's code from that of 1
+SCALE_SPREAD = 6  # the largest distance between the codes of a scale factor and of 1
 ROLES = ("A", "B")
 
 

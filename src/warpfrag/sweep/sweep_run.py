@@ -44,8 +44,8 @@ if TYPE_CHECKING:
 Task = TypeVar("Task")
 Answer = TypeVar("Answer")
 
-CONNECT_TIMEOUT = 10  # in seconds
-TASKS_PER_THREAD = 2  # the number of queued tasks; small, so that results do not pile up
+CONNECT_TIMEOUT = 10  # seconds
+TASKS_PER_THREAD = 2  # the number of queued tasks per thread; small, so that results do not pile up
 Progress = Callable[[int, int, Case, bool], None]
 
 
@@ -80,7 +80,7 @@ def run_task(task: BlockTask) -> tuple[NDArray[Any], ErrorTally]:
 def _values(
     case: Case, matrices: dict[str, NDArray[Any]]
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]] | tuple[None, None]:
-    """Return the values of A and B times their scale factors, or None twice if D is not their matrix product."""
+    """Return the values of A and B, scaled if they have scale factors, or (None, None) if D is not their product."""
     form = case.form
     if isinstance(arithmetic_plan(form, arithmetic_arch(form, case.arch)).rule, Popcount):
         return None, None
@@ -137,7 +137,7 @@ def sweep(
 
 
 class _Run:
-    """The state of a sweep: what is stored of every case, and the blocks that are still missing."""
+    """The state of a sweep: the stored part of every case, and the missing blocks."""
 
     def __init__(self, store: StoreWriter, progress: Progress | None, *, verify: bool) -> None:
         """Read the state from the store."""
@@ -177,7 +177,7 @@ class _Run:
                 self._finish(number)
 
     def tasks(self, threads: int | None) -> Iterator[BlockTask]:
-        """Yield the blocks to compute, one case after the other."""
+        """Yield the blocks to compute, case by case."""
         for number in self.cases:
             case, missing = self.plan.cases[number], set(self.missing[number])
             if missing:

@@ -46,7 +46,7 @@ METADATA = "zarr.json"
 PARTIAL = (f"{PART}*", "*.partial")  # temporary files that warpfrag and Zarr leave behind if they are killed
 MAX_BYTES = 1 << 20  # the largest JSON file in bytes
 CRC_BYTES = 4
-MAX_LISTED = 5  # the most damaged files that a message lists
+MAX_LISTED = 5  # the maximum number of damaged files that a message lists
 
 
 def versions() -> dict[str, str]:

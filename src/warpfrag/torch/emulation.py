@@ -82,7 +82,7 @@ class ProductChoice(NamedTuple):
 
 
 class _Inside(local):
-    """The layers that are running in this thread, outermost first, each with the autograd node that runs it, or None.
+    """The layers that this thread is running, outermost first, each with the autograd node that runs it, or None.
 
     Hooks see the layers of all threads.
     """
@@ -92,7 +92,7 @@ class _Inside(local):
 
 
 class _Computing(local):
-    """A per-thread counter that is above 0 inside an emulated matmul, whose own operations are not emulated."""
+    """A per-thread counter, above 0 inside an emulated matmul, because its inner operations must not be emulated."""
 
     def __init__(self) -> None:
         self.depth = 0
@@ -150,10 +150,10 @@ class Emulation(TorchDispatchMode):
     Without an instruction, the dtypes and `arch` determine the one that libraries use; `Record.instruction` names it.
     The context emulates forward and backward matmuls, on CPU and GPU tensors; a GPU computes its own tensors if CuPy is
     installed. `compare` names a second architecture, with which every matmul is compared; `model` gives layers their
-    names; `keep` keeps the result of every matmul. Operands must have a dtype that the instruction's formats contain,
-    unless `rounding="rne"` is given. Afterwards, `records` has a record of each matmul, `results` the kept results, and
-    `not_emulated` counts the operations that PyTorch computed itself; with `strict=True`, those that sum products
-    raise `NotModelled`.
+    names; `keep` keeps the result of every matmul. The instruction's formats must contain every number of the operands'
+    dtypes, unless `rounding="rne"` is given. Afterwards, `records` has a record of each matmul, `results` has the kept
+    results, and `not_emulated` counts the operations that PyTorch computed itself. With `strict=True`, operations that
+    sum products raise `NotModelled` instead.
 
     `scales` has one scale for every A and one for every B, as for fp8: operands are divided by them before they are
     rounded, and the sums are multiplied by both. "amax" scales the largest magnitude of each tensor to the largest
@@ -238,12 +238,12 @@ class Emulation(TorchDispatchMode):
         """The thread that entered the emulation."""
 
     def __enter__(self) -> Self:
-        """Start emulating, in this thread and in all threads that have no emulation of their own."""
+        """Start emulating, in this thread and in all threads without their own emulation."""
         from torch.nn.modules import module as hooks
 
         if self._is_open:
             raise InvalidOperand("this emulation is already active: call emulate() again for another one")
-        with ExitStack() as around:  # undoes a partial setup if something fails
+        with ExitStack() as around:  # undo a partial setup if something fails
             HOOKS.install([*OPERATIONS, *PLAIN_PRODUCTS], _run_anywhere)
             around.enter_context(SWITCH)
             around.enter_context(self.attention)
@@ -260,7 +260,7 @@ class Emulation(TorchDispatchMode):
         """Stop emulating, and remove the hooks of the model."""
         OPEN.remove(self)
         try:
-            super().__exit__(*why)  # type: ignore[arg-type] # as torch has it, whatever it is called there
+            super().__exit__(*why)  # type: ignore[arg-type] # with torch's own parameter names
         finally:
             self._is_open = False
             self._inside = _Inside()
@@ -290,7 +290,7 @@ class Emulation(TorchDispatchMode):
                 self._leave(func.name() if is_attention else PLAIN_PRODUCTS[func])
             with COMPUTING:
                 return plain(*args, **kwargs)
-        if isinstance(func, HigherOrderOperator):  # it calls functions, whose matmuls are emulated
+        if isinstance(func, HigherOrderOperator):  # it calls functions whose matmuls are emulated
             return plain(*args, **kwargs)
         read = OPERATIONS.get(func)
         if read is None:
@@ -542,7 +542,7 @@ TensorScale: TypeAlias = float | Literal["amax"]
 
 
 def scale_factor(tensor: torch.Tensor, name: str, scale: TensorScale) -> float:
-    """Return the divisor of a tensor: the given number or, for "amax", its largest magnitude by that of the format."""
+    """Return the divisor of a tensor: the given number or, for "amax", its largest magnitude over the format's."""
     if scale != "amax":
         return float(scale)
     largest = float(tensor.abs().max()) if tensor.numel() else 0.0
@@ -565,7 +565,7 @@ def widened(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def rounded(tensor: torch.Tensor, name: str) -> torch.Tensor:
-    """Round a tensor to a format; its dtype is the format's if PyTorch has it, otherwise float32."""
+    """Round a tensor to a format; the result has the format's dtype if PyTorch has one, otherwise float32."""
     if tensor.is_cuda and (on_gpu := rounded_there(tensor, name)) is not None:
         return on_gpu
     row = FORMATS[name]

@@ -2,8 +2,8 @@
 
 PyTorch's modes belong to a thread. PyTorch passes them on to autograd's threads, but not to threads that Python starts.
 Matmuls in those threads are intercepted one level lower, in the dispatcher: every operation passes the key
-BackendSelect between autograd and the kernels of its device. Kernels registered there stay, because it is not safe to
-remove a kernel that a thread is running; if no emulation is open, they call the original.
+BackendSelect between autograd and the kernels of its device. Kernels registered there are never removed, because a
+thread may be running one; if no emulation is open, they call the original.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class AttentionWatch(TorchFunctionMode):
 
     @property
     def dtypes(self) -> list[torch.dtype]:
-        """The dtypes of the queries of the attention calls that this thread is running."""
+        """The query dtypes of the attention calls that this thread is running."""
         dtypes: list[torch.dtype] = self._running.__dict__.setdefault("dtypes", [])
         return dtypes
 
@@ -98,8 +98,8 @@ class ProcessSwitch:
     """The settings of the process while at least one emulation is open.
 
     Attention runs as separate matmuls, not as one fused kernel. Functions of torch.compile run uncompiled, because
-    compiled code may contain matmuls that are not operations. Attention is watched in `torch.nn.functional`, because
-    modes do not see the calls of PyTorch's own functions, such as that of nn.MultiheadAttention.
+    compiled code may contain matmuls that the dispatcher does not see. Attention is watched in `torch.nn.functional`,
+    because modes do not see the calls of PyTorch's own functions, such as that of nn.MultiheadAttention.
     """
 
     def __init__(self, warn_of_workers: Callable[[str], None], watch_attention: Callable[..., Any]) -> None:

@@ -74,7 +74,7 @@ class NodeLabels(dict[tuple[int, tuple[int, ...]], str]):
         tensors = (product.A, product.B, product.C)
         if torch.is_grad_enabled() and any(tensor is not None and tensor.requires_grad for tensor in tensors):
             key = torch.autograd._get_sequence_nr() - 1, (*product.A.shape[:-1], product.B.shape[-1])  # noqa: SLF001
-            if self.setdefault(key, label) != label:  # atomic
+            if self.setdefault(key, label) != label:  # `setdefault` is atomic
                 self[key] = ""
 
     def of_running_node(self) -> str:
@@ -133,7 +133,7 @@ PRODUCT_NAME = re.compile(
 )
 OTHER_NAME = re.compile(r"norm|powsum|errors|cross|diagonal|freq|shift|search|upsample|weight$|reorder|prepack")
 MADE_OF_PRODUCTS = re.compile(r"^(?:addbmm_?|einsum|tensordot|inner|bilinear|linalg_matrix_exp|linalg_pinv)$")
-"""Operations that PyTorch's kernels compose of other operations, which are intercepted themselves."""
+"""Operations that PyTorch composes of other operations, which are intercepted themselves."""
 
 
 @cache
@@ -188,6 +188,6 @@ COPIES = {
 
 
 def computes(func: Any) -> bool:  # noqa: ANN401 (an overload of torch)
-    """Return True if an operation does arithmetic other than products, so that a GPU's result may have other bits."""
+    """Return True if an operation does arithmetic other than products, so that a GPU's result may differ in bits."""
     name = func.overloadpacket.__name__
     return not func.is_view and name not in COPIES and not sums_products(name)

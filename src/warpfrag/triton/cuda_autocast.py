@@ -1,7 +1,7 @@
-"""torch.autocast("cuda") for CUDA tensors in host memory, whose own autocast is that of CPU tensors.
+"""torch.autocast("cuda") for CUDA tensors in host memory, for which PyTorch itself would use CPU autocast.
 
-The operations, and the types that their arguments are converted to, are those that PyTorch registers for CUDA. The
-same names are registered here for a dispatch key that no tensor has, and which is included in calls under autocast.
+The operations, and the types to which their arguments are converted, are those that PyTorch registers for CUDA. The
+same names are registered here for a dispatch key that no tensor has, and calls under autocast include this key.
 """
 
 import re
@@ -18,7 +18,7 @@ KEY = core.DispatchKey.AutocastPrivateUse1
 OWN = core.DispatchKeySet(KEY)
 RECURRENT = ("lstm", "gru", "rnn_tanh", "rnn_relu")  # on a GPU, cuDNN's operations are registered instead
 LOWER = re.compile(r"conv|mm|mv$|matmul|^linear$|lstm|gru|rnn|^addr$|prelu|einsum|vecdot|multi_dot|scaled_dot_product")
-"""Operations that run in the type of autocast; those that match `WIDEST` run in the widest type of their arguments, and
+"""Operations that run in the autocast type; those that match `WIDEST` run in the widest type of their arguments, and
 all others in float32."""
 WIDEST = re.compile(r"^addc|atan2|^bilinear|^cross$|^v?dot|grid_sampler|index_put|tensordot|scatter_add")
 UNSAFE = "binary_cross_entropy"

@@ -37,7 +37,7 @@ from warpfrag.triton.triton_driver import MachineDriver, set_until, storage
 from warpfrag.triton.unwritten_storages import UNWRITTEN, UnwrittenStorage
 
 CUDA, HOST = torch.device("cuda", 0), torch.device("cpu")
-NAN_BYTE = 0xFF  # makes a NaN of every float type, and -1
+NAN_BYTE = 0xFF  # this byte, repeated, is a NaN in every float type, and -1
 MEMORY_BYTES = 141 << 30
 HINT = "`warpfrag gpu -- python program.py` runs the program with a virtual GPU"
 GETTERS = {
@@ -184,7 +184,7 @@ def reads_only(func: Callable[..., Any], *, is_launching: bool) -> bool:
 
 
 def is_torch(func: Callable[..., Any], names: set[str]) -> bool:
-    """Return True for one of these functions and methods of PyTorch, not for others with such a name."""
+    """Return True for PyTorch's functions and methods with these names, but not for other functions with such names."""
     name = getattr(func, "__name__", "")
     return name in names and func in (getattr(torch, name, None), getattr(torch.Tensor, name, None))
 
@@ -326,7 +326,7 @@ def _refusal(name: str) -> Callable[..., None]:
 
 
 def _answer(value: object = None) -> Callable[..., Any]:
-    """Return a new function with a constant result; each name needs one: torch.compile has a rule per function."""
+    """Return a new function with a constant result; it is not shared, because torch.compile has rules per function."""
     return lambda *_args, **_options: value
 
 
@@ -370,7 +370,7 @@ def _answers(driver: MachineDriver) -> dict[str, object]:
         "get_rng_state": lambda _device=None: generator.get_state(),
         "set_rng_state": lambda state, _device=None: generator.set_state(state),
         "_lazy_init": _refusal("_lazy_init"),
-        **{name: type(name, (), {"__init__": _refusal(name)}) for name in ("CUDAGraph", "graph")},  # in annotations
+        **{name: type(name, (), {"__init__": _refusal(name)}) for name in ("CUDAGraph", "graph")},  # for annotations
     }
 
 
@@ -419,12 +419,12 @@ def tensors_on_host(driver: MachineDriver, *, inductor: bool) -> Iterator[None]:
         answers = {"is_available": True, "current_accelerator": torch.device("cuda"), "device_count": 1,
                    "current_device_index": 0, "synchronize": None}  # fmt: skip
         functions = {} if inductor else {name: _answer(value) for name, value in answers.items()}
-        functions["current_stream"] = lambda _device=None: torch.Stream(device="cpu")  # for torch.compile
+        functions["current_stream"] = lambda _device=None: torch.Stream(device="cpu")  # torch.compile calls this
         for name, function in functions.items():
             if hasattr(accelerator, name):
                 set_until(stack, accelerator, name, function)
         set_until(stack, torch.version, "cuda", "13.0")
-        set_until(stack, torch.backends.cudnn, "is_acceptable", _answer(value=False))  # it warns that there is no cuDNN
+        set_until(stack, torch.backends.cudnn, "is_acceptable", _answer(value=False))  # the original warns about cuDNN
         set_until(stack, torch, "Generator", _generator(torch.Generator))
         share = torch.from_numpy  # modes do not intercept this function
         set_until(stack, torch, "from_numpy", lambda array: MARKS.mark(share(array), "host"))

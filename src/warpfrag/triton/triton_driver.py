@@ -2,7 +2,7 @@
 
 Triton drops constexprs, flattens tuples, splits descriptors and appends two pointers to scratch memory. A pointer may
 point into the middle of an array (a view), and a kernel may access the rest of the allocation. A kernel therefore gets
-the whole storage of a tensor, and the address inside it.
+the whole storage of a tensor, and the pointer's address in it.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from warpfrag.machine.launch.device_array import DeviceArray
 from warpfrag.machine.launch.kernel import Kernel
 from warpfrag.machine.launch.options import MULTIPROCESSORS
 from warpfrag.ptx.ptx_module import load
-from warpfrag.smem.tensor_map import TYPES_BY_NUMBER  # Triton has the numbers of tensormap.replace
+from warpfrag.smem.tensor_map import TYPES_BY_NUMBER  # Triton uses the type numbers of tensormap.replace
 from warpfrag.triton.unwritten_storages import UnwrittenStorage
 
 SCALARS: dict[str, Any] = {
@@ -41,7 +41,7 @@ SCALARS: dict[str, Any] = {
     "fp16": np.float16, "bf16": ml_dtypes.bfloat16, "fp32": np.float32, "f32": np.float32, "fp64": np.float64,
 }  # fmt: skip
 SWIZZLES = (0, 32, 64, 128)  # sizes in bytes, by the number that Triton uses
-ALIGNED = 1 << 20  # as strongly aligned as a GPU allocation
+ALIGNED = 1 << 20  # the alignment of a GPU allocation
 
 
 class HostArray:
@@ -61,7 +61,7 @@ class HostArray:
         return self.array.itemsize
 
     def stride(self, axis: int | None = None) -> int | tuple[int, ...]:
-        """Return the strides, in elements."""
+        """Return the stride of an axis, or all strides, in elements."""
         strides = tuple(step // self.array.itemsize for step in self.array.strides)
         return strides if axis is None else strides[axis]
 
@@ -128,7 +128,7 @@ class EntryArguments:
         self.names: list[str] = []
         self.storages: dict[int, NDArray[np.uint8]] = {}  # keyed by address
         self.tensors: dict[int, list[Any]] = defaultdict(list)  # the tensors of each storage
-        self._makers: list[Callable[[View], object]] = []  # keeps the memory of the values alive
+        self._makers: list[Callable[[View], object]] = []  # keep the memory of the values alive
         self._maps = iter(maps) if maps else None
 
     def values(
@@ -150,7 +150,7 @@ class EntryArguments:
 
         return [make(view) for make in self._makers], owners
 
-    def take(self, name: str, kind: object, value: Any) -> None:  # noqa: ANN401 # whatever Triton takes
+    def take(self, name: str, kind: object, value: Any) -> None:  # noqa: ANN401 # any Triton argument
         """Add the entry arguments for a Triton argument: none for a constexpr, several for a tuple or a descriptor."""
         if kind == "constexpr":
             return
@@ -414,7 +414,7 @@ def keep_ptx(stack: ExitStack) -> None:
 
     def add(backend: object, stages: dict[str, Any], *args: object) -> None:
         add_stages(backend, stages, *args)
-        stages["cubin"] = lambda text, metadata: text.encode()  # noqa: ARG005 # of a stage of Triton
+        stages["cubin"] = lambda text, metadata: text.encode()  # noqa: ARG005 # the signature of a Triton stage
 
     set_until(stack, CUDABackend, "add_stages", add)
     set_until(stack, CUDABackend, "hash", lambda backend: f"{digest(backend)}{PTX_KEY}")

@@ -27,7 +27,7 @@ from warpfrag.triton.unwritten_storages import UNWRITTEN
 
 DEFAULT_ARCH = "sm_90a"
 MEASURED_ARCHS = (MEASURED, f"{MEASURED}a")
-KEPT_BYTES = 1 << 28  # the most bytes of memory contents from before launches that a session keeps
+KEPT_BYTES = 1 << 28  # the maximum size of the memory contents that a session keeps from before its launches
 UNFIT = (OutOfResources, CompileTimeAssertionFailure, PTXASError)  # errors for which Triton skips a configuration
 
 
@@ -118,10 +118,10 @@ class Session:
         LaunchOptions(seconds=seconds)  # raises an error for an invalid limit
         self.launches: list[Launch] = []
         self.failed = 0  # launches that ended with an error
-        self.is_launching = False  # True while Triton inspects arguments
+        self.is_launching = False  # True while Triton inspects the arguments of a launch
         self.redirect = redirect and "torch" in sys.modules
         self._inductor, self.seconds = inductor, seconds
-        self._kept = 0  # the number of memory bytes that have been kept
+        self._kept = 0  # the size of the memory contents that have been kept, in bytes
         self._driver = triton_driver.MachineDriver(self)
         self._stack = ExitStack()
 

@@ -1,8 +1,8 @@
 """The unwritten memory of new CUDA tensors, such as those of `torch.empty`.
 
-A tensor's memory counts as written once it is passed to any PyTorch function that does not only read its shape or make
-a view, once PyTorch counts a change in place, and once its address is known. Launches with the check "uninitialised"
-track each byte; any other launch counts as a write of all its arguments.
+A tensor's memory counts as written after the tensor is passed to a PyTorch function that does more than read its shape
+or make a view, after PyTorch counts an in-place change, or after its address is known. Launches with the check
+"uninitialised" track each byte; any other launch counts as a write to all of its arguments.
 """
 
 from collections.abc import Callable, Iterable
@@ -23,7 +23,7 @@ class UnwrittenStorages(dict[int, UnwrittenStorage]):
     """The storages of this process that have unwritten bytes, by host address."""
 
     def take(self, address: int, size: int, tensors: Iterable[Any]) -> UnwrittenStorage | None:
-        """Remove a storage; return it if it exists and PyTorch counts no change of its tensors."""
+        """Remove a storage; return it if it still exists with this size and PyTorch counts no change of its tensors."""
         found = self.pop(address, None)
         if found is None or found.has_expired() or len(found.marks) != size:
             return None

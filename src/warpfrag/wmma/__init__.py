@@ -1,4 +1,4 @@
-"""nvcuda::wmma in Python: code written against the CUDA C++ guide, transcribed line by line, runs without a GPU.
+"""nvcuda::wmma in Python: wmma code from CUDA C++, transcribed line by line, runs without a GPU.
 
     >>> import numpy as np
     >>> from warpfrag import wmma
@@ -15,7 +15,7 @@
     np.float32(18.0)
 
 Differences from C++: a fragment has the registers of all 32 lanes, so `x` has a second index, the lane; `::` becomes a
-dot; `=` between fragments does not copy (`copy` does); undefined behaviour in C++ is an error here. Python's own
+dot; `=` between fragments does not copy (use `copy`); behaviour that is undefined in C++ is an error here. Python's own
 `float` and `int` stand for the C++ types.
 """
 
@@ -46,7 +46,7 @@ float = FLOAT  # noqa: A001 (C++ calls it so)
 double = DOUBLE
 bfloat16 = __nv_bfloat16 = BFLOAT16
 signed_char = SIGNED_CHAR
-char = SIGNED_CHAR  # the guide writes char, the headers write signed char
+char = SIGNED_CHAR  # the guide says char, the headers say signed char
 unsigned_char = UNSIGNED_CHAR
 int = INT  # noqa: A001 (C++ calls it so)
 unsigned = UNSIGNED

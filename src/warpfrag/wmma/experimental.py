@@ -22,14 +22,14 @@ __all__ = [
 
 
 class BitOperation(Enum):
-    """The operation on each pair of bits (C++: bmmaBitOp); the value is the PTX qualifier."""
+    """The operation on each pair of bits (in C++: bmmaBitOp); the value is the PTX qualifier."""
 
     bmmaBitOpXOR = "xor"  # noqa: N815 (C++ spells it so, as the names below)
     bmmaBitOpAND = "and"  # noqa: N815
 
 
 class AccumulateOperation(Enum):
-    """The accumulation into C (C++: bmmaAccumulateOp), which adds the number of ones."""
+    """The accumulation into C (in C++: bmmaAccumulateOp), which adds the number of ones."""
 
     bmmaAccumulateOpPOPC = "popc"  # noqa: N815
 

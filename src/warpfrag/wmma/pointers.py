@@ -113,7 +113,7 @@ def _allocation(array: NDArray[Any]) -> NDArray[np.uint8]:
             owner, link = link, link.base
         elif isinstance(link, memoryview):
             link = link.obj
-        elif hasattr(link, "base"):  # a helper object of NumPy, such as that of as_strided
+        elif hasattr(link, "base"):  # a NumPy helper object, such as that of as_strided
             link = link.base
         else:
             try:

@@ -98,9 +98,9 @@ class Fragment:
     `x[t]` is element t of every lane, `x[t, lane]` one value, and `words` the registers as uint32[32, words]. Both
     are views of the same bits, and both are writable. Sub-byte types keep several elements in each entry of `x`.
 
-    The element in `x[t, lane]` differs between architectures; see `layout()`. If an architecture was not measured, the
-    order of the first measured one is a placeholder. Code that treats all elements alike is still correct, and so is
-    the result of `mma_sync`, but the position of an element is not.
+    The element in `x[t, lane]` differs between architectures; see `layout()`. For an architecture that was not
+    measured, the order of the first measured architecture is a placeholder. Code that treats all elements alike is
+    still correct, and so is the result of `mma_sync`, but positions of elements are not.
     """
 
     def __init__(
@@ -144,7 +144,7 @@ class Fragment:
 
     @property
     def k(self) -> int:
-        """The number of products in each sum."""
+        """The number of products in each element of D."""
         return self.shape.k
 
     @property

@@ -73,7 +73,7 @@ def fill_fragment(a: Fragment, v: float) -> None:
 
 
 def mma_sync(d: Fragment, a: Fragment, b: Fragment, c: Fragment, satf: bool = False) -> None:  # noqa: FBT001, FBT002
-    """Compute D = A * B + C with the tensor core's exact bits; `d` and `c` may be one fragment.
+    """Compute D = A * B + C with the tensor core's exact bits; `d` and `c` may be the same fragment.
 
     `satf` means two things:
 
