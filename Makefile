@@ -1,8 +1,8 @@
 # Everything works on a fresh machine with Python 3.11 or later, pip and make, without root and inside this folder.
 # Tests run on the wheel, which is built and installed into .venv with the versions of requirements-dev.lock. Building it
-# compiles the C files (hatch_build.py). `make run` installs what the package needs, `make test` what its tests need too.
-# Another interpreter: make PYTHON=python3.13. Fewer test processes: make WORKERS=1. With NVIDIA's assembler:
-# make test-all EXTRAS=dev,docs,newest-assembler. With the newest versions instead of the lock file: make LOCK=.
+# compiles the C files (hatch_build.py). `make run` installs the package's dependencies; `make test` also installs those of
+# the tests. To use another interpreter: make PYTHON=python3.13. To run fewer test processes: make WORKERS=1. To install
+# NVIDIA's assembler: make test-all EXTRAS=dev,docs,newest-assembler. To ignore the lock file: make LOCK=.
 
 PYTHON  ?= python3
 WORKERS ?= $(shell getconf _NPROCESSORS_ONLN)
@@ -13,7 +13,7 @@ BIN       := .venv/bin
 VENV      := .venv/created
 INSTALLED := .venv/installed
 DEVELOPED := .venv/developed
-# Folders are listed too: their time changes when a file is removed.
+# Folders are listed too, because their time changes when a file is removed.
 SOURCES   := $(shell find src -name __pycache__ -prune -o -name "libwarpfrag.*" -o -name library.json -o -path "*/device/lib*" -o -name stand_ins.json -o -print) \
              $(wildcard pyproject.toml hatch_build.py README.md LICENSE) $(LOCK)
 
@@ -55,7 +55,7 @@ bench: $(DEVELOPED)  ## run the benchmarks
 docs: $(DEVELOPED)  ## build the documentation
 	@$(BIN)/python docs/build.py
 
-# zig compiles for every target on any machine.
+# zig cross-compiles, so any machine can build for every target.
 dist: $(DEVELOPED)  ## build what a release uploads: sdist, a wheel for each platform, and a portable one
 	@rm -rf dist
 	@$(BIN)/python -m build --sdist
@@ -75,7 +75,7 @@ clean:  ## remove everything that make creates
 help:  ## this list
 	@awk -F ':.*## *' '/^[a-z-]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' Makefile
 
-# Debian splits ensurepip off Python: then the pip of $(PYTHON) puts a pip into the new environment.
+# Debian packages ensurepip separately. If it is missing, the pip of $(PYTHON) installs pip into the new environment.
 $(VENV):
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
 	    echo "warpfrag needs Python 3.11 or later, and '$(PYTHON)' is not: try make PYTHON=python3.11" >&2; exit 1; }

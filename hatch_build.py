@@ -1,9 +1,9 @@
-"""The build hook: compile the C files for the wheel, and tag the wheel with the platform that it is compiled for.
+"""The build hook, which compiles the C files for the wheel and tags the wheel with their platform.
 
-WARPFRAG_BUILD selects another target than this machine:
+WARPFRAG_BUILD selects a target other than this machine:
 
-    portable         no library: a wheel for every platform, whose products are slower
-    x86_64-linux     another target, which zig compiles for: MACHINE-SYSTEM, named as in `levels.py`
+    portable         no compiled library: a wheel for every platform, whose products are slower
+    x86_64-linux     cross-compilation with zig; the name is MACHINE-SYSTEM, as in `levels.py`
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class NativeBuildHook(BuildHookInterface[Any]):
     """Adds the library to a wheel; an editable installation gets it in the source tree."""
 
     def dependencies(self) -> list[str]:
-        """Return the compiler, unless the library was already built, or another compiler is named."""
+        """Return zig as a requirement, unless the library is already built or a different compiler is named."""
         is_built = build_library.is_current(*target()) and build_library.has_stand_ins(*target())
         if WANTED == "portable" or is_built or os.environ.get("WARPFRAG_CC"):
             return []
@@ -61,6 +61,6 @@ class NativeBuildHook(BuildHookInterface[Any]):
 
 
 def target() -> tuple[str, str]:
-    """Return the machine and the operating system to compile for."""
+    """Return the machine and the operating system of the target."""
     machine, _, system = WANTED.partition("-")
     return machine or levels.host_machine(), system or sys.platform

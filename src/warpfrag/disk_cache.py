@@ -24,7 +24,7 @@ DIGEST_BYTES = 32
 
 
 def cache_folders(name: str) -> Iterator[Path]:
-    """Return the folders for cached files: the configured one, the package's, the user's."""
+    """Return the folders for cached files: the configured folder, the package's, and the user's."""
     if configured := os.environ.get(CACHE_VARIABLE):
         yield Path(configured) / name
     yield Path(__file__).parent / "__pycache__" / name
@@ -59,7 +59,7 @@ class DiskCache(NamedTuple):
         return None
 
     def keep(self, file: str, contents: bytes) -> None:
-        """Store contents under a file name, in the first writable folder; warn once if there is none."""
+        """Store contents under a file name in the first writable folder; warn once if no folder is writable."""
         import tempfile  # imported here because reading the cache does not need it
 
         for folder in cache_folders(self.name):

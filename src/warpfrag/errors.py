@@ -13,8 +13,8 @@ from functools import partial
 from importlib import import_module
 from types import ModuleType
 
-MAX_QUOTED = 200  # in characters; the longest PTX name has 125
-MAX_REASON = 1000  # the most characters of a PtxError's reason
+MAX_QUOTED = 200  # maximum number of quoted characters; the longest PTX name has 125
+MAX_REASON = 1000  # the maximum number of characters of a PtxError's reason
 
 
 def quote(value: object) -> str:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 PART = ".warpfrag-"
 """The prefix of temporary files; a killed process may leave one."""
-STREAMS = ("/dev/fd/", "/dev/std", "/proc/")  # other names of open streams
+STREAMS = ("/dev/fd/", "/dev/std", "/proc/")  # paths that name open streams
 
 
 def read_toml(path: str | PathLike[str]) -> dict[str, Any]:
@@ -77,7 +77,7 @@ def _refusals(verb: str, path: str | PathLike[str]) -> Iterator[None]:
         raise FileError(f"expected the name of a file to {verb}, got {quote(path)}")
     try:
         yield
-    except (OSError, ValueError, RuntimeError) as error:  # a NUL, text that is not Unicode, or a loop of links
+    except (OSError, ValueError, RuntimeError) as error:  # a path with a NUL, invalid Unicode or a link loop
         reason = error.strerror if isinstance(error, OSError) and error.strerror else error
         raise FileError(f"cannot {verb} {quote(str(path))}: {reason}") from None
 

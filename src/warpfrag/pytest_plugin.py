@@ -3,8 +3,8 @@
 While pytest runs, warpfrag runs every launch of a Triton kernel, compiled for `--triton-arch`, and tensors for device
 "cuda" are created in host memory. The plugin starts before conftest.py is imported. With `--check`, a test whose
 launches have findings fails, and the findings are printed. A launch that takes longer than `--launch-seconds` fails
-with an error that names the line it had reached. The fixture `triton_session` has the launches of one test; only in
-tests that use it are launches judged to be exact (`run.exact`), which takes time:
+with an error that names the line it had reached. The fixture `triton_session` has the launches of one test. Only tests
+that use it judge whether launches are exact (`run.exact`), because that takes time:
 
     def test_add(triton_session):
         ...
@@ -112,7 +112,7 @@ def pytest_load_initial_conftests(early_config: pytest.Config) -> None:
     chosen = early_config.known_args_namespace
     checks = tuple(dict.fromkeys(name for text in chosen.check for name in read_checks(text)))
     options: SessionOptions = {"arch": chosen.triton_arch, "seconds": chosen.launch_seconds, "judge": False}
-    options["checks"] = "all" if "all" in checks else checks  # type: ignore[typeddict-item] # read_checks knows them
+    options["checks"] = "all" if "all" in checks else checks  # type: ignore[typeddict-item] # read_checks has checked the names
     try:
         if chosen.virtual_gpu:
             from warpfrag.device.virtual_gpu import gpu, preloading
@@ -132,7 +132,7 @@ def pytest_load_initial_conftests(early_config: pytest.Config) -> None:
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
-    """Restore Triton's driver."""
+    """End the session of the run, which restores Triton's driver."""
     summary = config.stash.get(SUMMARY, None)
     if summary is not None:
         summary.session.__exit__(None, None, None)
@@ -232,7 +232,7 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_testnodedown(node: Any) -> None:  # noqa: ANN401 (a class of pytest-xdist)
-    """Add the counts of a worker."""
+    """Add the counts of a pytest-xdist worker."""
     for name, count in getattr(node, "workeroutput", {}).get("warpfrag", {}).items():
         summary = node.config.stash[SUMMARY]
         setattr(summary, name, getattr(summary, name) + count)

@@ -1,8 +1,8 @@
 """Read the TOML tables of facts in the folder `tables`; each row cites its source.
 
-Parsing the TOML takes 15 % of the CPU time of a look-up such as `warpfrag where` (142 ms instead of 118 ms; `import
-numpy` took 156 ms). Python's import machinery therefore caches the parsed rows in `__pycache__`, and parses a
-changed file again.
+Parsing the TOML would take 15 % of the CPU time of a look-up such as `warpfrag where` (142 ms instead of 118 ms;
+`import numpy` takes 156 ms). Python's import machinery therefore caches the parsed rows in `__pycache__`, and parses a
+file again only after it has changed.
 """
 
 from __future__ import annotations
