@@ -123,7 +123,7 @@ def plain() -> None:
         out = np.zeros(32 * 128, np.uint32)
 
         def launch(engine: str = engine, rounds: int = rounds, out: np.ndarray = out) -> wf.ptx.Run:
-            return kernel.launch(32, 128, [out, rounds], engine=engine, options=ONE_THREAD)  # type: ignore[arg-type] # two of its names
+            return kernel.launch(32, 128, [out, rounds], engine=engine, options=ONE_THREAD)  # type: ignore[arg-type] # both are engine names
 
         speed = launch().counts.instructions / best_of(launch)
         say(f"  plain code, {engine:<9} {speed / 1e6:9.1f} M warp instructions a second on one core")

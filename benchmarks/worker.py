@@ -245,7 +245,7 @@ def ptx_case(name: str, threads: int = THREADS) -> Job:
     limit = {"options": wf.ptx.LaunchOptions(threads=threads)} if has_options else {"threads": threads}
 
     def launch(**options: object) -> object:
-        fresh = [copy.copy(item) for item in args]  # a kernel may write what it reads
+        fresh = [copy.copy(item) for item in args]  # a kernel may modify its inputs
         return kernel.launch(case["grid"], case["block"], fresh, shared=case["shared"], **limit, **options)
 
     return launch

@@ -33,7 +33,7 @@ def files_of(archive: Path) -> dict[str, bytes]:
 
 
 def extent_of(shape: list[int], strides: list[int], dtype: str) -> int:
-    """Return the bytes from the first to the last element of an array."""
+    """Return the number of bytes from the first to the last element of an array."""
     name = dtype.removeprefix("torch.")
     width = 1 if name.startswith("float8") else WIDTHS.get(name) or np.dtype(name).itemsize
     return 0 if 0 in shape else (sum((n - 1) * step for n, step in zip(shape, strides, strict=True)) + 1) * width

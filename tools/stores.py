@@ -142,7 +142,7 @@ def emulate(store: Store, offsets: NDArray[np.uint32], masks: NDArray[np.uint32]
     """Return the bytes that lanes read after the store on the machine, [patterns, 32, 4]."""
     out = np.zeros((len(masks), 32, 4), np.uint32)
     memory = np.zeros((len(masks), REGION), np.uint8)
-    load(store.text("sm_90"))["k"].launch(len(masks), 32, [out, offsets, masks, memory], **options)  # type: ignore[arg-type] # an engine
+    load(store.text("sm_90"))["k"].launch(len(masks), 32, [out, offsets, masks, memory], **options)  # type: ignore[arg-type] # the name of an engine
     return out
 
 

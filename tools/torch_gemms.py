@@ -135,7 +135,7 @@ def wide_result(dtype: torch.dtype) -> Call:
 
 
 def attention_scores(m: int, n: int, k: int) -> torch.Tensor:
-    """Return batched scores whose batch is a view with strides: (batch, row, head, k) read by head."""
+    """Return batched attention scores of strided views: heads of an array [batch, row, head, k]."""
     q = floats(2, m, 3, k, dtype=bf16, seed=1).transpose(1, 2)
     return q @ floats(2, n, 3, k, dtype=bf16, seed=2).transpose(1, 2).mT
 

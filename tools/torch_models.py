@@ -46,7 +46,7 @@ def bert_inputs(batch: int) -> dict[str, torch.Tensor]:
 
 
 def kernels_of(function: Callable[[], object]) -> list[list[Any]]:
-    """Return the operation, name, grid and block of each kernel of a function, and the operation's number."""
+    """Return the operation, name, grid and block of each kernel that a function launches, and the operation number."""
     from torch.profiler import ProfilerActivity, profile
 
     with profile(activities=[ProfilerActivity.CUDA, ProfilerActivity.CPU]) as run:

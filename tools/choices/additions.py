@@ -182,7 +182,7 @@ def reveal_orders(torch: Any, folder: Path, seconds: float) -> None:  # noqa: AN
             found = experiments(torch, case, first, second)
             arrays[f"L{number}"] = found.clamp(-1, 1 << 20).round().to(torch.int32).cpu().numpy()
             line |= {"first": first.tolist(), "second": second.tolist()}
-        except Exception as error:  # noqa: BLE001 (what fails is part of the report)
+        except Exception as error:  # noqa: BLE001 (failures are part of the report)
             lines.append({"number": number, "error": f"{kind} {batch} {m} {n} {k}: {error}"[:300]})
     say(f"{len(lines)} products of {len(seen)} kernels")
     _write(folder / "products.npz", lines, arrays)
@@ -225,7 +225,7 @@ def reveal_segments(torch: Any, folder: Path, seconds: float) -> None:  # noqa: 
             arrays[f"U{number}"] = unique
             arrays[f"I{number}"] = inverse.reshape(codes.shape[:2]).astype(np.uint16)
             lines.append({"number": number, **asdict(case), **told, "cuts": cuts})
-        except Exception as error:  # noqa: BLE001 (what fails is part of the report)
+        except Exception as error:  # noqa: BLE001 (failures are part of the report)
             lines.append({"number": number, "error": f"{layout} {m} {n} {k}: {error}"[:300]})
     say(f"{number} segment-K products of {asked} asked")
     _write(folder / "segments.npz", lines, arrays)
@@ -350,7 +350,7 @@ def record_calls(torch: Any, folder: Path) -> None:  # noqa: ANN401 (torch may b
             flat = result.reshape(-1, result.shape[-1])
             shape = Case(name, facts["type"], flat.shape[0], flat.shape[1], 1)
             arrays[f"D{number}"] = take(torch, shape, flat, ROWS, COLUMNS)
-        except Exception as error:  # noqa: BLE001 (what fails is part of the report)
+        except Exception as error:  # noqa: BLE001 (failures are part of the report)
             line["error"] = f"{type(error).__name__}: {error}"[:300]
         lines.append(line)
     for kind, dtype in (("f16", torch.float16), ("bf16", torch.bfloat16), ("tf32", torch.float32)):

@@ -86,7 +86,7 @@ class Asker:
         self.rows: list[list[int]] = []
 
     def ask(self, kind: ProductKind, batch: int, shape: tuple[int, int, int], chunk: int) -> list[int]:
-        """Append a row and return it."""
+        """Query the library about a shape; append the answer as a row and return it."""
         question = Question(kind.call, kind.type, kind.layout, *shape, batch)
         try:
             configuration = library().configuration(question)

@@ -1,4 +1,4 @@
-"""n and k of every projection of the models in models.txt, whole and split by tensor parallelism."""
+"""The n and k of every projection in the models of models.txt, whole and split by tensor parallelism."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Model(NamedTuple):
 
 
 def models() -> list[Model]:
-    """Return every model in the list."""
+    """Return the models in models.txt."""
     lines = [line.split() for line in MODELS.read_text(encoding="utf-8").splitlines() if not line.startswith("#")]
     return [Model(name, *map(int, numbers), mlp) for name, *numbers, mlp in lines]  # type: ignore[arg-type,call-arg]
 

@@ -96,7 +96,7 @@ def record(arguments: Namespace) -> int:
     write(arguments.out, records)
     same = sum(item.left[0] == item.left_by_driver for item in records)
     repeated = sum(item.left[0] == item.left[1] for item in records)
-    print(f"{dict(states)}; {repeated} repeat, {same} equal to what the driver compiled")
+    print(f"{dict(states)}; {repeated} repeat, {same} equal the driver's code")
     return 0
 
 

@@ -1,4 +1,4 @@
-"""A GPU through the CUDA driver, with only NumPy and ctypes.
+"""Run kernels on a GPU through the CUDA driver, with only NumPy and ctypes.
 
 `Device.run` loads a cubin, or PTX through the driver's compiler, launches one kernel, and returns the arrays. A fault
 destroys the context, so run unknown kernels in a process that may end.

@@ -135,7 +135,7 @@ def _write(lines: list[str], probe: Probe, at: int, random: Random) -> Written:
             given(register)
         guard = f"@{given('%g')} "
     if spelling.carries_in:
-        lines.append(f"add.cc.u32 %c0, {given('%r5') if letter(spelling.sources[0]) != 'r' else '%r0'}, 0x7fffffff;")  # type: ignore[arg-type] # a Type
+        lines.append(f"add.cc.u32 %c0, {given('%r5') if letter(spelling.sources[0]) != 'r' else '%r0'}, 0x7fffffff;")  # type: ignore[arg-type] # always a Type
     text = f"{guard}{spelling.name} {', '.join(['|'.join(results), *sources])};"
     lines.append(text)
     line = len(lines)

@@ -267,7 +267,7 @@ def run_operation(facts: dict[str, Any], folder: Path, found: dict[str, list[Pat
 
 
 def extent_of(shape: list[int], strides: list[int], dtype: str) -> int:
-    """Return the bytes from the first to the last element of an array."""
+    """Return the number of bytes from the first to the last element of an array."""
     name = dtype.removeprefix("torch.")
     size = {"bfloat16": 2, "half": 2, "float16": 2, "bool": 1, "float": 4, "long": 8, "double": 8}.get(name, 0)
     size = size or (1 if name.startswith("float8") else np.dtype(name).itemsize)

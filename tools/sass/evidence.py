@@ -1,7 +1,7 @@
 """Collect the spellings that machine code executes: kernels, operand sets and special values of each.
 
 An operand set is one execution of an instruction by a lane (by a warp, if all its operands are uniform); a bulk or
-tensor copy has one for each 16-byte unit that it writes, because each has an address and a value of its own. Sets are
+tensor copy has one for each 16-byte unit that it writes, because each has its own address and value. Sets are
 distinguished by the values of the source registers; those of a load include the loaded words, because its result
 depends on them. A spelling is counted in a kernel only if its result can reach memory: it has an effect itself, or an
 instruction with an effect depends on it (`reaching`).

@@ -129,7 +129,7 @@ class SpellingExamples:
         return is_compared(spelling, self.compared)
 
     def report(self) -> str:
-        """Return a line with the number of kernels that have only compared spellings, or a spelling of their own."""
+        """Return a line with the number of kernels that have only compared spellings, or a unique spelling."""
         alone = sum(any(self.kernels[spelling] == 1 for spelling in kernel) for kernel in self.missing)
         return (
             f"{len(self.missing)} kernels; {sum(not kernel for kernel in self.missing)} have only compared spellings;"
