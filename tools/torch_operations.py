@@ -78,7 +78,7 @@ def binary(function: Callable[[torch.Tensor, torch.Tensor], Result], dtype: torc
 
 
 def image(*, size: int = 14, dtype: torch.dtype = f32) -> torch.Tensor:
-    """Return two images of eight channels."""
+    """Return two images with eight channels."""
     return floats(2, 8, size, size, dtype=dtype)
 
 

@@ -107,7 +107,7 @@ class EpilogueLibrary(Library):
         return raw.raw[:size]
 
     def set_operands(self, a: NDArray[Any], b: NDArray[Any], c: NDArray[Any] | None = None) -> None:
-        """Copy A, B and C, stored by columns."""
+        """Copy A, B and C to the GPU in column-major order."""
         self.upload(self._a, a)
         self.upload(self._b, b)
         if c is not None:

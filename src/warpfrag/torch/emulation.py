@@ -136,7 +136,7 @@ def _warn_of_workers(method: str) -> None:
 
 
 def _watch_attention(*args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 (the arguments of attention)
-    """Call attention, watched by the emulation of this thread."""
+    """Call attention, and let the emulation of this thread watch the call."""
     emulation = _emulation_here("scaled_dot_product_attention") if OPEN else None
     return ATTENTION(*args, **kwargs) if emulation is None else emulation.attention.watch(args, kwargs)
 
