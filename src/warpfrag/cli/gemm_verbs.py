@@ -58,9 +58,7 @@ def format_parameter(label: str, known: Sequence[str], text: str = "") -> Param:
 CODES = "A and B are codes of this format (bf16 and e4m3, which .npy lacks), or floats that are exact in it."
 CodesFormat = Annotated[str, format_parameter("--codes", sorted(FORMATS), CODES)]
 RESULTS, LAYERS = ("bf16", "f16", "f32"), ("bf16", "f16", "tf32", "e4m3", "s8")
-ResultFormat = Annotated[
-    str, format_parameter("--result", RESULTS, "The results are codes of this format, or floats that are exact in it.")
-]
+ResultFormat = Annotated[str, format_parameter("--result", RESULTS, "The results have this format: codes or floats.")]
 LayerFormat = Annotated[str, format_parameter("TYPE", LAYERS)]
 GemmInstruction = Annotated[str, Param("NAME", help="Default: the instruction that cuBLAS uses for these operands.")]
 Number = Annotated[float, Param("X", click.FLOAT)]
