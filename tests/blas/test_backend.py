@@ -176,7 +176,7 @@ def test_an_array_of_another_accelerator_is_refused():
 
 def test_arrays_of_several_kinds_are_refused():
     with pytest.raises(
-        InvalidOperand, match="expected arrays of one library .*, but A is a torch tensor on cuda:0, B is"
+        InvalidOperand, match="expected arrays from one library .*, but A is a torch tensor on cuda:0, B is"
     ):
         wf.gemm(Tensor(), B, instruction=F16, backend="cuda")
     assert read_matrices([[1.0]], B)[0].kind == HOST

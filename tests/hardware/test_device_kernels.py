@@ -146,7 +146,7 @@ def test_the_first_kernel_says_what_it_does_and_equal_rules_are_one_text(monkeyp
     assert first[1] != other[1]
     said = capsys.readouterr().err
     assert said.count("\n") == 1
-    assert "loading kernels for this GPU; compiling those that are not in kernels-here yet takes" in said
+    assert "loading kernels for this GPU; compiling those that are not yet in kernels-here takes" in said
 
 
 @pytest.mark.slow

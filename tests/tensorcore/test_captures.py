@@ -80,7 +80,7 @@ def test_evidence_of_every_width_of_wgmma_is_that_of_the_least():
     assert wf.get("wgmma.mma_async.m64n8k16.f32.f16.f16").evidence("sm_90").detail.endswith(" 12 captured cases")
     level, detail, cases = wf.get("wgmma.mma_async.m64n96k16.f32.f16.f16").evidence("sm_90a")
     assert (level, cases) == ("hardware", 12)
-    assert detail.endswith(" 12 captured cases of n8: the terms of an element of D do not depend on n")
+    assert detail.endswith(" 12 captured cases with n8, because the terms of an element of D do not depend on n")
     assert {one.evidence("sm_90").level for one in every() if one.form.is_warpgroup} == {"hardware"}
 
 
@@ -202,7 +202,7 @@ def test_a_capture_of_wgmma_is_compared(tmp_path: Path, monkeypatch: pytest.Monk
 @pytest.mark.parametrize("name", DAMAGED | DAMAGED_CALLS)
 def test_a_damaged_capture_is_refused(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys):
     (tmp_path / "mine.npz").write_bytes((DAMAGED | DAMAGED_CALLS)[name])
-    with pytest.raises(FileError, match="mine.npz' is not a capture as `warpfrag verify --capture` writes it: "):
+    with pytest.raises(FileError, match="mine.npz' is not a capture written by `warpfrag verify --capture`: "):
         count(tmp_path)
     monkeypatch.setenv(VARIABLE, str(tmp_path))
     assert main(["check", "--only", (WGMMA if name in DAMAGED_CALLS else INTEGERS).name]) == 2
@@ -236,7 +236,7 @@ def test_a_capture_of_ones_own_is_compared(d: int, status: int, tmp_path: Path, 
 def test_a_damaged_index_is_refused(text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     (tmp_path / INDEX).write_bytes(text.encode("utf-8", "surrogateescape"))
     monkeypatch.setenv(VARIABLE, str(tmp_path))
-    with pytest.raises(FileError, match="index.json' is not an index of captures, as `python -m .* writes it: "):
+    with pytest.raises(FileError, match="index.json' is not an index of captures written by `python -m .*: "):
         INTEGERS.evidence("sm_80")
 
 

@@ -1,1 +1,1 @@
-"""Instruction objects and their operands, and the arithmetic of every tensor core."""
+"""Instruction objects, their operands, and the arithmetic of every tensor core."""

@@ -1,8 +1,8 @@
-"""The arithmetic rule of an instruction on an architecture. Arithmetic is a property of machine code, not of PTX.
+"""Find the arithmetic rule of an instruction on an architecture. Machine code determines it, not PTX.
 
 instruction + architecture  --tables/arithmetic_steps.toml-->  machine code, and the steps it takes
 unit named by the row       --tables/arithmetic_units.toml-->  the numbers of a step
-steps + numbers             --plan-->                          a rule (`rules`), and how it is known
+steps + numbers             --plan-->                          a rule (`rules`), and the evidence for it
 
 fp8 on sm_90:   A, B -> f16;  previous = fused(places 0 1 4 5 ...) onto 0;
                 previous = fused(places 2 3 6 7 ...) onto previous;  D = C + previous, to nearest

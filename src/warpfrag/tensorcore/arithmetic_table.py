@@ -78,7 +78,7 @@ class Reference:
         return f"https://arxiv.org/abs/{self.arxiv}" if self.arxiv else self.url
 
     def __str__(self) -> str:
-        """Return the reference as an entry of a bibliography."""
+        """Return the reference as a bibliography entry."""
         where = ", ".join(part for part in (self.venue, self.section) if part)
         return f"{self.authors}: {self.title}{f', {where}' if where else ''}, {self.year}. {self.address}".rstrip()
 
@@ -165,7 +165,7 @@ class ArithmeticRow:
 
 @dataclass(frozen=True)
 class ArithmeticTable:
-    """The rows of one architecture or of all, which print as a table and show as a notebook card."""
+    """The rows of one or all architectures; they print as text and display as a notebook card."""
 
     rows: tuple[ArithmeticRow, ...]
     not_modelled: tuple[str, ...]  # instructions whose arithmetic on these architectures is not published
@@ -257,7 +257,7 @@ HEAD = ("arch", "instructions", "products per step", "fraction bits", "rounding"
 
 
 def arithmetic_table(arch: str | None = None) -> ArithmeticTable:
-    """Return the table of an architecture's arithmetic, or of all known architectures if `arch` is omitted.
+    """Return the arithmetic table of one architecture, or of all known architectures if `arch` is omitted.
 
     A row gives the number of products per step, the bits that a term keeps, the rounding of a step, the order of
     additions, the treatment of subnormals and NaNs, and the evidence: `level`, `source`, and `references` (keys of

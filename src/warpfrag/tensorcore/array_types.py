@@ -1,8 +1,8 @@
 """Array types: NumPy, PyTorch and CuPy arrays in host or GPU memory.
 
 Public functions convert each argument once, to a `Matrix`, and return results in the library of their operands. No
-library is imported to detect arrays: a caller that passes a tensor has already imported PyTorch. GPU arrays are handled
-by CuPy, as unsigned integers plus the dtype of their bits.
+library is imported to detect arrays: a caller that passes a tensor has already imported PyTorch. CuPy handles
+GPU arrays as unsigned integers; the dtype that their bits encode is kept separately.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class DaskArray(Protocol):
 
 
 Foreign: TypeAlias = TorchTensor | CupyArray | DaskArray
-"""Arrays of libraries other than NumPy; a gemm of such arrays returns the same type."""
+"""Array types of other libraries than NumPy; a gemm returns the array type of its arguments."""
 MatrixLike: TypeAlias = ArrayLike | Foreign
 ForeignArray = TypeVar("ForeignArray", bound=Foreign)
 Lazy = TypeVar("Lazy", bound=DaskArray)
@@ -167,7 +167,7 @@ def read_matrices(
                 kinds[part.name] = part.kind
     if len(set(kinds.values())) > 1:
         listed = ", ".join(f"{name} is a {kind}" for name, kind in kinds.items())
-        raise InvalidOperand(f"expected arrays of one library on one device, but {listed}")
+        raise InvalidOperand(f"expected arrays from one library on one device, but {listed}")
     if a.kind.on_gpu and not a.kind.device.startswith("cuda:"):
         raise InvalidOperand(f"expected arrays in host memory or on an NVIDIA GPU, got a {a.kind}")
     return a, b, c

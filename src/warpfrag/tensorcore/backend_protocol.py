@@ -64,7 +64,7 @@ class OutputBlock(NamedTuple):
 
 
 class Grain(NamedTuple):
-    """The granularity of a split: blocks have multiples of these rows and columns, and there are at most `pieces`."""
+    """The granularity of a split: `pieces` is the most blocks, and extents are multiples of `rows` and `columns`."""
 
     rows: int = 1
     columns: int = 1

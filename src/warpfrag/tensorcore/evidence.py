@@ -22,7 +22,7 @@ Level = Literal["specified", "hardware", "published", "approximate", "not modell
 UNCERTAIN = {"approximate", "not modelled"}
 Authority = Literal["specified", "published", "measured", "not modelled"]
 CAPTURED_WIDTHS = {"warpgroup": 8}
-"""By scope, the only n whose results were captured; all n of other scopes were."""
+"""For each scope, the only n whose results were captured; in other scopes, every n was captured."""
 AUTHORITIES: dict[Level, Authority] = {"specified": "specified", "published": "published", "hardware": "measured"}
 
 
@@ -72,7 +72,7 @@ def _product_evidence(form: Form, arch: str) -> Evidence:
     width = CAPTURED_WIDTHS.get(form.operation.scope)
     if not rows and width is not None:
         rows = evidence_rows(spell(replace(form, shape=form.shape._replace(n=width))), arch)
-        note = f" of n{width}: the terms of an element of D do not depend on n"
+        note = f" with n{width}, because the terms of an element of D do not depend on n"
     if not rows:
         return Evidence(steps.level, steps.source, 0, steps.machine, steps.native, authority)
     detail = "; ".join(f"{row.device}, driver {row.driver}, {row.cases} captured cases" for row in rows) + note

@@ -48,8 +48,8 @@ def execute(
     `a`, `b` and `c` are registers of these shapes; leading axes are a batch and broadcast, and c=None is zero. A sparse
     instruction needs `metadata`, a block-scaled one `scales`, the words of A and of B: each uint32[..., 32], one word
     per lane. `immediates` gives the sparsity selector, the ids of scale factors, and the modifiers of wgmma, which
-    takes B, and perhaps A, as `Shared` tiles or as descriptors over the bytes of `shared`. `threads` limits the CPU
-    cores.
+    takes B, and perhaps A, as `Shared` tiles or as descriptors over the bytes of `shared`. `threads` limits the
+    number of CPU threads.
 
     ldmatrix takes the lanes' addresses, int[..., 32], and `shared`; stmatrix also takes the registers as `b`, and
     returns the memory, uint8[bytes]; movmatrix takes registers. wmma.load and wmma.store are rejected, because the ISA

@@ -85,7 +85,7 @@ def _from_base(memory: Words, lane: int) -> Words:
 
 @dataclass(frozen=True)
 class TensorProduct:
-    """A call of an mma: the addresses of its operands in tensor memory, and its instruction descriptor."""
+    """An mma call: the addresses of its operands in tensor memory, and its instruction descriptor."""
 
     form: TensorForm
     arch: str

@@ -1,4 +1,4 @@
-"""Execute wgmma: D = A B + C of a warpgroup, with B in shared memory, and A in shared memory or registers.
+"""Execute wgmma: D = A B + C for a warpgroup, with B in shared memory, and A in shared memory or registers.
 
     D = scale_d * C + (+-A) (+-B)
 

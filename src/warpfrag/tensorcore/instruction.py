@@ -160,7 +160,7 @@ class Instruction:
     def compress(self, matrix: ArrayLike, *, raw: bool = False, rounding: Rounding = None) -> tuple[Array, Array]:
         """Return the stored elements and metadata codes of a pruned A.
 
-        Raise InvalidSparsity at the first row that is not.
+        Raises InvalidSparsity with the first row that is not pruned.
         """
         from warpfrag.formats import codes
         from warpfrag.tensorcore import sparsity

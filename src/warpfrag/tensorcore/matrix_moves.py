@@ -25,7 +25,7 @@ from warpfrag.tensorcore import fragment
 from warpfrag.tensorcore.operand import operands_of
 from warpfrag.tensorcore.shared_operand import Location
 
-LINE = 16  # the bytes at each address, which is aligned to as many
+LINE = 16  # the number of bytes at each address, and the alignment of addresses
 OPS = ("ldmatrix", "stmatrix", "movmatrix")
 
 
@@ -74,7 +74,7 @@ def store(form: Form, addresses: ArrayLike, words: NDArray[np.uint32], shared: A
     after[places] = data.reshape(-1)
     if not np.array_equal(after[places], data.reshape(-1)):
         raise InvalidOperand(
-            f"{spell(form)}: two lanes store different bytes at one address, and the result is undefined"
+            f"{spell(form)}: two lanes store different bytes at one address, so the result is undefined"
         )
     return after
 

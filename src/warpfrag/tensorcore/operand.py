@@ -127,7 +127,7 @@ class OperandBase:
         """The layout of the registers; if it is unknown, only its extents are valid."""
         if self.storage == "shared":
             raise InvalidOperand(
-                f"{self.description} is in shared memory and has no registers:  "
+                f"{self.description} is in shared memory and has no registers; "
                 "use addresses(descriptor) for its addresses, and store(matrix) and load(tile) to copy it"
             )
         return self.spec.layout

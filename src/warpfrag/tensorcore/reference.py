@@ -157,7 +157,7 @@ def fused_step(
 ) -> tuple[int, int | None, int | None, tuple[int, ...]]:
     """Compute a truncated fused dot-product-add: products and C in one truncated sum, rounded once.
 
-    Any NaN, infinity times zero, or infinities of both signs give the canonical NaN. Returns the result's code, the
+    A NaN, infinity times zero, or infinities of both signs give the canonical NaN. Returns the result's code, the
     common exponent, the sum and the kept part of each term (C last). With an infinity or NaN, nothing is aligned, and
     exponent and sum are None.
     """

@@ -41,9 +41,9 @@ def get(
     """Return the instruction with this PTX name: the same object for every spelling.
 
     Raises IllegalInstruction, with a reason and the nearest legal spellings, if it does not exist or is not legal on
-    this `arch` (a target such as sm_90a, or a GPU) or with this sparsity selector. wmma has the fragments of `arch`, by
-    default of sm_90. The PTX name of a tcgen05.mma has no shape and types: pass `m`, `n`, `a`, `b` and `d`, and `k` and
-    `scale_type` if its kind has several; or append them to the name. Without them, the result has no operands.
+    this `arch` (a target such as sm_90a, or a GPU) or with this sparsity selector. wmma has the fragments of `arch`, or
+    of sm_90 by default. The PTX name of a tcgen05.mma omits its shape and types: pass `m`, `n`, `a`, `b` and `d`, and
+    `k` and `scale_type` if its kind has several; or append them to the name. Without them, the result has no operands.
     """
     shape = {"m": m, "n": n, "k": k, "a": a, "b": b, "d": d, "scale_type": scale_type}
     if any(entry is not None for entry in shape.values()):

@@ -5,12 +5,12 @@
     Grouped    exact sums of groups of 4-bit products, each times its scale factors, then one truncated sum
     Chain      ordinary f32 multiply-adds, four products long (m8n8k4 in software)
     Fma64      a chain of f64 fused multiply-adds
-    Integer    an exact sum, wrapped or clamped
+    IntegerSum  an exact sum, wrapped or clamped
     Popcount   C plus the count of ones of a bit operation
 
 A rule defines how one output is computed. The output depends only on one row of A, one column of B and one C; a
-longer K is a chain, in which each D is the next C. `reference` reads a rule and computes, one output at a time;
-a backend compiles a rule into a kernel for many. Neither depends on PTX names or architectures.
+longer K is a chain, in which each D is the next C. `reference` interprets a rule for one output at a time;
+a backend compiles it into a kernel for many outputs. Neither depends on PTX names or architectures.
 """
 
 from dataclasses import dataclass

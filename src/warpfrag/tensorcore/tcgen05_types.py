@@ -136,7 +136,7 @@ class TensorMemoryCopy(TensorInstruction):
 
 
 class TensorShift(TensorInstruction):
-    """A shift of tensor-memory lanes by one."""
+    """A shift of tensor-memory columns by one lane."""
 
     def execute(self, tensor_memory: ArrayLike, address: int = 0) -> Words:
         """Return tensor memory after the shift, which moves 8 columns down by one lane in each group of 32 lanes."""

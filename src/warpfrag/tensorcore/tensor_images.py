@@ -90,7 +90,7 @@ class TensorCall:
 
     @property
     def row(self) -> TensorCallRow:
-        """The call in the form in which a capture file stores it."""
+        """The call as a row of a capture file."""
         return {"descriptors": [hex(word) for word in self.descriptors], "idesc": hex(self.idesc)}
 
     @classmethod

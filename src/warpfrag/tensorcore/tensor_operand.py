@@ -153,7 +153,7 @@ class InTensorShared(Operand):
     def addresses(self, desc: Descriptor | int, trans: bool = False) -> NDArray[np.int64]:  # noqa: FBT001, FBT002 (as wgmma's)
         """Return the byte address of each element that a descriptor reads.
 
-        For padded types, the first byte of its code.
+        For padded types, this is the first byte of the code.
         """
         import numpy as np
 
@@ -273,10 +273,10 @@ class TensorMetadata(_InTensorMemory, Metadata):
 
 @dataclass(frozen=True, repr=False)
 class TensorScale(_InTensorMemory):
-    """Scale factors of A or B in tensor memory, one byte each; an instruction reads them from its byte id on.
+    """Scale factors of A or B in tensor memory, one byte each; an instruction reads those that start at its byte id.
 
-    32 lanes hold 32 rows of A or columns of B, and all four groups of 32 lanes hold the same; rows are padded to a
-    multiple of 128. For a pair with m 128, lanes 64 and up hold the second half of B's columns.
+    32 lanes hold 32 rows of A or columns of B, and all four groups of 32 lanes hold the same values; rows are padded to
+    a multiple of 128. For a pair with m 128, lanes 64 and up hold the second half of B's columns.
     """
 
     form: TensorForm

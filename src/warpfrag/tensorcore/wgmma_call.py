@@ -61,7 +61,7 @@ class WgmmaCall:
 
     @property
     def row(self) -> WgmmaCallRow:
-        """The call in the form in which a capture file stores it."""
+        """The call as a row of a capture file."""
         variant = self.variant
         return {
             "staged": variant.staged,

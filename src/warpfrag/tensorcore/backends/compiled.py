@@ -388,7 +388,7 @@ def fused_constants(rule: Fused) -> Constants:
     how, products = rule.sum, len(rule.steps[0])
     if not Compiled.holds(rule):
         raise ValueError(
-            f"the fused kernels keep at most {MAX_FRACTION_BITS} fraction bits, and add a multiple of four products, "
+            f"the fused kernels keep at most {MAX_FRACTION_BITS} fraction bits and add a multiple of four products, "
             f"at most {MAX_PRODUCTS}; got {how.fraction_bits} bits, {products} products"
         )
     variant = encodings.loop_variant_of(rule)

@@ -1,7 +1,7 @@
 """GPU kernels for the rules: any architecture's arithmetic on any CUDA GPU.
 
-Each rule has a kernel class, which provides the macros for its source, prepares its operands, and launches it. Its
-codes equal the reference's; a canary checks this before a rule is used.
+Each rule has a kernel class, which defines the macros of its CUDA source, prepares the operands and launches the
+kernels. Results equal the reference's bit for bit; a canary checks this before a rule is used.
 """
 
 from collections.abc import Callable
@@ -71,7 +71,7 @@ def _is_f16(name: str) -> int:
 
 
 class Occupancy(NamedTuple):
-    """The shared memory of a multiprocessor in the main loop of `fused`."""
+    """The use of a multiprocessor's shared memory by the main loop of `fused`."""
 
     stages: int  # the number of stages of operands in flight
     blocks_per_sm: int
@@ -438,7 +438,7 @@ def kernel_of(rule: Rule, gpu: int) -> DeviceKernel:
     codes = cupy().asnumpy(on_device(kernel, operands))
     if not np.array_equal(codes.astype(np.uint64), reference.matmul(rule, operands).astype(np.uint64)):
         name = cupy().cuda.runtime.getDeviceProperties(gpu)["name"].decode()
-        raise NoGpu(f"the GPU kernel of this rule differs from the reference on this {name}: {rule}")
+        raise NoGpu(f"the GPU kernel for this rule differs from the reference on this {name}: {rule}")
     return kernel
 
 

@@ -1,4 +1,4 @@
-"""GPU kernels: they are compiled on first use, and process a gemm in parts that fit in scratch memory.
+"""GPU kernels that are compiled on first use and process a gemm in parts that fit in scratch memory.
 
 The kernels are CUDA C++ in `tensorcore/gpu`. NVRTC compiles them with the parameters of a rule, and CuPy caches them on
 disk by source, options and GPU. CuPy also provides the arrays. Operands are prepared on the GPU, a part of K at a time,
@@ -92,14 +92,14 @@ def cupy() -> ModuleType:
         raise NoGpu(f"CuPy is not installed ({error}): {install_command('gpu')}") from None
     try:
         module.cuda.Device().compute_capability  # noqa: B018 (it asks the driver)
-    except Exception as error:  # noqa: BLE001 (CuPy raises many kinds where there is no driver or GPU)
+    except Exception as error:  # noqa: BLE001 (CuPy raises many types if there is no driver or GPU)
         raise NoGpu(f"no NVIDIA GPU can be used: {error}") from None
     with_gpu: ModuleType = module
     return with_gpu
 
 
 def out_of_memory_errors() -> tuple[type[Exception], ...]:
-    """Return the out-of-memory exceptions of CuPy and PyTorch, as far as this process has imported them."""
+    """Return the out-of-memory exceptions of CuPy and PyTorch, if this process has imported them."""
     errors: list[type[Exception]] = []
     if (module := sys.modules.get("cupy")) is not None:
         errors.append(module.cuda.memory.OutOfMemoryError)
@@ -125,7 +125,7 @@ def _say_loading() -> None:
     if sys.stderr is not None and sys.stderr.isatty():
         folder = os.environ.get("CUPY_CACHE_DIR") or "~/.cupy/kernel_cache"
         sys.stderr.write(
-            f"warpfrag: loading kernels for this GPU; compiling those that are not in {folder} yet takes "
+            f"warpfrag: loading kernels for this GPU; compiling those that are not yet in {folder} takes "
             "a few seconds\n"
         )
 

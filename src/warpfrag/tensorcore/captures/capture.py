@@ -1,6 +1,6 @@
 """Capture files: the results of one GPU.
 
-A capture is an `.npz`. The array `about` is JSON text in bytes: device, arch, driver, assembler, and a list of
+A capture is an `.npz` file. The array `about` is JSON text in bytes: device, arch, driver, assembler, and a list of
 entries. An entry names an instruction and its selector, and for each class of operands the keys of the arrays
 
     a, b, c, d              uint32 [cases, 32, words], low register first; an f64 is two words, low word first
@@ -41,7 +41,7 @@ from warpfrag.tensorcore.wgmma_call import WgmmaCall, WgmmaCallRow, WgmmaCases
 
 WARPGROUP = (4, LANES)  # (warps, lanes) of a warpgroup
 MAX_BYTES = 1 << 30
-CAPTURE = "a capture as `warpfrag verify --capture` writes it"
+CAPTURE = "a capture written by `warpfrag verify --capture`"
 
 
 class CaptureEntry(TypedDict):

@@ -57,7 +57,7 @@ def _rows(folder: str) -> dict[tuple[str, str], list[EvidenceRow]]:
     if not os.path.exists(path):  # noqa: PTH110
         raise FileError(f"no {INDEX} in the capture folder {quote(folder)}; write it with `{command}`")
     rows: dict[tuple[str, str], list[EvidenceRow]] = {}
-    with whole(path, f"an index of captures, as `{command}` writes it"):
+    with whole(path, f"an index of captures written by `{command}`"):
         for capture in json.loads(read_bytes(path, MAX_BYTES))["captures"]:
             for name, cases in capture["cases"].items():
                 row = EvidenceRow(str(capture["device"]), str(capture["driver"]), int(cases))

@@ -21,7 +21,7 @@ typedef u16 D;
 typedef u32 D;
 #endif
 
-// The position of the element in a line (a row of A, a column of B) at a k, counted in elements.
+// The distances, in elements, between tiles, between lines (rows of A or columns of B), and between elements along k.
 struct Strides {
     s64 tile, line, k;
 };

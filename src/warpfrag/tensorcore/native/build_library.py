@@ -35,7 +35,7 @@ if TYPE_CHECKING or __package__:
         library_name,
         target_of,
     )
-else:  # the build hook imports it from its own folder
+else:  # run as a script or by the build hook, outside the package
     import levels
     from levels import LEVELS, MANIFEST, PACKAGE, STAND_INS, Level, host_machine, library_name, target_of
 

@@ -5,8 +5,8 @@ A function is declared with the types of its arguments:
     dot = NativeFunction("dot", "f8[1] f8[1] i8")     # two arrays of float64, and an integer
     dot.run(x, y, 3)
 
-In C it is `ENTRY(dot)(const struct dot_arguments *arguments)`: `entry.h`. The library is loaded only if its digest is
-the one in the manifest, and the manifest was written for these C files and this machine. Otherwise one warning gives
+In C it is `ENTRY(dot)(const struct dot_arguments *arguments)`; see `entry.h`. The library is loaded only if its digest
+is the one in the manifest, and the manifest was written for these C files and this machine. Otherwise one warning gives
 the reason, and callers use their portable code.
 """
 
