@@ -96,7 +96,7 @@ def test_what_is_no_file_of_choices_is_refused_with_the_reason(tmp_path):
         Choices.load(tmp_path / "cut.npz")
     with pytest.raises(wf.WarpfragError, match="cannot be read"):
         wf.predict_order(1, 8, 8, choices=str(tmp_path / "none.npz"))
-    with pytest.raises(wf.errors.InvalidOperand, match="choices: expected a GPU, a file"):
+    with pytest.raises(wf.errors.InvalidOperand, match="choices: expected a GPU, a table, or a"):
         wf.predict_order(1, 8, 8, choices=7, layout="nt")
     assert zipfile.is_zipfile(BytesIO(data))
 
@@ -253,7 +253,7 @@ def test_the_model_says_how_often_it_is_right_and_where_it_ends():
     assert wf.predict_order(300, 776, 4096, dtype="tf32", layout="nt").is_guess
     assert wf.predict_order(1, 33, 1001, dtype="tf32", layout="nt").order.blocks == 16
     assert wf.predict_order(1, 4001, 4096, dtype="tf32", layout="nt").order.lanes == 16
-    with pytest.raises(wf.errors.NotModelled, match="fp8 rows need multiples of 16 bytes"):
+    with pytest.raises(wf.errors.NotModelled, match="fp8 rows must be 16-byte multiples"):
         wf.predict_order(3, 7, 4096, dtype="e4m3", layout="nt")
 
 

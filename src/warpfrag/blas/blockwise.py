@@ -1,4 +1,4 @@
-"""The gemm of Dask arrays: one task for each block of D, which reads the strips of A and B that the block needs.
+"""Compute gemms of Dask arrays: one task for each block of D, which reads the strips of A and B that the block needs.
 
 Chunks determine only how D is split: its rows like A's, its columns like B's. Each task adds along the whole K in the
 requested order, so the chunks do not affect the codes.
@@ -106,7 +106,7 @@ def _graph(gemm: Callable[..., Any], arguments: dict[str, Any]) -> da.Array:
             parts += [None, None]
             continue
         labels = list(axes[-array.ndim :])
-        if role != "C":  # every task reads the whole k axis, so the axis of k does not get a label of D
+        if role != "C":  # every task reads the whole k axis, so that axis has no label in D
             labels[-1 if role in {"A", "scale_a"} else -2] = len(axes) + place
         cut = {
             axis: chunks[label]
@@ -169,7 +169,7 @@ class _Block:
 
 
 def _travelling(dtype: np.dtype[Any]) -> np.dtype[Any]:
-    """Return the dtype in which blocks are sent: integers for ml_dtypes, because distributed cannot send all."""
+    """Return the dtype in which blocks are sent: integers for ml_dtypes, some of which distributed cannot send."""
     return np.dtype(f"uint{8 * dtype.itemsize}") if hasattr(ml_dtypes, dtype.name) else dtype
 
 

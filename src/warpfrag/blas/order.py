@@ -67,12 +67,12 @@ class Order:
 
     K is split into `split_k` parts of ceil(ceil(K / unit) / split_k) units; a `unit` of None is 128 bytes of A's row.
     `promote` is the length of the chains in a part. `residue` is the tile of a kernel that begins each part with the
-    remainder. `step` is the number of k that an instruction adds at a time, if not all. `segment_k` is like `split_k`,
-    but the parts differ by at most a unit, the longer ones last, and are added as a binary tree whose right half is a
-    power of two: five parts are 0 + ((1 + 2) + (3 + 4)). With `in_place`, C or the bias is added to the first part,
-    before the others. `lanes` means a kernel without tensor cores: each lane adds `vector` consecutive k in turn, with
-    fused multiply-adds; then the lanes are added one by one, or, `in_halves`, the second half to the first. With
-    `blocks`, blocks of lanes take turns, each number of a vector has its own sum, and the sums of the blocks are added
+    remainder. `step` is the number of k that an instruction adds at a time, if less than its own k. `segment_k` is like
+    `split_k`, but the parts differ by at most a unit, the longer ones last, and are added as a binary tree whose right
+    half is a power of two: five parts are 0 + ((1 + 2) + (3 + 4)). With `in_place`, C or the bias is added to the first
+    part, before the others. `lanes` means a kernel without tensor cores: each lane adds `vector` consecutive k in turn,
+    with fused multiply-adds; then the lanes are added one by one, or, `in_halves`, the second half to the first. With
+    `blocks`, blocks of lanes take turns, each element of a vector has its own sum, and the sums of the blocks are added
     as four chains.
     """
 

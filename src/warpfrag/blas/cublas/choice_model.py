@@ -144,7 +144,7 @@ def modelled_choice(kind: ProductKind, m: int, n: int, k: int) -> tuple[Choice, 
     elif tree_name in trees:
         choice, accuracy = trees[tree_name].find(seen), trees[tree_name].accuracy
     else:
-        raise NotModelled(f"{kind.call} {kind.type} {kind.layout} {m} x {n} x {k}: fp8 rows need multiples of 16 bytes")
+        raise NotModelled(f"{kind.call} {kind.type} {kind.layout} {m} x {n} x {k}: fp8 rows must be 16-byte multiples")
     if kind.batch > 1:
         return choice._replace(split_k=1), None
     return choice, accuracy if kind.call == call else None

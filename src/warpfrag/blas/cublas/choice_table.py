@@ -258,7 +258,7 @@ def choices_of(source: object) -> Choices:
     if isinstance(source, Choices):
         return source
     if not isinstance(source, str | Path):
-        raise InvalidOperand(f"choices: expected a GPU, a file of `warpfrag survey`, or a table; got {quote(source)}")
+        raise InvalidOperand(f"choices: expected a GPU, a table, or a `warpfrag survey` file; got {quote(source)}")
     name = TABLE_OF_ARCH.get(str(source), str(source).removeprefix("NVIDIA "))
     if name in BUILT_IN:
         return built_in(name)
