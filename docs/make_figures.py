@@ -107,7 +107,7 @@ def tensor_memory() -> dict[str, tuple[str, str, Drawing]]:
     sparse = "tcgen05.mma.sp.cta_group::1.kind::f16.m128n64k32.f32.f16.f16"
     chosen = {
         "tensor-d.svg": ("D of m 128 in tensor memory", d, "d", {}),
-        "tensor-half.svg": ("D of m 64: 16 of each 32 lanes", half, "d", {}),
+        "tensor-half.svg": ("D of m 64: 16 of every 32 lanes", half, "d", {}),
         "tensor-pair.svg": (
             "D of a pair of blocks, m 128: the second half of the columns in lanes from 64 on",
             pair,
@@ -121,7 +121,7 @@ def tensor_memory() -> dict[str, tuple[str, str, Drawing]]:
             "scale_b",
             {},
         ),
-        "tensor-metadata.svg": ("Metadata of a sparse A of f16", sparse, "metadata", {}),
+        "tensor-metadata.svg": ("Metadata of a sparse f16 A", sparse, "metadata", {}),
         "tensor-load.svg": ("The elements that warp 0 loads with 16x256b.x2, by lane and column", LOAD, None, {}),
         "tensor-through.svg": (
             "D of m 128 in the registers of warp 1 after that load",

@@ -54,7 +54,7 @@ def test_integers_are_read_as_ptx_spells_them(columns):
     [
         ("tcgen05.alloc.cta_group::1.sync.aligned.shared::cta.b32 [x], 089;", "expected an integer such as 64.*'089'"),
         ("tcgen05.alloc.cta_group::1.sync.aligned.shared::cta.b32 [x], 060;", "a multiple of 32; got 48"),
-        ("tcgen05.mma.cta_group::1.kind::f16 [d], a, b, i, p, 020;", "the factor of the old D in 0..15, got 020"),
+        ("tcgen05.mma.cta_group::1.kind::f16 [d], a, b, i, p, 020;", "the factor for the old D in 0..15, got 020"),
     ],
 )
 def test_wrong_integers_are_named(text, message):

@@ -103,7 +103,7 @@ def test_scale_factors_beyond_the_matrix_are_refused(refused):
 def test_sixteen_of_each_32_lanes_are_said_to_be_used(run, operand):
     notes = run("where", SPARSE, operand, 20, 3, "--json").json["notes"]
 
-    assert "16 of each 32 lanes are used: those from base lane 0, or those from base lane 16" in notes
+    assert "16 of every 32 lanes are used: those that start at base lane 0 or at base lane 16" in notes
 
 
 def test_lanes_and_columns_head_a_table_by_lane(run):
@@ -125,7 +125,7 @@ def test_lanes_and_columns_head_a_table_by_lane(run):
         ((DENSE, "d", 0, 0, "--through", DENSE), "expected a tcgen05.ld or tcgen05.st instruction"),
         ((DENSE, "d", 0, 0, "--through", PACKED), "is f32, but a load that packs halves keeps only 16 bits"),
         ((DENSE, "d", 0, 0, "--through", LOAD, "--base-lane", 7), "expected base_lane 0 or 16, got 7"),
-        ((HALF, "d", 0, 0, "--through", LOAD), "it reaches 32 columns, but there are only 8"),
+        ((HALF, "d", 0, 0, "--through", LOAD), "the access reaches 32 columns, but there are only 8"),
     ],
 )
 def test_a_load_that_does_not_fit_is_refused(refused, question, message):

@@ -441,7 +441,7 @@ def test_refused_by_name(name: str) -> None:
 
 
 OUT_OF_SCOPE = {
-    "wgmma.fence.sync.aligned": "a fence or a wait for wgmma",
+    "wgmma.fence.sync.aligned": "a wgmma fence or wait",
     "cp.async.cg.shared.global": "copy",
     "ld.shared.v4.b32": "not a matrix instruction",
     "dp4a.s32.s32": "not a matrix instruction",

@@ -283,7 +283,7 @@ def test_statements_that_no_assembler_takes_are_refused():
         with pytest.raises(wf.errors.PtxError, match=message):
             kernel("", text)
     statement = "tcgen05.mma.cta_group::1.kind::i8 [%r8], %rd5, %rd5, %r9, %p4;"
-    with pytest.raises(wf.errors.PtxError, match="i8 is on sm_100a, sm_110a, but not on sm_103a"):
+    with pytest.raises(wf.errors.PtxError, match="i8 is legal on sm_100a, sm_110a, but not on sm_103a"):
         run(kernel(statement, target="sm_103a"), np.zeros(2048, np.uint8), cells())
 
 

@@ -62,7 +62,7 @@ def test_the_assembler_takes_exactly_these_forms():
         ("wgmma.mma_async.sync.aligned.m64n8k256.s32.b1.b1.xor.popc", "'xor.popc' is not a valid bit operation"),
         ("wgmma.mma_async.sp::ordered_metadata.sync.aligned.m64n8k32.f32.f16.f16", "unknown qualifier"),
         ("wgmma.mma_async.sync.aligned.m64n8k16.row.col.f32.f16.f16", "'row' is not a qualifier of wgmma.mma_async"),
-        ("wgmma.fence.sync.aligned", "a fence or a wait for wgmma"),
+        ("wgmma.fence.sync.aligned", "a wgmma fence or wait"),
     ],
 )
 def test_what_is_no_form_is_refused_with_its_word(name, reason):

@@ -108,7 +108,7 @@ def test_a_map_has_warps_lanes_and_columns_on_its_edges():
 @pytest.mark.parametrize(
     ("name", "role", "note"),
     [
-        (D64, "d", "16 of each 32 lanes are used: those from base lane 0, or those from base lane 16."),
+        (D64, "d", "16 of every 32 lanes are used: those that start at base lane 0 or at base lane 16."),
         (PAIR, "d", "Data path B of the PTX ISA."),
         (PAIR, "a", "Every element is stored 2 times: each part of D's columns is computed from its own copy."),
         (SCALED.format(1, "m128n64k32"), "scale_a", "All four groups of 32 lanes hold the same scale factors."),

@@ -85,13 +85,13 @@ def write(folder: Path) -> None:
         if result.order is not None and result.case.call not in NOT_PREDICTED and result.how != BIAS_FIRST
     ]
     lines = [
-        "# The order of additions of PyTorch's products on a GPU. Written by tools.libraries,",
-        "# read by warpfrag.predict.",
+        "# The order in which PyTorch's GEMMs add on a GPU. Written by tools.libraries,",
+        "# read by warpfrag.blas.cublas.predict_order.",
         "#",
         "# A 0 in a column of the order means that the order has no such part (None in wf.Order).",
         "",
         *(f'{name} = "{text}"' for name, text in machine.items()),
-        'source = "measured, and every code of up to 32 x 48 outputs equal: docs/evidence/h200_libraries.md"',
+        'source = "measured; every code of up to 32 x 48 outputs was equal: docs/evidence/h200_libraries.md"',
         "columns = [",
         *(f"    {json.dumps(part)[1:-1]}," for part in (TABLE_COLUMNS[:7], TABLE_COLUMNS[7:-1], TABLE_COLUMNS[-1:])),
         "]",

@@ -1,8 +1,8 @@
 """The qualifiers of instruction names.
 
 `mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32` is an operation, `mma`, with qualifiers. `QUALIFIERS` has a row for
-each qualifier; `ops.OPS` has a row for each operation, with its qualifiers in the order of the canonical name. A `Form`
-is one instruction as plain fields, one for each qualifier that may vary.
+each qualifier; `operations.OPS` has a row for each operation, with its qualifiers in the order of the canonical name. A
+`Form` is one instruction as plain fields, one for each qualifier that may vary.
 
 To add a qualifier, add a field of Form, a row of QUALIFIERS, and its name in the rows of the operations that have it.
 

@@ -112,8 +112,8 @@ class TensorSpelling:
         for rule in self._rules:
             if "on" in rule and target not in table[rule["on"]]:
                 qualifiers = " with ".join(filter(None, map(self.qualifier, rule.get("when", ())))) or self.op
-                qualifiers = "a factor of the old D" if qualifiers == "yes" else qualifiers
-                stated.append(f"{qualifiers} is on {', '.join(table[rule['on']])}")
+                qualifiers = "a factor for the old D" if qualifiers == "yes" else qualifiers
+                stated.append(f"{qualifiers} is legal on {', '.join(table[rule['on']])}")
         return "; ".join(stated)
 
     @property
@@ -251,7 +251,7 @@ def _facts(spelling: TensorSpelling, operands: list[str]) -> Iterator[tuple[str,
                 raise ParseError(f"expected lane masks in 4 registers, or in 8 for a pair of blocks; got {vectors[0]}")
         if match.groupdict().get("factor"):
             if not 0 <= _integer(operands[-1]) <= LARGEST_SCALE:
-                raise ParseError(f"expected the factor of the old D in 0..{LARGEST_SCALE}, got {operands[-1]}")
+                raise ParseError(f"expected the factor for the old D in 0..{LARGEST_SCALE}, got {operands[-1]}")
             yield "scale_d", "yes"
     elif spelling.qualifier("lanes"):
         wanted = registers(spelling)

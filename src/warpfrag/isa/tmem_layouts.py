@@ -202,11 +202,11 @@ def scaled_lines(form: TensorForm, side: str) -> tuple[int, ...]:
 def copies_in_words(form: TensorForm, role: str, copies: int) -> str:
     """Return a sentence that describes the copies of an operand in tensor memory."""
     if role == "scale_b" and form.shape.m == SCALE_ROWS and form.blocks == 2:
-        return "lanes from 0 have the scale factors of the first half of B twice, lanes from 64 those of the second"
+        return "lanes 0 to 63 hold the scale factors of B's first half twice, lanes 64 to 127 those of its second half"
     if role.startswith("scale"):
         return "all four groups of 32 lanes hold the same scale factors"
     if is_half(form):
-        return "16 of each 32 lanes are used: those from base lane 0, or those from base lane 16"
+        return "16 of every 32 lanes are used: those that start at base lane 0 or at base lane 16"
     return f"every element is stored {copies} times: each part of D's columns is computed from its own copy"
 
 
@@ -286,7 +286,7 @@ def _check_address(column: int, base_lane: int, reach: int, columns: int, is_hal
     if base_lane not in ((0, 16) if is_half else (0,)):
         raise InvalidOperand(f"expected base_lane {'0 or 16' if is_half else '0'}, got {base_lane}")
     if reach > columns:
-        raise InvalidOperand(f"it reaches {reach} columns, but there are only {columns}")
+        raise InvalidOperand(f"the access reaches {reach} columns, but there are only {columns}")
     if not 0 <= column <= columns - reach:
         raise InvalidOperand(f"expected a column in 0..{columns - reach} for {reach} columns, got {column}")
 
