@@ -65,7 +65,7 @@ def formulas(operand: OperandBase) -> dict[str, Expression]:
 
 
 def _of_a_warpgroup(layout: Layout) -> dict[str, Expression]:
-    """Return formulas of the coordinates, in terms of `thread` (lanes, warps) and `i` (slots, registers)."""
+    """Return formulas for the coordinates, in terms of `thread` (lanes, warps) and `i` (slots, registers)."""
     origin = dict.fromkeys(layout.ins, 0)
     moved = {
         name: [layout.at(**{**origin, name: 1 << bit}) for bit in range((size - 1).bit_length())]
@@ -90,7 +90,7 @@ def index_formula(operand: OperandBase) -> str:
 
 def described_index(operand: OperandBase) -> str:
     """Return the index formula as text, for use in a comment."""
-    return f"Element ({', '.join(dimensions(operand))}) is number {index_formula(operand)} of memory"
+    return f"Element ({', '.join(dimensions(operand))}) is at index {index_formula(operand)} in memory"
 
 
 def element_bits(operand: OperandBase) -> int:

@@ -51,7 +51,7 @@ class PtxBuilder:
         return register
 
     def declare_vector(self, name: str, count: int, ptx_type: str) -> list[str]:
-        """Declare the registers of an operand: `name` with a number each."""
+        """Declare the registers of an operand, each called `name` plus a number."""
         return [self.declare(f"{name}{reg}", declared_type(ptx_type)) for reg in range(count)]
 
     def declare_range(self, name: str, count: int) -> None:

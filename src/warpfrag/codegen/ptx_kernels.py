@@ -209,9 +209,9 @@ def move_kernel(instruction: Instruction) -> list[str]:
         kernel.copy_loop("OUT", kernel.thread, LANES, kernel.parameter("memory"), tile, to_shared=False)
     if not stores:
         kernel.store("d" if "d" in kernel.fragments else next(iter(kernel.fragments)), "registers")
-    comment = [f"registers are one word (f64: double) after another for each of {LANES} lanes; one warp"]
+    comment = [f"registers holds the words (f64: doubles) of each of the {LANES} lanes in turn; one warp"]
     if in_shared:
-        comment.append("the first `bytes` of memory pass through dynamic shared memory of this size")
+        comment.append("the first `bytes` bytes of memory pass through dynamic shared memory of that size")
     return kernel.kernel(statement.raw_name(instruction), *comment)
 
 
@@ -231,8 +231,7 @@ def wgmma_raw_kernel(instruction: Instruction, variant: Variant = USUAL) -> list
     kernel.store("d")
     return kernel.kernel(
         statement.raw_name(instruction, variant),
-        "registers in, registers out, a block for each case: each operand is "
-        f"uint32[cases][{statement.THREADS}][words]",
-        "shared is uint8[cases][bytes], and descriptors count from its first byte",
+        f"registers in, registers out, one case per block: each operand is uint32[cases][{statement.THREADS}][words]",
+        "shared is uint8[cases][bytes], and descriptors are relative to its first byte",
         f"it needs bytes + {statement.SWIZZLE_PERIOD} of dynamic shared memory",
     )

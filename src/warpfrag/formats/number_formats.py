@@ -315,7 +315,7 @@ def dtype_text(dtype: object) -> str:
 def format_name(dtype: object, known: Sequence[str], label: str = "dtype") -> str:
     """Return which of the `known` formats a dtype means: "f16", "FP16", "float16", np.float16, torch.float16.
 
-    A dtype, and "f32", mean the first known format whose numbers have this dtype: tf32, if f32 is not known.
+    A dtype or "f32" means the first known format with this natural dtype: tf32 if f32 is not known.
 
     >>> format_name("float16", ["f16", "bf16"]), format_name("fp16", ["f16", "bf16"])
     ('f16', 'f16')

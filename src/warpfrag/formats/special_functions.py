@@ -5,11 +5,11 @@ The unit has one parabola for each segment of a function's inputs, and truncates
     c0 + c1 * x + c2 * square(x)
 
 The first bits of an input select the segment, and the next 17 bits are x. The squarer omits the columns below 19: the
-products of two bits whose positions add up to less. `special_functions.csv` has the coefficients, in units of 2**-40,
-derived from the results of an H200. Everything else follows from them: the exponent of rcp and the roots is that of the
-input, negated or halved; the integer part of ex2's input is the exponent of its result, and lg2 does the reverse; sin
-and cos use a quarter of a period. rcp and rsqrt of the upper word of a float64 use the same parabolas, truncated to 20
-bits.
+products of two bits whose positions add up to less than 19. `special_functions.csv` has the coefficients, in units of
+2**-40, derived from the results of an H200. Everything else follows from them: the exponent of rcp and the roots is
+that of the input, negated or halved; the integer part of ex2's input is the exponent of its result, and lg2 does the
+reverse; sin and cos use a quarter of a period. rcp and rsqrt of the upper word of a float64 use the same parabolas,
+truncated to 20 bits.
 """
 
 from __future__ import annotations

@@ -135,7 +135,7 @@ def open_gpu(number: int = 0) -> Gpu:
         device = Device(number)
         device.set_current()
         stream = device.create_stream()
-    except Exception as error:  # noqa: BLE001 (cuda-core raises many kinds where there is no driver or GPU)
+    except Exception as error:  # noqa: BLE001 (cuda-core raises many types if there is no driver or GPU)
         raise NoGpu(f"NVIDIA GPU {number} cannot be used: {error}") from None
     major, minor = device.compute_capability
     known = [name for name in (f"sm_{major}{minor}a", f"sm_{major}{minor}") if name in targets()]

@@ -8,9 +8,9 @@ other lanes are omitted.
 
     _TensorMemoryLinearLayout(rows=[[1, 0], [2, 0], ...], cols=[[0, 1], [0, 2], ...], shape=[128, 64])
 
-is Gluon's: `rows` has the images of the lane bits, `cols` those of the bits of the element in the lane, low bit first.
-The elements of one 32-bit column come first; their number follows `//`, or is given by `slots`. A basis [0, 0] is a
-copy; in `cols` it is the padding of an unpacked type.
+is Gluon's: `rows` lists the images of the lane bits, `cols` those of the bits that number the elements in a lane, low
+bit first. The elements of one 32-bit column come first; their count follows `//`, or is given by `slots`. The basis
+[0, 0] is a copy; in `cols` it is the padding of an unpacked type.
 
 Both describe the tensor memory of one block; for a pair of blocks, select one with `sublayout`.
 """

@@ -222,7 +222,7 @@ class AccessPlan:
         return card(
             f"<code>{escape(self._purpose)}</code>",
             *(f"<p>{escape(text)}</p>" for text in notes if text),
-            table(("instruction", "registers", "bytes a lane", "passes", "conflicts", "address of a lane"), rows),
+            table(("instruction", "registers", "bytes per lane", "passes", "conflicts", "address by lane"), rows),
         )
 
     def __str__(self) -> str:

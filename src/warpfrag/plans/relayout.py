@@ -210,7 +210,7 @@ def _check(source: Operand, target: Operand) -> None:
             )
         if operand.storage == "tensor":
             raise InvalidOperand(
-                f"the {name} of a relayout must be in registers; {operand.description} is in tensor memory: load it"
+                f"the {name} of a relayout must be in registers, but {operand.description} is in tensor memory; load it"
             )
     if source.layout.outs != target.layout.outs or source.threads != target.threads:
         mine, its = (
@@ -218,7 +218,8 @@ def _check(source: Operand, target: Operand) -> None:
             for operand in (source, target)
         )
         raise InvalidOperand(
-            f"both must have one matrix and the same threads: source {mine}, target {its}{_advice(source, target)}"
+            "both must have one matrix and the same threads: "
+            f"source has {mine}, target has {its}{_advice(source, target)}"
         )
     ops.conversion(source.format.name, target.format.name)  # raises if there is no conversion
 
@@ -323,7 +324,7 @@ def _plan(source: Operand, target: Operand, start: Layout, end: Layout) -> tuple
     late = stored[0] != stored[1] and not early
     moves = find_shuffles(lanes, cells, slots, _preferred_directions(cells, own, its, late=late))
     if moves is None:
-        raise InvalidOperand(f"no plan of shuffles is known from {source!r} to {target!r}")
+        raise InvalidOperand(f"no shuffle plan is known from {source!r} to {target!r}")
 
     def converted(words: ops.Assembly) -> ops.RelayoutOperation:
         return ops.Convert(source.format.name, target.format.name, words)

@@ -48,7 +48,7 @@ def conversion(source: str, target: str) -> Conversion | None:
 
 
 def converts(source: OperandSpec, target: OperandSpec) -> bool:
-    """Return True if a relayout changes the bits of elements, or where they are in their containers."""
+    """Return True if a relayout changes the bits of elements, or their positions in their containers."""
     return (source.format, source.container, source.low) != (target.format, target.container, target.low)
 
 

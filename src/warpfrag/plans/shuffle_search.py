@@ -23,7 +23,7 @@ from warpfrag.layout.bit_matrix import Echelon
 
 @dataclass(frozen=True)
 class Select:
-    """Exchange registers, in all lanes or in those with an odd number of bits in `mask`: w comes from words[w]."""
+    """Exchange registers in all lanes, or in those with an odd number of bits in `mask`: w is set from words[w]."""
 
     mask: int
     words: tuple[int, ...]
