@@ -131,7 +131,7 @@ def find_orders(
     progress: Progress | None,
     backend: str | Machine,
 ) -> FittingOrders:
-    """Return the orders of additions that reproduce every code of `observed`, for the arguments of `find_order`."""
+    """Return the orders of additions that reproduce every code of `observed`; the arguments are `find_order`'s."""
     check_backend(backend)
     a, b, _ = read_matrices(A, B)
     if instruction is None:

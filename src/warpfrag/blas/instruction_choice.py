@@ -26,7 +26,7 @@ TF32_IGNORED = 0x1FFF  # the low bits of a float32, which tf32 drops
 
 
 class ChosenGemm(np.ndarray[Any, Any]):
-    """The D of a gemm for which no instruction was named: an array with the chosen one as `instruction`."""
+    """The D of a gemm without a named instruction: an array whose `instruction` is the chosen name."""
 
     instruction: str = ""
 

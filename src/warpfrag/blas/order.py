@@ -235,7 +235,7 @@ def additions_of(order: Order, depth: int, k: int, bits: int) -> tuple[object, .
     if order.lanes:
         return (order,)
     parts = order.chains(depth, k, bits)
-    if not (order.segment_k or order.in_place):  # adding the first part's chains one by one is adding parts one by one
+    if not (order.segment_k or order.in_place):  # the chains of the first part are added like parts
         parts = [*([chain] for chain in parts[0]), *parts[1:]]
     steps = tuple(tuple(_in_steps(chain, order.step or k) for chain in part) for part in parts)
     return steps, bool(order.segment_k) and len(parts) > 2, order.in_place and len(parts) > 1

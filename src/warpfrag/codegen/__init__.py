@@ -9,8 +9,8 @@
     vectors           `wf.test_vectors`, which creates groups of operands
     languages         the register operations that both builders write
 
-A builder (`cuda_builder`, `ptx_builder`) has the body of one function or kernel. It declares names, collects statements
-in order, and returns the finished lines. It does not depend on matrix instructions, operands or layouts.
+A builder (`cuda_builder`, `ptx_builder`) holds the body of one function or kernel. It declares names, collects
+statements in order, and returns the finished lines. It does not depend on matrix instructions, operands or layouts.
 
     >>> from warpfrag.codegen.ptx_builder import PtxBuilder
     >>> code = PtxBuilder()

@@ -251,7 +251,7 @@ def matrix_move_functions(instruction: Instruction, _targets: Sequence[str]) -> 
 
 
 def wmma_functions(instruction: Instruction, _targets: Sequence[str]) -> Blocks:
-    """Return a wmma.mma wrapper with its loads and stores; names contain the orders of A and B, and C and D have both.
+    """Return a wmma.mma wrapper with its loads and stores: A and B in their own memory orders, C and D in both.
 
     Addresses are generic, so they may refer to global or shared memory.
     """

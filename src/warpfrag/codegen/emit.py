@@ -127,7 +127,7 @@ def _instructions(
         several = [instructions] if isinstance(instructions, str | Instruction) else list(instructions)
     except TypeError:
         raise InvalidOperand(f"expected one or more instructions or names, got {quote(instructions)}") from None
-    # keyed by name, because wmma has the same text on all architectures: it loads and stores its own fragments
+    # keyed by name: wmma code is the same for all architectures, because it loads and stores its own fragments
     by_name = {resolved.name: resolved for resolved in (get(instruction, target) for instruction in several)}
     if not by_name:
         raise InvalidOperand("expected at least one instruction to emit, got none")

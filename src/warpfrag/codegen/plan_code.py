@@ -313,7 +313,7 @@ class RelayoutLowering:
                 elif at == 0:
                     choice = piece[1] if piece[0] == words[0] else 0
                 else:
-                    choice = byte  # the byte that an earlier prmt has set
+                    choice = byte  # keep the byte that an earlier prmt has set
                 selector |= choice << (4 * byte)
             result = self.do("prmt", result, state[word], selector)
         return result

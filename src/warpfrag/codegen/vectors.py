@@ -262,7 +262,7 @@ def positions(maker: VectorMaker) -> VectorGroup:
 
 
 def write_numbers(maker: VectorMaker, role: str, digits: NDArray[Any], weights: NDArray[Any]) -> None:
-    """Write digits and weights such that their sum of products along k is the number of each row."""
+    """Write digits and weights whose products, summed along k, give the number of each row."""
     instruction = maker.instruction
     pattern, number_format = instruction.pattern, instruction.operands[role].format
     # every sparsity pattern allows the first half of each chunk to be kept

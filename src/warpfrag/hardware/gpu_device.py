@@ -166,7 +166,7 @@ def _module_version() -> str:
     return match[1] if match else ""
 
 
-EXIT_SECONDS = 10  # the seconds within which a process has to end
+EXIT_SECONDS = 10  # the time limit for a process to end
 
 
 class Worker:

@@ -102,7 +102,7 @@ MLIR_WGMMA = {  # an unnamed shape, and operands with a type
 MLIR_FLAGS = ("ordered", "kind", "tf32", "overflow")  # absent means false
 
 MlirFacts = dict[str, str]
-WIDTH = 32  # i32 stands for packed elements that have no LLVM type
+WIDTH = 32  # the bits of i32, LLVM's type for packed elements without a type of their own
 
 
 class Named(NamedTuple):

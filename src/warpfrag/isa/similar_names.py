@@ -32,7 +32,7 @@ def similar_names(text: str, target: str | None = None) -> tuple[str, ...]:
     for order, (form, pieces) in enumerate(_form_pieces(operation).items()):
         shared = sum(min(count, pieces[piece]) for piece, count in wanted.items() if piece in pieces)
         if shared and (target is None or is_legal(form, target)):
-            # a sparse instruction is no substitute in a dense kernel
+            # a sparse instruction cannot replace a dense one
             rest = pieces.total() - shared
             # prefer f32, because most kernels accumulate in it
             apart = 0 if has_shape else _distance(shape, str(form.shape))

@@ -213,7 +213,7 @@ def untyped(spelling: TensorSpelling) -> TensorForm:
 def typed(spelling: TensorSpelling, row: ShapeRow, m: int, n: int, a: str, b: str) -> TensorForm:
     """Return the form of an mma with shape and types."""
     plain = untyped(spelling)
-    stored = row.k // 2 if row.is_sparse else row.k  # for a sparse A, a block is counted in stored elements
+    stored = row.k // 2 if row.is_sparse else row.k  # blocks are counted in stored elements
     vector = f"{stored // row.block}X" if row.block else ""
     return replace(
         plain,

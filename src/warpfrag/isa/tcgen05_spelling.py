@@ -26,7 +26,7 @@ PREFIX = "tcgen05"
 REGISTERS_PER_REPEAT = {"32x32b": 1, "16x64b": 1, "16x128b": 2, "16x256b": 4, "16x32bx2": 1}
 SMALLEST_ALLOCATION, LARGEST_ALLOCATION, LARGEST_EXCLUSIVE = 32, 512, 576
 LARGEST_SCALE = 15
-METADATA_COLUMNS = 32  # ld.spcompress returns two metadata bits per column, so a register serves this number of columns
+METADATA_COLUMNS = 32  # ld.spcompress returns two metadata bits per column, so a register covers this number of columns
 OPERAND = r"\{[^{}]*\}|\[[^\[\]]*\]|[^,\s{}\[\]]+"
 
 

@@ -64,6 +64,6 @@ def _coordinate(names: tuple[str, ...], indices: tuple[int, ...]) -> Coordinate:
 
 
 def check_name(name: object) -> None:
-    """Raise InvalidOperand unless a name can be the field of a named tuple."""
+    """Raise InvalidOperand unless a name can be a field of a named tuple."""
     if not isinstance(name, str) or not name.isidentifier() or name.startswith("_") or iskeyword(name):
         raise InvalidOperand(f"expected an index name such as lane or row, got {quote(name)}")

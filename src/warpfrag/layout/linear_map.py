@@ -71,7 +71,7 @@ class LinearMap:
     origin: int = 0
 
     def __post_init__(self) -> None:
-        """Raise an error if a column does not match the axes: bits move bits, other digits a digit of their radix."""
+        """Raise an error if a column does not match the axes: bits move bits; a larger digit moves one of its radix."""
         for name in (*self.ins, *self.outs):
             check_name(name)
         if len(self.columns) != len(self._in_radices):

@@ -213,7 +213,7 @@ WORD = 4  # the size of a word in bytes
 MATRIX_BITS = 16  # the size in bits of the elements that movmatrix transposes
 BYTE = 8
 PACKED_BITS = (4, 6)
-MAX_PADDING = 128  # the paddings, in bytes, that are tried to avoid bank conflicts
+MAX_PADDING = 128  # the largest padding, in bytes, that is tried against bank conflicts
 
 
 def loads(operand: Operand, memory: Memory, *, packed: bool = False) -> list[AccessPlan]:

@@ -218,10 +218,9 @@ def _check(source: Operand, target: Operand) -> None:
             for operand in (source, target)
         )
         raise InvalidOperand(
-            "both must have one matrix and the same threads: "
-            f"source has {mine}, target has {its}{_advice(source, target)}"
+            f"both must have one matrix and the same threads: source {mine}, target {its}{_advice(source, target)}"
         )
-    ops.conversion(source.format.name, target.format.name)  # raises if there is no conversion
+    ops.conversion(source.format.name, target.format.name)  # raises an error if there is no conversion
 
 
 def _threads(operand: Operand) -> str:

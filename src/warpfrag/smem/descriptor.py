@@ -323,7 +323,7 @@ class Descriptor:
         """Return the box and swizzle of a TMA tensor map that stores a tile as this descriptor reads it.
 
         The tile has `k` columns of A or rows of B, by default those of one instruction. Raises InvalidOperand, with the
-        reason, if no box can: TMA stores consecutive lines, and its pattern starts at aligned addresses.
+        reason, if no box can do this: TMA stores consecutive lines, and its pattern starts at aligned addresses.
         """
         return _tensor_map(self, operand, trans=trans, k=k)
 

@@ -116,7 +116,7 @@ SAME_BYTES = {
     ), "uint8"),
 }  # fmt: skip
 """NumPy and ml_dtypes dtypes that are copied like a listed type of the same size."""
-SWIZZLE_NUMBERS = tuple(SWIZZLES)  # for tensormap.replace: 0 to 3
+SWIZZLE_NUMBERS = tuple(SWIZZLES)  # tensormap.replace numbers them 0 to 3
 SWIZZLE_BITS = (1, 16, 32, 64)  # a second encoding, which every map contains as well
 
 

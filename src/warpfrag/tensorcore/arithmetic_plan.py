@@ -30,12 +30,12 @@ if TYPE_CHECKING:
     from warpfrag.tensorcore.rules import BitOperation, Direction, Rule, StepRounding
 
 MAX_PLANS = 4096
-"""The size of the cache: more than the (instruction, architecture) pairs that a process usually needs."""
+"""The cache size, which exceeds the number of (instruction, architecture) pairs that a process usually needs."""
 
 
 @dataclass(frozen=True)
 class Plan:
-    """One instruction on one architecture: the machine code, the evidence for it, and the rule that it follows."""
+    """The arithmetic of one instruction on one architecture: its machine code, its evidence and its rule."""
 
     instruction: Form
     multiplicands: tuple[str, str]
@@ -110,8 +110,8 @@ def arithmetic_groups(forms: Mapping[str, Form]) -> list[list[str]]:
 def nearest_plan(instruction: TensorForm, arch: str) -> tuple[Plan, str]:
     """Return the plan of a tcgen05.mma and "", or the nearest published plan and the reason why it differs.
 
-    The nearest plan is that of a dense mma by a single block on sm_100, with the same unit and the same products. If
-    sums are grouped along k, it is the plan for a dense A with explicit zeros.
+    The nearest plan is that of a dense mma by a single block on sm_100, with the same kind and types. If sums are
+    grouped along k, it is the plan for a dense A with explicit zeros.
     """
     base = arch.rstrip("af")
     try:

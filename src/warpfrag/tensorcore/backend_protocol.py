@@ -1,7 +1,7 @@
 """The interface of a backend: operands, blocks of outputs, and three protocols.
 
     Backend.compile(rule) -> ProductKernel      once per rule
-    ProductKernel.start(operands) -> Job        once per product
+    ProductKernel.start(operands) -> Job        once per gemm
     Job.run(block)                              once per block of outputs, in any order, on any thread
 
 An output depends only on its row, its column and its C, so any division into blocks gives the same codes.
@@ -36,7 +36,7 @@ class ProductOperands(NamedTuple):
 
     @property
     def work(self) -> int:
-        """The number of multiply-adds of the product."""
+        """The number of multiply-adds in the gemm."""
         return int(self.a.size * self.b.shape[2])
 
     def part(self, tiles: int | slice, rows: slice, columns: slice) -> ProductOperands:

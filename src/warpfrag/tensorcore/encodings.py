@@ -76,7 +76,7 @@ MAX_SHORT_PRODUCTS: Final = 16
 
 
 class LoopVariant(NamedTuple):
-    """The properties that select a set of loops; rules that are not fused only have `is_sparse`."""
+    """The properties that select a set of loops; rules that are not fused use only `is_sparse`."""
 
     is_sparse: bool
     adds_c_last: bool = False

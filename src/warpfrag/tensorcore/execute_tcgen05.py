@@ -73,7 +73,7 @@ def check_tensor_memory(memory: ArrayLike, blocks: int) -> Words:
 def _columns(memory: Words, first: int, count: int, label: str) -> Words:
     if first + count > memory.shape[-1]:
         raise InvalidOperand(
-            f"{label} takes columns {first} to {first + count - 1}; tensor memory has {memory.shape[-1]}"
+            f"{label} takes columns {first} to {first + count - 1}, but tensor memory has {memory.shape[-1]} columns"
         )
     return memory[..., first : first + count]
 
@@ -316,7 +316,7 @@ def _places(spelling: TensorSpelling, address: int) -> tuple[NDArray[np.intp], N
 def load(spelling: TensorSpelling, memory: ArrayLike, address: int) -> Any:  # noqa: ANN401 (words, or words and results)
     """Return the registers that a load writes in four warps, uint32[..., 4, 32, regs].
 
-    For ld.red, also the reductions.
+    For ld.red, also return the reductions.
     """
     if spelling.op.endswith("spcompress"):
         raise NotModelled(f"the register layout of {spelling.name} is not published")

@@ -1,8 +1,8 @@
 """Find the operands and instructions that have a given layout.
 
-Layouts are compared as maps, so the notation does not matter. If no operand has the layout, `near` lists similar
-ones and their differences: the matrix is transposed, lanes or registers are in a different order, or a register has a
-different number of values.
+Layouts are compared as maps, so the notation does not matter. If no operand has the layout, `near` lists operands with
+similar layouts, and the differences: the matrix is transposed, lanes or registers are in a different order, or a
+register has a different number of values.
 
     >>> from warpfrag.layout.linear_layout import Layout
     >>> pasted = Layout.read("cute", "((_4,_8),(_2,_2,_2)):((_32,_1),(_16,_8,_128))", shape=(16, 16), slots=2)

@@ -75,7 +75,7 @@ def run_images(form: TensorForm, images: Mapping[str, Words], arch: str, call: T
 
 
 class TensorCallRow(TypedDict):
-    """A call as stored in a capture file: numbers in hex."""
+    """A call as stored in a capture file, with numbers in hex."""
 
     descriptors: list[str]
     idesc: str

@@ -71,10 +71,10 @@ class _InTensorMemory(OperandBase):
     def through(self, load: str | HasForm, column: int = 0, *, base_lane: int = 0) -> Layout:
         """Return the register layout after a load: a map from (warp, lane, reg, slot), with block first for a pair.
 
-        `column` is the first loaded column, relative to the operand's first; `base_lane` is that of the address: for
-        shapes with 16 lanes, 0 or 16. A register holds whole columns, so a slot is an element inside a column. If n is
-        not a power of two, the layout's columns may extend to the next power of two; no register holds the additional
-        columns.
+        `column` is the first loaded column, relative to the operand's first; `base_lane` is the base lane of the
+        address, 0 or 16 for shapes with 16 lanes. A register holds whole columns, so a slot is an element inside a
+        column. If n is not a power of two, the layout's columns may extend to the next power of two; no register holds
+        the additional columns.
         """
         loaded = load_layout(load, column, base_lane, self.columns)
         if loaded.slots > 1 and self.slots > 1:

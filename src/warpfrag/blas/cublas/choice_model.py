@@ -82,7 +82,7 @@ ChoiceModel: TypeAlias = "tuple[dict[str, ChoiceNetwork], dict[str, ChoiceTree]]
 
 @cache
 def built_in_model() -> ChoiceModel:
-    """Return the model of cuBLAS on an H200, which is built in."""
+    """Return the built-in model of cuBLAS on an H200."""
     return read_model(files("warpfrag.blas.cublas").joinpath(FILE).read_bytes())
 
 

@@ -409,7 +409,7 @@ def choice_of(
         return Choice(algorithm, 0, max(1, main[0].grid[2] // batch), reduction, 0, tile_k, family)
     if "segment_k_on" in name and configuration is not None:
         total = tiles_launched(tile, cluster, layout, shape) * batch
-        parts = math.prod(main[0].grid) // total if total else 0  # of a single wave
+        parts = math.prod(main[0].grid) // total if total else 0  # 0 unless all tiles fit in one wave
         return Choice(algorithm, tile, parts, 0, cluster, swizzle, "xmma_segment_k")
     if "sm90_xmma" in name:
         return Choice(algorithm, 0, 1, 0, 0, 0, "xmma_sm90")

@@ -76,7 +76,7 @@ class KernelEpilogue(Epilogue):
 
     @property
     def uncertain(self) -> list[str]:
-        """The features of these kernels that were not compared with an H200, so that a GPU's bits may differ."""
+        """The features of this kernel that were not compared with an H200, so a GPU's bits may differ."""
         is_measured = self.kernel.startswith(("nvjet", "cutlass"))
         names = ["alpha and beta were"] * (not is_measured and (self.alpha != 1 or self.has_c))
         if self.in_place and self.beta == 1 and self.has_c and self.bias is not None and not self.activation:

@@ -59,7 +59,7 @@ def library_gemm(
         part = np.arange(a.shape[-2]), np.arange(b.shape[-1])
         if known.cut_tiles is not None and a.shape[-2:-1] + b.shape[-1:] != known.shape[:2]:
             raise NotModelled(f"{known.kernel} adds some tiles of D in another order: pass the whole A and B")
-    orders = [order] if known.cut_tiles is None else [order, Order()]  # a single chain in tiles that are not cut
+    orders = [order] if known.cut_tiles is None else [order, Order()]  # tiles that are not cut have one chain
     results = [run_gemm(resolved, a, b, c, replace(options, order=each)) for each in orders]
     if known.cut_tiles is None:
         return results[0]

@@ -34,7 +34,7 @@ MAX_KEPT = 1 << 14
 KEPT_SHAPES = 8
 """The number of shapes per rule for which memory is kept."""
 LINE = 512
-"""The number of columns per block in loops that are not fused, which fill whole cache lines."""
+"""The number of columns per block in the unfused loops, which fills whole cache lines."""
 STRIP, BLOCK = 4, 64
 """The numbers of rows of A and columns of B that the fused loops process together, as in the C code."""
 ROWS_AT_ONCE = 256
@@ -60,7 +60,7 @@ _NONE = np.empty((0, 0, 0), np.int32)
 
 
 class LoopArguments(NamedTuple):
-    """The arguments of the loops that precede a block's bounds, and the codes that the loops write."""
+    """The loop arguments that precede the bounds of a block, and the array of codes that the loops write."""
 
     before_bounds: tuple[object, ...]
     codes: Codes
@@ -286,7 +286,7 @@ class FusedKernel:
         a, b, c, columns, scale_a, scale_b = operands
         if self.converts:
             table_a, table_b = self.tables
-            a, b = table_a.take(a, mode="wrap"), table_b.take(b, mode="wrap")  # faster; codes are in range
+            a, b = table_a.take(a, mode="wrap"), table_b.take(b, mode="wrap")  # the fastest mode; codes are in range
         if columns is None:
             columns = _NONE
         if scale_a is None or scale_b is None:
@@ -321,7 +321,7 @@ class FusedKernel:
             return arguments.out
         idle = self.idle(a.shape, b.shape)
         try:
-            workspace = idle.pop()  # now no other thread or signal handler can use it
+            workspace = idle.pop()  # popped, so that no other thread or signal handler uses it
         except IndexError:
             workspace = self.workspace(operands)
         memory, out, run = workspace

@@ -52,7 +52,7 @@ SHARED_FACTS: dict[str, int | str] = {
     "SCALE_BITS": SCALE_BITS,
     "SCALE_FRACTION": SCALE_FRACTION,
 }
-"""Macros for every kernel that give the values of Python constants."""
+"""Macros that give every kernel the values of Python constants."""
 
 
 def aligned(**fields: object) -> np.dtype[Any]:

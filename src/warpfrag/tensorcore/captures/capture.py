@@ -112,7 +112,7 @@ def _check(case: CapturedCase | WgmmaCase, form: Form) -> None:
         lead, has_words = (len(case.d), *threads), role in "abcd" or role == "shared"
         dtype = np.uint8 if role == "shared" else np.uint32
         if array.dtype != dtype or array.ndim != len(lead) + has_words or array.shape[: len(lead)] != lead:
-            raise ValueError(f"{role} of {case.instruction} is {array.dtype} of shape {array.shape}")
+            raise ValueError(f"{role} of {case.instruction} has the wrong dtype or shape: {array.dtype} {array.shape}")
 
 
 def _wgmma_case(entry: CaptureEntry, kind: str, arrays: dict[str, NDArray[np.uint32]]) -> WgmmaCase:

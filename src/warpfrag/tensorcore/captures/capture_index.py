@@ -40,7 +40,7 @@ def folders() -> tuple[str, ...]:
 
 @contextmanager
 def whole(path: str | Path, label: str) -> Iterator[None]:
-    """Convert errors in a `with` block that reads a damaged or foreign file to FileError."""
+    """Convert errors to FileError in a `with` block that reads a file, which may be damaged or foreign."""
     try:
         yield
     except FileError:

@@ -8,9 +8,9 @@
 // Exponents are 16 bits, 16 times their value, and biased so that the upper half of a register is the exponent field
 // of the float64 to start from. Two k share a register: `viaddmax` handles both at once.
 //
-// An accumulator is a float64 that holds an f32 or f16. Infinities and NaNs need no care: their float64 is what the
-// sum gives. Outputs that need care are marked in `exceptional`, and `redo` recomputes them from codes: those whose
-// exponents are near the limits of f32, and columns of B with an infinity or a NaN that a sparse A may skip.
+// An accumulator is a float64 that holds an f32 or f16. Infinities and NaNs need no special treatment, because float64
+// sums propagate them. Exceptional outputs are marked in `exceptional`, and `redo` recomputes them from codes: outputs
+// whose exponents are near the limits of f32, and columns of B with an infinity or a NaN that a sparse A may skip.
 //
 // Macros: FRACTION_BITS, PRODUCTS (of a step; of a sparse A with its zeros), STEPS, ZERO_EXPONENT, ROUND_TO,
 // ADDS_C_LAST, C_EMIN, C_IS_F16, D_IS_F16, WATCHES_EXPONENTS, STAGES, BLOCKS_PER_SM, and ROWS_PER_THREAD and
@@ -347,7 +347,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS_PER_SM)
     }
 }
 
-// ---- Outputs that need care, computed from codes with integers: the rule of `kernels/scalar.h`.
+// ---- Exceptional outputs, computed from codes with integers by the rule of `kernels/scalar.h`.
 
 __device__ __forceinline__ s64 shifted(s64 product, int shift) {
     if (shift >= 0) return product << min(shift, 62);

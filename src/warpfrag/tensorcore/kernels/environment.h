@@ -1,8 +1,8 @@
 /* The floating-point environment of a kernel: its own while it runs, the caller's before and after.
 
-   The control word of a thread (MXCSR on x86-64, FPCR on aarch64) says how floats are rounded, whether subnormals are
-   flushed to zero, and what traps. An entry that computes with floats begins with `enter_environment` and ends with
-   `restore_environment`, and does not return in between.
+   The control word of a thread (MXCSR on x86-64, FPCR on aarch64) controls how floats are rounded, whether subnormals
+   are flushed to zero, and which exceptions trap. An entry that computes with floats begins with `enter_environment`
+   and ends with `restore_environment`, and does not return in between.
 
    Compilers assume that float operations give the same result everywhere, and may move them across a change of the
    word. Each change is a barrier for loads and stores, and the code between two changes is in functions that

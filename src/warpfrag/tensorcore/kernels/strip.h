@@ -5,27 +5,27 @@
    3. Products are added to it, with the rounding mode towards zero (`add_lines`).
    4. The exact sum (`exact_sum`), rounded once: truncated with its last bits, or to the nearest f16 (`round_to_f16`).
 
-   Why a float64 sum truncates each product to the grid: it starts at 1.5 * 2**52 grids and stays between 2**52 and 2**53
-   of them. So it is a multiple of the grid, and adding a product rounds that product down to the grid. Down is towards
-   zero for a product above zero. For one below zero it is one grid too far, except where the product lies on the grid.
-   There is no exception once every element of B, and C, is larger by 2**-30 of itself (B_BIAS): a product has at most 22
-   bits and 2**27 grids (C: 24 and 2**26), so one that was on the grid now lies just outside, and one that was not has
-   still not reached the next. Then each product below zero is one grid too far, and the sum starts that many grids
-   higher: `start_sums` counts them by their signs. A 0 of A has no sign; a 0 of B is made so small a number above zero
-   (ZERO_STANDIN) that its products are counted like any other.
+   Why a float64 sum truncates each product to the grid: the sum starts at 1.5 * 2**52 grids and stays between 2**52
+   and 2**53 grids, so it is a multiple of the grid, and adding a product rounds that product down to the grid. Rounding
+   down truncates a positive product. A negative product ends up one grid too low, unless it is a multiple of the grid.
+   B_BIAS removes this exception: it makes every element of B, and C, larger by a factor of 1 + 2**-30. A product has at
+   most 22 bits and 2**27 grids (C: 24 and 2**26), so a multiple of the grid moves just beyond it, and any other product
+   does not reach the next multiple. Every negative product is then one grid too low, and the sum starts higher by that
+   number of grids: `start_sums` counts these products by their signs. A 0 of A has no sign; a 0 of B is replaced by a
+   positive number so small (ZERO_STANDIN) that its products are counted like any other.
 
    An example, with grids of 1 (common exponent 25, 25 fraction bits). Products 5.75, -2.25 and -3, C = 4: truncated they
-   are 5, -2 and -3, and the sum is 4. Two products are below zero, so the float64 starts at 1.5 * 2**52 + 2. Let S be
-   1.5 * 2**52; B was made larger by 2**-30 of itself, so the products are a little further from zero.
+   are 5, -2 and -3, and the sum is 4. Two products are negative, so the float64 starts at 1.5 * 2**52 + 2. Let S be
+   1.5 * 2**52; B was made larger by a factor of 1 + 2**-30, so the products are a little further from zero.
 
        S + 2                        the sum starts two grids higher
        + 4.0000000037  =  S + 6     C
        + 5.7500000054  =  S + 11    S + 11.75... is not a float64: rounded towards zero, which is down
-       - 2.2500000021  =  S + 8     S + 8.74... down: one grid too far, as for every product below zero
-       - 3.0000000028  =  S + 4     S + 4.99... down: too far as well, because the product no longer lies on the grid
-       - S             =  4         exact, and right: the two grids too far are the two at the start
+       - 2.2500000021  =  S + 8     S + 8.74... down: one grid too low, like every negative product
+       - 3.0000000028  =  S + 4     S + 4.99... down: also too low, because the product is no longer on the grid
+       - S             =  4         exact: the two grids at the start make up for the two negative products
 
-   A row is *exceptional* if it has an output that all this does not cover; `exceptional.h` computes those again. Step 1
+   A row is *exceptional* if this method does not cover one of its outputs; `exceptional.h` recomputes these. Step 1
    finds rows in which no int8 sum of an output is reliable. A common exponent out of range is searched for only if the
    largest exponents of the groups, or C, allow one: `find_out_of_range` takes as long as the rest of step 2.
 

@@ -29,7 +29,7 @@ INLINED u32v max_u32(u32v x, u32v y)
     return (u32v)_mm256_max_epu32((__m256i)x, (__m256i)y);
 }
 
-/* With a table of the population counts of four bits. */
+/* Return the number of ones in each byte, with a table for 4 bits. */
 INLINED u8v popcount_u8(u8v x)
 {
     const __m256i ones = _mm256_broadcastsi128_si256(_mm_setr_epi8(0, 1, 1, 2, 1, 2, 2, 3, 1, 2, 2, 3, 2, 3, 3, 4));
@@ -98,7 +98,7 @@ INLINED f64v second_f64_of_f32(f32v x)
     return _mm256_cvtps_pd(_mm256_extractf128_ps(x, 1));
 }
 
-/* Rounded in the current rounding mode. */
+/* Convert two float64 vectors to float32, in the current rounding mode. */
 INLINED f32v f32_of_f64(f64v first, f64v second)
 {
     return _mm256_set_m128(_mm256_cvtpd_ps(second), _mm256_cvtpd_ps(first));

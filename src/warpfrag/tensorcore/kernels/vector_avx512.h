@@ -29,7 +29,7 @@ INLINED u32v max_u32(u32v x, u32v y)
     return (u32v)_mm512_max_epu32((__m512i)x, (__m512i)y);
 }
 
-/* With a table of the population counts of four bits. */
+/* Return the number of ones in each byte, with a table for 4 bits. */
 INLINED u8v popcount_u8(u8v x)
 {
     const __m512i ones = _mm512_broadcast_i32x4(_mm_setr_epi8(0, 1, 1, 2, 1, 2, 2, 3, 1, 2, 2, 3, 2, 3, 3, 4));
@@ -96,7 +96,7 @@ INLINED f64v second_f64_of_f32(f32v x)
     return _mm512_cvtps_pd(_mm512_extractf32x8_ps(x, 1));
 }
 
-/* Rounded in the current rounding mode. */
+/* Convert two float64 vectors to float32, in the current rounding mode. */
 INLINED f32v f32_of_f64(f64v first, f64v second)
 {
     return _mm512_insertf32x8(_mm512_castps256_ps512(_mm512_cvtpd_ps(first)), _mm512_cvtpd_ps(second), 1);

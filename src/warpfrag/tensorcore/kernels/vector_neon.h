@@ -83,7 +83,7 @@ INLINED f64v second_f64_of_f32(f32v x)
     return (f64v)vcvt_high_f64_f32((float32x4_t)x);
 }
 
-/* Rounded in the current rounding mode. */
+/* Convert two float64 vectors to float32, in the current rounding mode. */
 INLINED f32v f32_of_f64(f64v first, f64v second)
 {
     return (f32v)vcvt_high_f32_f64(vcvt_f32_f64((float64x2_t)first), (float64x2_t)second);
