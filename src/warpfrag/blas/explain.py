@@ -62,7 +62,7 @@ class ResultOrigin:
 
     @property
     def is_certain(self) -> bool:
-        """True if the result shows its order."""
+        """True if the order is known, or the result determines it."""
         return self.fitting.decides or not self.fitting.orders
 
     @property
@@ -276,7 +276,7 @@ class _Work:
         return "" if unit is None else f"{unit.products} products per step with {unit.fraction_bits} fraction bits"
 
     def _search(self, seen: Observed, arch: str, omitted_k: int, known: Sequence[Order] = ()) -> FittingOrders:
-        """Return the orders that reproduce a result on an architecture, or the first of the `known` ones that does."""
+        """Return the orders that reproduce a result on an architecture; with `known`, only the first of those."""
         try:
             taken = self.prepare(arch, omitted_k)
         except NotModelled:

@@ -84,7 +84,7 @@ class ProductShape(NamedTuple):
 
     def flat(self, codes: NDArray[Any]) -> NDArray[Any]:
         """Return an operand with its batch axes merged into one."""
-        if codes.shape[:-2] != self.batch:  # not always, because kernels copy broadcast arrays
+        if codes.shape[:-2] != self.batch:  # broadcast only if needed, because kernels copy such arrays
             codes = np.broadcast_to(codes, (*self.batch, *codes.shape[-2:]))
         return codes.reshape(math.prod(self.batch), *codes.shape[-2:])
 

@@ -278,7 +278,7 @@ def shared_copies(operand: OperandSpec, op: str = "ldmatrix") -> tuple[SharedCop
 
 
 def _match(matrix_move: Instruction, operand: OperandSpec, order: str) -> SharedCopy | None:
-    """Return the copy that an instruction performs, or None if lines do not fit or the sizes of elements differ."""
+    """Return the copy that an instruction performs, or None if lines do not fit or element sizes differ."""
     unit = moved(matrix_move).spec
     unpacked = (operand.format.bits, operand.container) == (unit.format.bits, unit.container)
     if unit.layout.regs != operand.layout.regs:

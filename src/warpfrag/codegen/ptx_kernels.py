@@ -209,7 +209,7 @@ def move_kernel(instruction: Instruction) -> list[str]:
         kernel.copy_loop("OUT", kernel.thread, LANES, kernel.parameter("memory"), tile, to_shared=False)
     if not stores:
         kernel.store("d" if "d" in kernel.fragments else next(iter(kernel.fragments)), "registers")
-    comment = [f"registers holds the words (f64: doubles) of each of the {LANES} lanes in turn; one warp"]
+    comment = [f"`registers` holds the words (f64: doubles) of each of the {LANES} lanes in turn; one warp"]
     if in_shared:
         comment.append("the first `bytes` bytes of memory pass through dynamic shared memory of that size")
     return kernel.kernel(statement.raw_name(instruction), *comment)

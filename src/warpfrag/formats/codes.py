@@ -49,7 +49,7 @@ def to_codes(
 
 
 def codes_of(number_format: Format, array: NDArray[Any], *, raw: bool, rounding: Rounding, label: str) -> NDArray[Any]:
-    """Return the codes of an argument; with `raw`, its elements already are the codes."""
+    """Return the codes of an argument; with `raw`, its elements are already codes."""
     if check_flag("raw", raw):
         return check_codes(number_format, array, label=label)
     return to_codes(number_format, array, rounding=rounding, label=label)

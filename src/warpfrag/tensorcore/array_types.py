@@ -141,7 +141,7 @@ class Matrix:
         on_gpu = self.kind.on_gpu
         natural = None if number_format.unused and rounding else natural_dtype(number_format)
         if on_gpu and self.dtype == (code_dtype(number_format) if raw else natural):
-            bits: NDArray[Any] = device_bits(self.array, self.kind)  # the array's bits already are the codes
+            bits: NDArray[Any] = device_bits(self.array, self.kind)  # the array's bits are already the codes
             fills = number_format.bits == 8 * bits.dtype.itemsize
             if fills or not bits.size or int(bits.max()) < number_format.codes:
                 return bits

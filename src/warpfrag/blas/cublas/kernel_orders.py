@@ -117,7 +117,7 @@ def _cutlass(kind: ProductKind, choice: Choice, depth: int) -> KernelOrder:
     order = Order(
         split_k=parts, unit=unit if parts > 1 else None, residue=choice.stages, step=step, in_place=in_place
     )  # fmt: skip
-    is_rounded_first = kind.call == "linear" and parts > 1  # six split 16-bit layers with a bias gave other bits
+    is_rounded_first = kind.call == "linear" and parts > 1  # unproved: six split 16-bit layers with a bias differed
     return KernelOrder(order, is_proved=kind.type == "tf32" or not (in_place or is_rounded_first))
 
 

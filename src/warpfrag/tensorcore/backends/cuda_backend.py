@@ -71,7 +71,7 @@ def _is_f16(name: str) -> int:
 
 
 class Occupancy(NamedTuple):
-    """The use of a multiprocessor's shared memory by the main loop of `fused`."""
+    """The stages and blocks of the main loop of `fused` that fit in a multiprocessor's shared memory."""
 
     stages: int  # the number of stages of operands in flight
     blocks_per_sm: int

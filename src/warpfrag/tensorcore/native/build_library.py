@@ -1,11 +1,11 @@
 """Compile the C files into libraries, for any supported machine: `python build_library.py`.
 
-Compiles every file once per processor level, links all levels into one library and writes its manifest. The compiler
-comes from the `ziglang` package, which supports every target. Without it, the system's compiler builds for this machine
-only. WARPFRAG_CC overrides the compiler. `hatch_build.py` calls `build` for wheels; run as a script, this module puts
-the libraries into the source tree. On Linux, the stand-ins of the virtual GPU are compiled too.
+Every file is compiled once per processor level, and all levels are linked into one library with a manifest. The
+compiler comes from the `ziglang` package, which supports every target. Without it, the system's compiler builds for
+this machine only. WARPFRAG_CC overrides the compiler. `hatch_build.py` calls `build` for wheels; run as a script, this
+module puts the libraries into the source tree. On Linux, the stand-ins of the virtual GPU are compiled too.
 
-Imports the standard library and `levels` only: it runs before the package is installed.
+This module imports only the standard library and `levels`, because it runs before the package is installed.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""The processors that the C files are compiled for, and the digest of those files. Imports the standard library only.
+"""The processors that the C files are compiled for, and the digest of those files.
 
-`hatch_build.py` reads this file before the package is installed.
+This module imports only the standard library, because `hatch_build.py` reads it before the package is installed.
 """
 
 import hashlib
