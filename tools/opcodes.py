@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
     from warpfrag.machine.ir.opcode import OpcodeRow
 
-EVIDENCE = CHECKOUT / "src" / "warpfrag" / "ptx" / "opcodes" / TABLE.name
+EVIDENCE = CHECKOUT / "src" / "warpfrag" / "machine" / "ops" / TABLE.name
 WARPS = 96
 THREADS = WARPS * 32
 TABLES = (0xE8, 0x96, 0x1B, 0x80)  # lop3 tables: majority, parity, and two arbitrary ones

@@ -8,7 +8,7 @@ import pytest
 
 import warpfrag as wf
 from diagnosis.asking import diagnose
-from sampling import sampled
+from slow_cases import sampled
 from warpfrag.diagnosis.arithmetic_mistakes import misreadings
 from warpfrag.diagnosis.diagnose import Finding
 from warpfrag.diagnosis.findings import KINDS

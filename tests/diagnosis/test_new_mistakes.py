@@ -8,7 +8,7 @@ import pytest
 import warpfrag as wf
 from diagnosis.asking import diagnose
 from diagnosis.test_diagnose import FAMILIES, SCALED, SPARSE, Planted
-from sampling import sampled
+from slow_cases import sampled
 from warpfrag.diagnosis.arithmetic_mistakes import added
 from warpfrag.diagnosis.findings import Mistake
 from warpfrag.diagnosis.matrix_mistakes import recoded

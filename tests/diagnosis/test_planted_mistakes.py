@@ -10,7 +10,7 @@ import pytest
 
 import warpfrag as wf
 from diagnosis.asking import diagnose
-from sampling import sampled
+from slow_cases import sampled
 from warpfrag.formats.codes import from_codes
 from warpfrag.isa.immediates import Immediates
 from warpfrag.tensorcore.execute import execute_registers

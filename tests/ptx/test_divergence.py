@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import warpfrag as wf
-from sampling import sampled
+from slow_cases import sampled
 
 pytestmark = pytest.mark.one_engine  # each launch names its own
 

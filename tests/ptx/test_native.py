@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import warpfrag as wf
-from sampling import sampled
+from slow_cases import sampled
 from warpfrag import disk_cache
 from warpfrag.errors import SlowArithmetic
 from warpfrag.machine.jit import llvm_compiler

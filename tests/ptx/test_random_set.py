@@ -8,7 +8,7 @@ import hashlib
 
 import pytest
 
-from sampling import sampled
+from slow_cases import sampled
 from tools.fuzz import fixed_set
 from tools.fuzz.coverage import missing_in_text
 from tools.fuzz.emulation import launch, make_data

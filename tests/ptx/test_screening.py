@@ -9,7 +9,7 @@ import pytest
 
 import warpfrag as wf
 from ptx import litmus, planted_mistakes, test_litmus, test_stored_kernels, test_tensor_checks, wgmma_orders
-from sampling import sampled
+from slow_cases import sampled
 from warpfrag.machine.interpreter.kernel_findings import CHECKS
 from warpfrag.machine.ir.program import Register
 from warpfrag.machine.jit.engine import CompiledProgram

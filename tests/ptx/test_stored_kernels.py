@@ -14,8 +14,8 @@ import numpy as np
 import pytest
 
 import warpfrag as wf
-from sampling import sampled
 from seeded import seeded
+from slow_cases import sampled
 
 pytestmark = pytest.mark.one_engine  # each launch names its own
 

@@ -315,7 +315,7 @@ class Template(NamedTuple):
 
 @cache
 def template() -> Template:
-    """Return the template, which uses 254 registers and has at least BODY instructions to replace."""
+    """Return the template, which uses 254 registers and 16 barriers and has at least BODY instructions to replace."""
     lines = [
         ".version 8.0", f".target {ARCH}", ".address_size 64",
         f".visible .entry k(.param .u64 data, .param .align 4 .b8 words[{CONSTANT_BYTES}])", "{",

@@ -41,7 +41,7 @@ class LaunchOptions:
     """Rarely needed options of a launch."""
 
     cluster: int | Sequence[int] | None = None
-    """The shape of a cluster, with at most 8 blocks; None selects the shape in the PTX (.reqnctapercluster)."""
+    """The shape of a cluster, with at most 16 blocks; None selects the shape in the PTX (.reqnctapercluster)."""
     cooperative: bool = False
     """Run all blocks at the same time, as grid.sync() requires; they must fit on an H200."""
     explore: int = 0
@@ -156,7 +156,7 @@ def check_choice(name: str, values: Sequence[object], known: tuple[str, ...]) ->
             raise InvalidOperand(f"expected {name} to be one of {', '.join(known)}, got {quote(value)}")
 
 
-MAX_CLUSTER = 8
+MAX_CLUSTER = 16  # more than 8 only if the function has the attribute NON_PORTABLE_CLUSTER_SIZE_ALLOWED
 FIRST_ARCH = 90
 
 

@@ -1,4 +1,4 @@
-"""Samples of long parameter lists: `make test` runs a few cases of each, `make test-all` the rest."""
+"""Mark cases of long parameter lists that only `make slow` runs; `conftest.py` marks more of the others."""
 
 from __future__ import annotations
 
