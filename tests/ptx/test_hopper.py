@@ -146,7 +146,8 @@ def test_kernels_of_nvcc_and_triton_leave_what_the_gpu_left(name):
         assert array.tobytes() == expected.tobytes(), key
 
 
-def test_a_bit_of_an_address_is_a_bit_of_the_rank():
+@pytest.mark.parametrize("size", [4, 16])
+def test_a_bit_of_an_address_is_a_bit_of_the_rank(size):
     """Triton reaches the neighbour by xor with bit 24, instead of mapa."""
     text = """.version 8.7
 .target sm_90
@@ -176,11 +177,11 @@ barrier.cluster.wait;
 ret;
 }
 """
-    out = np.zeros(4, np.uint32)
-    run = wf.ptx.load(text)["k"].launch(4, 1, [out], options=wf.ptx.LaunchOptions(cluster=4), checks="all")
+    out = np.zeros(size, np.uint32)
+    run = wf.ptx.load(text)["k"].launch(size, 1, [out], options=wf.ptx.LaunchOptions(cluster=size), checks="all")
 
     assert run.verdict == "clean"
-    assert out.tolist() == [256 * (70 + (rank ^ 2)) + 70 + (rank ^ 1) for rank in range(4)]
+    assert out.tolist() == [256 * (70 + (rank ^ 2)) + 70 + (rank ^ 1) for rank in range(size)]
 
 
 @pytest.mark.parametrize(("mask", "kept"), [("-16777217", 14), ("0xfcfffff8", 12), ("-251658241", 0)])

@@ -103,7 +103,7 @@ def test_a_cluster_that_waits_for_a_block_that_does_not_come_is_a_deadlock():
 @pytest.mark.parametrize(
     ("cluster", "grid", "directives", "message"),
     [
-        (9, 9, "", "expected at most 8 blocks in a cluster, got 9 in (9, 1, 1)"),
+        (17, 17, "", "expected at most 16 blocks in a cluster, got 17 in (17, 1, 1)"),
         (2, 3, "", "expected a grid that is a multiple of the cluster (2, 1, 1) along every axis, got (3, 1, 1)"),
         (
             2,
