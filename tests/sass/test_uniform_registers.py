@@ -42,7 +42,7 @@ DEFINED = {
 
 def reasons(text, folder):
     """Return the reasons about uniform registers why a run is not exact."""
-    return [reason for reason in launch_text(text, folder, "auto")[1].inexact if " here; diverged lanes " in reason]
+    return [reason for reason in launch_text(text, folder, "auto")[1].inexact if " here, and diverged lanes " in reason]
 
 
 @pytest.mark.parametrize("name", ONE_SIDE)

@@ -69,7 +69,7 @@ class UniformOrder:
             if (active[row] & lanes).any():
                 warp = int(group.warp_rows[row])
                 for number in self.reads[at]:
-                    self.read(inst, number, warp, lanes & active[row])
+                    self.read(inst, number, warp, lanes & active[row], lanes)
                 for number in self.writes[at]:
                     self.write(inst, number, warp, lanes)
 
@@ -84,12 +84,14 @@ class UniformOrder:
             for own in np.unique(classes[row][group.mask[row]]).tolist():
                 yield row, group.mask[row] & (classes[row] == own)
 
-    def read(self, inst: DecodedInstruction, number: int, warp: int, lanes: NDArray[np.bool_]) -> None:
-        """Compare the values that the lanes of a class expect, and record their use."""
-        values = self.assigned[number, warp][lanes]
-        if self.stale[number, warp][lanes].any() or (values != values[0]).any():
+    def read(
+        self, inst: DecodedInstruction, number: int, warp: int, active: NDArray[np.bool_], lanes: NDArray[np.bool_]
+    ) -> None:
+        """Compare the values that the active lanes of a class expect, and record their use."""
+        values = self.assigned[number, warp][active]
+        if self.stale[number, warp][active].any() or (values != values[0]).any():
             self.report(inst.line, number, "read")
-        self.used[number, warp, lanes], self.readers[number, warp, lanes] = values, lanes
+        self.used[number, warp, active], self.readers[number, warp, active] = values, lanes
 
     def write(self, inst: DecodedInstruction, number: int, warp: int, lanes: NDArray[np.bool_]) -> None:
         """Assign a register in the lanes of a class; other lanes must not need or have used the value it replaces."""
@@ -106,5 +108,6 @@ class UniformOrder:
     def report(self, address: int, number: int, action: str) -> None:
         """Add a reason."""
         other = "assign" if action == "read" else "read"
-        text = f"{self.names[number]} is {action} here; diverged lanes of the warp {other} it before or after this"
+        name = self.names[number]
+        text = f"{name} is {action} here, and diverged lanes of the warp {other} it, in an order that is left open"
         self.found.setdefault(address, text)

@@ -164,8 +164,7 @@ def cluster_shape(program: Program, cluster: object, grid: tuple[int, int, int])
     """Return the cluster shape of a launch, and True if the PTX or the launch requests clusters.
 
     The shape comes from the PTX (.reqnctapercluster, or .blocksareclusters with it) or from a launch argument. A
-    cluster has at most 16 blocks (CUDA C++ Programming Guide, "Thread Block Clusters"); `.maxclusterrank` may lower this
-    limit.
+    cluster has at most 16 blocks, or fewer by `.maxclusterrank` (CUDA C++ Programming Guide, "Thread Block Clusters").
     """
     declared = declared_shape(program)
     is_explicit = declared is not None or cluster is not None or "explicitcluster" in program.directives
