@@ -39,6 +39,14 @@ def verdict(body, block=96, cluster=1):
 CLEAN = ("clean", set())
 
 
+@pytest.mark.parametrize(("scope", "cluster"), [("cta", 2), ("cluster", 1), ("gpu", 1)])
+def test_the_scope_of_atomics_contains_the_blocks_that_run_them_together(scope, cluster):
+    run = wf.ptx.load(f"{HEAD}red.relaxed.{scope}.global.add.u32 [%rd1], 1;\nret;\n}}\n")["k"].launch(
+        2, 32, [np.zeros(4, np.uint32)], checks="races", options=wf.ptx.LaunchOptions(cluster=(cluster, 1, 1))
+    )
+    assert (run.verdict == "clean") == (scope == "gpu")
+
+
 @pytest.mark.parametrize("lane", [0, 5, 31])
 def test_all_lanes_that_read_a_word_are_kept(lane):
     reads = f"{SYNC}ld.shared.u32 %r8, [%r2];\nsetp.eq.u32 %p4, %r6, {lane};\n"

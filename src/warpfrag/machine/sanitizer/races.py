@@ -185,8 +185,13 @@ class RaceCheck(SyncFollower):
                 table.pop((id(buffer), offset), None)
 
     def update(self, buffer: Bytes, offsets: Numbers, size: int, threads: Numbers) -> None:
-        """Check atom and red."""
-        strength = self.strength()
+        """Check atom and red; blocks that run one instruction together are compared if its scope is narrower."""
+        strength, blocks = self.strength(), threads // self.ordering.per_block
+        if strength.level < GPU and (blocks != blocks[:1]).any():
+            for block in np.unique(blocks).tolist():
+                own = blocks == block
+                RaceCheck.update(self, buffer, offsets[own], size, threads[own])
+            return
         access = self.accesses(buffer, offsets, size, threads, STRONG | ATOMIC, strength.level)
         if access is None:
             return
