@@ -47,6 +47,31 @@ def test_the_scope_of_atomics_contains_the_blocks_that_run_them_together(scope, 
     assert (run.verdict == "clean") == (scope == "gpu")
 
 
+OTHER_BLOCK = (
+    "xor.b32 %r10, %r4, 1; mapa.shared::cluster.u32 %r11, %r7, %r10; mapa.shared::cluster.u32 %r12, %r3, %r10;\n"
+)
+STARTED = "barrier.cluster.arrive.relaxed.aligned; barrier.cluster.wait.aligned;\n"
+
+
+@pytest.mark.parametrize(("start", "expected"), [("", "findings"), (STARTED, "clean"), (CLUSTER_SYNC, "clean")])
+def test_shared_memory_of_a_block_is_accessed_after_the_block_has_started(start, expected):
+    body = f"{OTHER_BLOCK}{start}st.shared::cluster.u32 [%r11+4096], 1;\n{CLUSTER_SYNC}"
+    assert verdict(body, 32, cluster=2)[0] == expected
+
+
+@pytest.mark.parametrize("release", ["", ".release.cta", ".release.cluster"])
+@pytest.mark.parametrize("acquire", ["", ".acquire.cta", ".acquire.cluster"])
+def test_an_mbarrier_orders_writes_of_another_block_only_with_cluster_scope(release, acquire):
+    body = f"""{OTHER_BLOCK}{CLUSTER_SYNC}@%p1 st.shared::cluster.u32 [%r11+4096], 1;
+@%p1 mbarrier.arrive{release}.shared::cluster.b64 _, [%r12];
+W: mbarrier.try_wait.parity{acquire}.shared::cta.b64 %p6, [%r3], 0;
+@!%p6 bra W;
+ld.shared.u32 %r8, [%r2+4096];
+{CLUSTER_SYNC}"""
+    is_wide = release.endswith("cluster") and acquire.endswith("cluster")
+    assert verdict(body, 32, cluster=2) == (CLEAN if is_wide else ("findings", {"race"}))
+
+
 @pytest.mark.parametrize("lane", [0, 5, 31])
 def test_all_lanes_that_read_a_word_are_kept(lane):
     reads = f"{SYNC}ld.shared.u32 %r8, [%r2];\nsetp.eq.u32 %p4, %r6, {lane};\n"

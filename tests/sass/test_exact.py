@@ -195,6 +195,22 @@ def test_every_open_order_is_a_reason_with_an_address(name):
 
 
 @pytest.mark.parametrize(
+    ("order", "is_exact"),
+    [("", True), (".relaxed", False), ("fence.cluster", True), ("fence.cta", False), ("start", False)],
+)
+def test_only_a_fence_before_a_relaxed_cluster_barrier_orders_stores(order, is_exact):
+    sync = "barrier.cluster.arrive.aligned; barrier.cluster.wait.aligned;"
+    fence = order.startswith("fence") * f"fence.acq_rel.{order[6:]};"
+    meet = fence + sync.replace("arrive", f"arrive{order if order[:1] == '.' else '.relaxed' * bool(fence)}")
+    store = f"st.shared.u32 [%r6], %r3; {meet} ld.shared::cluster.u32 %r8, [%r11];"
+    store = "st.shared::cluster.u32 [%r11], %r3; mov.u32 %r8, %r3;" if order == "start" else store
+    body = f"""mov.u32 %r10, %cluster_ctarank; xor.b32 %r10, %r10, 1; mapa.shared::cluster.u32 %r11, %r6, %r10;
+        {store} st.global.u32 [%d2], %r8; {sync}"""
+    run, _ = launch(body, options=wf.ptx.LaunchOptions(cluster=(2, 1, 1)))
+    assert run.exact == is_exact, run.inexact
+
+
+@pytest.mark.parametrize(
     ("reason", "inst"),
     [
         ("red.global.add.f32: lanes of a warp update one address", "red.global.add.f32 [%d0], %f0;"),

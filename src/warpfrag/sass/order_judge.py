@@ -35,7 +35,7 @@ from warpfrag.machine.sanitizer.checked_batch import CheckedWarpBatch, LaunchChe
 from warpfrag.machine.sanitizer.instruction_observer import InstructionObserver
 from warpfrag.machine.sanitizer.ordering import GPU
 from warpfrag.machine.sanitizer.races import RaceCheck
-from warpfrag.machine.sanitizer.sync_tracking import NO_INIT_FENCE, LockFollower, Strength
+from warpfrag.machine.sanitizer.sync_tracking import LockFollower, Strength
 from warpfrag.sass.cas_loops import CasLoop
 from warpfrag.sass.early_waits import OPEN_ORDER, WaitedWords
 from warpfrag.sass.sass_instruction import address_text
@@ -270,6 +270,7 @@ class JudgedOrder(RaceCheck):
         """Record mbarrier.init as a change."""
         thread = self.thread_of(thread)
         super().mbarrier_initialised(cell, thread)
+        self.initialised[cell].is_fenced = True  # a relaxed cluster barrier shows it to the whole cluster
         self.change(cell, thread)
 
     def mbarrier_invalidated(self, cell: int, thread: int) -> None:
@@ -323,6 +324,7 @@ class JudgedOrder(RaceCheck):
         if self.state.memory.inst not in self.decisive:
             return
         super().mbarrier_waited(cells, threads)
+        self.ordering.widen(threads, releases=False, acquires=True)
         for cell, thread in zip(cells.tolist(), threads.tolist(), strict=True):
             changes = self.changes.get(cell, {})
             # the completed phase included them
@@ -586,4 +588,4 @@ class LaunchJudge(LaunchChecks):
         found += [
             f"{address_text(at, self.collector.sources.get(at))}: {text}" for at, text in self.uniform_uses.items()
         ]
-        return found + [reason for reason in self.collector.unjudged if reason != NO_INIT_FENCE]
+        return found + list(self.collector.unjudged)

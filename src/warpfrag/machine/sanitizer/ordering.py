@@ -126,12 +126,14 @@ class Ordering:
         self.numbers = np.array(numbers, np.int64)[self.number_order]
         self.is_contiguous = numbers == list(range(numbers[0], numbers[0] + len(numbers)))
         self.share = 1 if self.threads <= MAX_THREADS_APART else LANES  # threads per column
-        self.own_columns = self.threads // self.share
+        self.own_columns, self.block_columns = self.threads // self.share, self.per_block // self.share
         self.known: Times = np.zeros((self.threads, self.own_columns), np.int32)
         self.fenced: Times = np.zeros((self.threads, self.own_columns if has_proxies else 0), np.int32)
         self.grid_blocks = np.repeat(np.array(numbers, np.int64), self.per_block)  # the block of each thread
         # each thread is ordered after its whole block up to this time
         self.floor: Times = np.zeros(self.threads, np.int32)
+        # the time of each block's last release and acquire with cluster scope or wider
+        self.wide_releases, self.wide_acquires = np.zeros((2, len(numbers)), np.int32)
         self.agents: dict[Agent, int] = {}  # the column of each agent
         self.agent_names: list[Agent] = []
         self.pasts: list[Past] = [{}] * self.threads
@@ -240,9 +242,8 @@ class Ordering:
         own, which = np.unique(threads, return_inverse=True)
         rows = self.known[own, : self.own_columns]
         rows[np.arange(len(own)), own // self.share] = self.now
-        columns = self.per_block // self.share
-        by_block = rows.reshape(len(own), -1, columns).min(axis=2)
-        return (first >= 0) & (by_block[which, np.maximum(first, 0) // columns] >= times)
+        by_block = rows.reshape(len(own), -1, self.block_columns).min(axis=2)
+        return (first >= 0) & (by_block[which, np.maximum(first, 0) // self.block_columns] >= times)
 
     def has_loaded_flag(self, thread: int, entity: int, time: int) -> bool:
         """Return True if a thread loaded a value released after an access, but has executed no fence since."""
@@ -309,7 +310,7 @@ class Ordering:
         """Convert a snapshot from an earlier batch, whose blocks have all ended, to this batch."""
         if snapshot.batch is self.blocks:
             return snapshot
-        columns = self.per_block // self.share
+        columns = self.block_columns
         own = {
             number: snapshot.row[at * columns : (at + 1) * columns]
             for at, number in enumerate(snapshot.batch.numbers)
@@ -358,10 +359,15 @@ class Ordering:
         self.floor[threads] = snapshot.row[first // self.share : last // self.share + 1].min()
 
     def arrive(self, sync: SyncObject, threads: Rows, relaxed_at: int | None = None) -> None:
-        """Record arrivals at a barrier; a relaxed arrival releases what was known at its thread's last fence."""
+        """Record arrivals at a barrier; a relaxed arrival releases what was known at its thread's last fence.
+
+        It also shows that the threads have started, that is, it releases their accesses up to time 1.
+        """
         mine = self.snapshot(threads) if relaxed_at is None else self.released_snapshot(threads, relaxed_at)
-        if mine is None:
-            return
+        row = np.zeros(self.own_columns, np.int32)
+        row[threads // self.share] = 1
+        started = Snapshot(self.blocks, row, row[:0], {})
+        mine = started if mine is None else mine.joined(started)
         sync.current = mine if sync.current is None else sync.current.joined(mine)
 
     def complete(self, sync: SyncObject) -> None:
@@ -385,6 +391,8 @@ class Ordering:
                     for snapshot in self.pending.pop((thread, reached), {}).values():
                         self.learn(np.array([thread]), snapshot)
         self.touch(threads)
+        if level > BLOCK:
+            self.widen(threads, releases=True, acquires=True)
         for reached in range(level + 1):
             if reached not in self.released or self.released[reached].shape != self.known.shape:
                 self._grow_released(reached)
@@ -397,6 +405,18 @@ class Ordering:
             row, fenced = self.known[thread].copy(), self.fenced[thread].copy()
             self.sc_fences[thread] = ScFences(Snapshot(self.blocks, row, fenced, self.pasts[thread]))
             self.has_sc = True
+
+    def widen(self, threads: Rows, *, releases: bool, acquires: bool) -> None:
+        """Record that threads release or acquire with cluster scope or wider."""
+        for times in [self.wide_releases] * releases + [self.wide_acquires] * acquires:
+            times[threads // self.per_block] = self.now
+
+    def is_wide(self, threads: Rows, entities: Rows, times: Times) -> NDArray[np.bool_]:
+        """Return False if an access by another block of the batch is not released and acquired with a wide scope."""
+        blocks, columns = threads // self.per_block, self.columns(entities)
+        others = columns // self.block_columns
+        done = np.minimum(self.wide_releases[others.clip(0, len(self.numbers) - 1)], self.wide_acquires[blocks])
+        return (entities < 0) | (columns < 0) | (blocks == others) | (done >= times)
 
     def last_fences(self, threads: Rows) -> Times:
         """Return the time of each thread's last fence, or 0."""
@@ -456,6 +476,7 @@ class Ordering:
         block, cluster = self.place_of(thread)
         news: list[Message] = []
         if releases:
+            self.widen(np.array([thread]), releases=level > BLOCK, acquires=False)
             news.append(Message(level, block, cluster, self.snapshot(np.array([thread]))))
         else:
             for reached in range(level, -1, -1):
@@ -497,6 +518,7 @@ class Ordering:
                 self.sc_fences[thread] = merge_fences(self.sc_fences[thread], promise)
                 self.has_sc = True
             elif acquires:
+                self.widen(np.array([thread]), releases=False, acquires=level > BLOCK)
                 self.learn(np.array([thread]), message.snapshot)
             else:
                 self.learn_at_fence(np.array([thread]), message.snapshot, needed)

@@ -368,7 +368,7 @@ class RaceCheck(SyncFollower):
         if not access.shadow.writes.times[access.cells].any():
             return np.zeros(access.cells.shape, np.bool_)
         writes = self.last_writes(access)
-        stays = wrong = self.unordered(access, writes)
+        stays = wrong = self.unordered(access, writes, are_written=True)
         if wrong.any() and access.codes is not None:
             wrong = wrong & (self.differs(access) | (writes.entities < 0))
         if wrong.any():
@@ -454,7 +454,7 @@ class RaceCheck(SyncFollower):
             times = times * (times > self.ordering.floor[access.threads][:, None])
         for slot in np.nonzero(times.any(axis=(1, 2)))[0].tolist():
             others = vectors.slots.at((slot, access.cells))
-            wrong = self.unordered(access, others)
+            wrong = self.unordered(access, others, are_written=vectors is access.shadow.earlier_writes)
             is_same = (others.natures & SAME_BYTES != 0) & (not access.writes or access.codes is not None)
             if needs_fence:
                 self.check_fence(access, others, wrong | is_same)
@@ -477,7 +477,7 @@ class RaceCheck(SyncFollower):
             if late.any():
                 self.collector.leave_out("races: a word has more unordered accesses than are recorded")
 
-    def unordered(self, access: AccessGroup, others: Accesses) -> NDArray[np.bool_]:
+    def unordered(self, access: AccessGroup, others: Accesses, *, are_written: bool = False) -> NDArray[np.bool_]:
         """Return a mask of accesses that are not ordered after `others`, unless both accesses are strong enough.
 
         Lanes that were added to a slot at different times have no exact time: an access that is ordered after only the
@@ -491,6 +491,8 @@ class RaceCheck(SyncFollower):
             return wrong
         threads, entities, lanes = access.threads[at[0]], others.entities[at], others.lanes[at]
         missing = self.ordering.missing_lanes(threads, entities, lanes, others.times[at])
+        if are_written and self.state.launch.cluster_blocks > 1:
+            missing |= np.where(self.ordering.is_wide(threads, entities, others.times[at]), np.uint32(0), lanes)
         inexact = np.nonzero((missing != 0) & (others.firsts[at] < others.times[at]))[0]
         if len(inexact):
             firsts = others.firsts[at][inexact]

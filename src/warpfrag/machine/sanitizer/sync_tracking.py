@@ -219,27 +219,36 @@ class SyncFollower(InstructionObserver):
         )  # fmt: skip
 
     def note_remote(self, offsets: Numbers, threads: Numbers) -> None:
-        """Record accesses to other blocks' shared memory; these blocks must not have exited."""
+        """Record accesses to other blocks' shared memory; these blocks must have started, and must not have exited."""
         if self.state.launch.cluster_blocks == 1:
             return
-        blocks = offsets // self.state.memory.shared_stride
+        blocks, at, columns = (
+            offsets // self.state.memory.shared_stride,
+            self.state.memory.inst,
+            self.ordering.block_columns,
+        )
         is_remote = blocks != threads // self.ordering.per_block
-        for key in zip(blocks[is_remote].tolist(), threads[is_remote].tolist(), strict=True):
-            self.remote[key] = self.ordering.now, self.state.memory.inst
+        for block, thread in zip(blocks[is_remote].tolist(), threads[is_remote].tolist(), strict=True):
+            self.remote[block, thread] = self.ordering.now, at
+            if not self.ordering.known[thread, block * columns : (block + 1) * columns].any():
+                self.report_remote(
+                    block, thread, at, "after the start of that block; expected barrier.cluster in between"
+                )
 
     def check_exits(self) -> None:
         """Report accesses to a block's shared memory that are not ordered before the block's exit."""
         per_block = self.ordering.per_block
         for (block, thread), (time, at) in self.remote.items():
             column = thread // self.ordering.share
-            if (self.ordering.known[block * per_block : (block + 1) * per_block, column] >= time).any():
-                continue
-            access = self.reporter.description(int(self.ordering.entities(np.array([thread]))[0]), at, thread)
-            text = f"{access.operation} accesses shared memory of block {self.state.blocks[block]} of the cluster: "
-            text += "nothing orders it before the exit of that block; expected barrier.cluster before its threads exit"
-            self.collector.add(
-                KernelFinding("race", access.line, text, block=access.block, thread=access.thread, space="shared")
-            )
+            if not (self.ordering.known[block * per_block : (block + 1) * per_block, column] >= time).any():
+                text = "before the exit of that block; expected barrier.cluster before its threads exit"
+                self.report_remote(block, thread, at, text)
+
+    def report_remote(self, block: int, thread: int, at: int, text: str) -> None:
+        """Report an access to shared memory of a block that may not have started, or may have exited."""
+        inst, place = self.state.program.instructions[at], self.state.blocks[block]
+        text = f"{inst.name} accesses shared memory of block {place} of the cluster: nothing orders it {text}"
+        self.report("race", thread, text, line=inst.line, space="shared")
 
     def finish(self) -> None:
         """Report copies that no thread has waited for, and accesses to blocks that may have exited."""
@@ -247,13 +256,9 @@ class SyncFollower(InstructionObserver):
         for name, (time, at, thread) in self.issued.items():
             if (self.ordering.known[:, self.ordering.agents[name]] >= time).any():
                 continue
-            access = self.reporter.description(int(self.ordering.entities(np.array([thread]))[0]), at, thread)
-            self.collector.add(
-                KernelFinding(
-                    "async", access.line, f"{access.operation}: the block ends before any thread waits for it",
-                    block=access.block, thread=access.thread, space="shared",
-                )
-            )  # fmt: skip
+            inst = self.state.program.instructions[at]
+            text = f"{inst.name}: the block ends before any thread waits for it"
+            self.report("async", thread, text, line=inst.line, space="shared")
 
     def barrier_arrived(self, block: int, number: int, warp: int, lanes: NDArray[np.bool_]) -> None:
         """Handle arrivals of bar and barrier."""
@@ -314,6 +319,7 @@ class SyncFollower(InstructionObserver):
         mine = waiting[waiting // size == cluster]
         if sync.completed is not None and len(mine):
             self.ordering.learn(mine, sync.completed)
+            self.ordering.widen(mine, releases=False, acquires=True)
 
     def mbarrier_arrived(self, cell: int, thread: int) -> None:
         """Handle mbarrier.arrive, which releases; its cp.async form also covers the thread's copies."""
@@ -324,7 +330,9 @@ class SyncFollower(InstructionObserver):
             return
         sync = self.ordering.mbarriers.setdefault(cell, SyncObject())
         column = self.ordering.agent(("cp.async", thread)) if action.name == "copies" else None
-        self.ordering.arrive(sync, np.array([thread]), relaxed_level(self.inst))
+        level = relaxed_level(self.inst)
+        self.ordering.arrive(sync, np.array([thread]), level)
+        self.ordering.widen(np.array([thread]), releases=level is None and self.is_wide(), acquires=False)
         if column is not None and sync.current is not None:
             sync.current = self.with_agent(sync.current, column)
 
@@ -368,6 +376,11 @@ class SyncFollower(InstructionObserver):
             sync = self.ordering.mbarriers.get(cell)
             if sync is not None and sync.completed is not None:
                 learn(threads[cells == cell], sync.completed)
+        self.ordering.widen(threads, releases=False, acquires=learn == self.ordering.learn and self.is_wide())
+
+    def is_wide(self) -> bool:
+        """Return True if the scope of an mbarrier instruction is wider than a block."""
+        return SCOPES[first_qualifier(self.inst, SCOPES, "cta")] > BLOCK
 
     # --- instructions
 
@@ -377,6 +390,7 @@ class SyncFollower(InstructionObserver):
         if isinstance(action, ClusterBarrier) and not action.waits:
             for sync, threads in self.by_cluster(self.threads_of(group)):
                 self.ordering.arrive(sync, threads, relaxed_level(inst))
+                self.ordering.widen(threads, releases=relaxed_level(inst) is None, acquires=False)
         if is_wgmma(inst):
             for warp in group.active_rows.tolist():
                 self.products.issue(warp, self.ordering.now)
@@ -392,6 +406,7 @@ class SyncFollower(InstructionObserver):
             for sync, own in self.by_cluster(threads):
                 if sync.completed is not None:
                     self.ordering.learn(own, sync.completed)
+                    self.ordering.widen(own, releases=False, acquires=True)
         elif isinstance(action, NoOp):
             self.fence_or_wait(inst, group)
 

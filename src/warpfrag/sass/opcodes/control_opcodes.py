@@ -284,8 +284,8 @@ def b2r(e: Emitter, modifiers: Modifiers, a: list[asm.Operand]) -> None:
 
 
 def cluster_arrive(e: Emitter, _modifiers: Modifiers, _a: list[asm.Operand]) -> None:
-    """UCGABAR_ARV: arrive at the cluster barrier."""
-    e.emit("barrier.cluster.arrive", [], [])
+    """UCGABAR_ARV: arrive at the cluster barrier; only a MEMBAR before it releases."""
+    e.emit("barrier.cluster.arrive.relaxed", [], [])
 
 
 def cluster_wait(e: Emitter, _modifiers: Modifiers, _a: list[asm.Operand]) -> None:
