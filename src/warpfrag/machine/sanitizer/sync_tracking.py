@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from warpfrag.layout.coordinates import LANES
-from warpfrag.machine.interpreter.kernel_findings import FindingCollector, KernelFinding
+from warpfrag.machine.interpreter.kernel_findings import FindingCollector
 from warpfrag.machine.interpreter.lane_group import LaneGroup
 from warpfrag.machine.interpreter.warp_batch import WarpBatch
 from warpfrag.machine.interpreter.wgmma_registers import groups_left, is_proxy_fence, is_wgmma
@@ -210,13 +210,8 @@ class SyncFollower(InstructionObserver):
         second = self.reporter.description(int(entity[0]), init.inst, init.thread)
         address = 8 * cell % self.state.memory.shared_stride
         text = f"{first.operation} and {second.text} use the mbarrier at {address:#x}: nothing orders them"
-        self.collector.add(
-            KernelFinding(
-                kind, first.line, text,
-                block=first.block, thread=first.thread, stack=first.stack, other=second,
-                space="shared", address=address, fix=FIXES[kind],
-            )
-        )  # fmt: skip
+        details = {"stack": first.stack, "space": "shared", "address": address, "fix": FIXES[kind]}
+        self.report(kind, thread, text, line=first.line, other=second, **details)
 
     def note_remote(self, offsets: Numbers, threads: Numbers) -> None:
         """Record accesses to other blocks' shared memory; these blocks must have started, and must not have exited."""
@@ -235,15 +230,6 @@ class SyncFollower(InstructionObserver):
                     block, thread, at, "after the start of that block; expected barrier.cluster in between"
                 )
 
-    def check_exits(self) -> None:
-        """Report accesses to a block's shared memory that are not ordered before the block's exit."""
-        per_block = self.ordering.per_block
-        for (block, thread), (time, at) in self.remote.items():
-            column = thread // self.ordering.share
-            if not (self.ordering.known[block * per_block : (block + 1) * per_block, column] >= time).any():
-                text = "before the exit of that block; expected barrier.cluster before its threads exit"
-                self.report_remote(block, thread, at, text)
-
     def report_remote(self, block: int, thread: int, at: int, text: str) -> None:
         """Report an access to shared memory of a block that may not have started, or may have exited."""
         inst, place = self.state.program.instructions[at], self.state.blocks[block]
@@ -252,7 +238,11 @@ class SyncFollower(InstructionObserver):
 
     def finish(self) -> None:
         """Report copies that no thread has waited for, and accesses to blocks that may have exited."""
-        self.check_exits()
+        for (block, thread), (time, at) in self.remote.items():
+            column, first = thread // self.ordering.share, block * self.ordering.per_block
+            if not (self.ordering.known[first : first + self.ordering.per_block, column] >= time).any():
+                text = "before the exit of that block; expected barrier.cluster before its threads exit"
+                self.report_remote(block, thread, at, text)
         for name, (time, at, thread) in self.issued.items():
             if (self.ordering.known[:, self.ordering.agents[name]] >= time).any():
                 continue
