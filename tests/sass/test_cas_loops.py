@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 
 import warpfrag as wf
-from sass.assembled import HEAD, assemble
-from sass.test_instructions import TextModule
+from sass.assembled import HEAD, TextModule, assemble
 
 pytestmark = [pytest.mark.one_engine, pytest.mark.usefixtures("every_spelling_compared")]
 STUB = f"""{HEAD}.visible .entry k(.param .u64 out, .param .u32 factor) {{ .shared .align 16 .b8 sm[1024];

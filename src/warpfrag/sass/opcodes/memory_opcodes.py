@@ -134,11 +134,14 @@ def _update(
     address: MemoryOperand,
     operands: list[asm.Operand],
 ) -> None:
-    """Emit the atomic operation itself, after its operands have been prepared."""
+    """Emit the atomic operation itself, after its operands have been prepared.
+
+    Its scope is left out: in random kernels, atomics with block scope (STRONG.SM) by several blocks write the same bytes
+    on an H200 as others, because all scopes are executed in the L2 cache.
+    """
     vector, _, dtype = dtype.rpartition(".")
     bits = int(dtype[-2:]) if dtype[-1].isdigit() and "x" not in dtype else 32
     bits = 128 if dtype == "b128" else bits
-    scope = _ordering(modifiers) if "SM" in modifiers else ""
     count = int(vector[1:]) if vector else bits // 32
 
     def operand(given: asm.Operand) -> PtxOperand:
@@ -152,18 +155,18 @@ def _update(
         expected, new = operand(operands[0]), operand(operands[1])
         if "CAST" in modifiers and result is not None:
             old = e.temporary(bits)
-            e.emit(f"atom{scope}{space}.cas.b{bits}", [old], [address, expected, new])
+            e.emit(f"atom{space}.cas.b{bits}", [old], [address, expected, new])
             compared = e.pair(operands[0]) if bits == 64 else expected
             held = e.compute(f"setp.eq.b{bits}", old, compared, bits=1)
             e.emit(f"selp.b{bits}", [e.results(target, 2) if bits == 64 and target else result], [ONE, ZERO, held])
             return
         nowhere = VectorOperand((Discard(),) * max(1, bits // 64))
-        e.emit(f"atom{scope}{space}.cas.b{bits}", [result or nowhere], [address, expected, new])
+        e.emit(f"atom{space}.cas.b{bits}", [result or nowhere], [address, expected, new])
         return
     if "POPC" in modifiers:
         if is_used:
             raise Unsupported("the value that .POPC.INC returns")
-        e.emit(f"red{scope}{space}.add.u32", [], [address, ONE])
+        e.emit(f"red{space}.add.u32", [], [address, ONE])
         return
     name = modifiers.first(OPERATIONS)
     if not name:
@@ -171,7 +174,7 @@ def _update(
     if name in {"AND", "OR", "XOR", "EXCH"}:
         dtype = f"b{bits}"
     noftz = ".noftz" if dtype.endswith("16x2") and name == "ADD" else ""
-    spelled = f"{scope}{space}{f'.{vector}' if vector else ''}.{name.lower()}{noftz}.{dtype}"
+    spelled = f"{space}{f'.{vector}' if vector else ''}.{name.lower()}{noftz}.{dtype}"
     if result is None and name != "EXCH":
         e.emit(f"red{spelled}", [], [address, operand(operands[0])])
     else:
