@@ -108,6 +108,36 @@ def test_unrolled_copies_of_one_mistake_are_one_finding():
     assert "st.shared.f32 at rowsum.cu:6 (line " in run.findings[0].text
 
 
+@pytest.mark.parametrize(("order", "count"), [("012abc", 1), ("0a1b2c", 3)])
+def test_findings_that_one_barrier_would_fix_are_one_finding(order, count):
+    """Digits store to three arrays, and letters load another warp's words: one barrier, or three, are missing."""
+    places = {name: f"[%r{3 + (name > '9')}+{256 * 'abc012'.index(name) % 768}]" for name in order}
+    body = [
+        f"st.shared.u32 {place}, %r1;" if name < "a" else f"ld.shared.u32 %r5, {place};\nst.global.u32 [%rd1], %r5;"
+        for name, place in places.items()
+    ]
+    text = f""".version 8.0
+.target sm_80
+.address_size 64
+.visible .entry k(.param .u64 out)
+{{
+.reg .b32 %r<6>; .reg .b64 %rd<4>; .shared .b32 words[192];
+mov.u32 %r1, %tid.x;
+mov.u32 %r2, words;
+mad.lo.u32 %r3, %r1, 4, %r2;
+xor.b32 %r4, %r1, 32;
+mad.lo.u32 %r4, %r4, 4, %r2;
+ld.param.u64 %rd1, [out];
+mul.wide.u32 %rd2, %r1, 4;
+add.u64 %rd1, %rd1, %rd2;
+BARRIER{"BARRIER".join(body)}
+ret;
+}}"""
+    for barrier, findings in (("\n", count), ("\nbar.sync 0;\n", 0)):
+        run = wf.ptx.load(text.replace("BARRIER", barrier))["k"].launch(1, 64, [np.zeros(64, np.uint32)], checks="all")
+        assert [finding.count for finding in run.findings] == [192 // count] * findings
+
+
 def test_a_finding_names_the_load_of_an_unwritten_value():
     text = text_of("exchange").replace("st.shared.u32 [%r5], %r1;", "", 1)
     run = run_checks(text, "exchange", checks="uninitialised")

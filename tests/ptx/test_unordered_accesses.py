@@ -144,6 +144,16 @@ SECOND: bar.sync 1, 256;
     assert verdict(body, 256) == (CLEAN if all(waits) else ("findings", {"async"}))
 
 
+def test_a_missing_wgmma_fence_is_one_finding():
+    body = f"""setp.lt.u32 %p4, %r1, 128; fence.proxy.async;
+{SYNC}shr.u32 %r20, %r2, 4; and.b32 %r20, %r20, 16383; cvt.u64.u32 %rd7, %r20; or.b64 %rd7, %rd7, 0x0000000800080000;
+mov.f32 %f0, 0f00000000; mov.f32 %f1, %f0; mov.f32 %f2, %f0; mov.f32 %f3, %f0;
+{WGMMA.replace("wgmma.fence.sync.aligned;", "").replace("%rd8", "%rd7") * 3}{WGMMA_WAIT}"""
+    kernel = wf.ptx.load(HEAD + body + "\nret;\n}\n")["k"]
+    run = kernel.launch(1, 128, [np.zeros(4096, np.uint32)], checks="async")
+    assert [finding.kind for finding in run.findings] == ["fence"]
+
+
 @pytest.mark.parametrize("warps", [4, 8, 16, 32])
 def test_all_warps_that_read_a_word_of_global_memory_are_kept(warps):
     count, last = 64, 32 * warps - 1

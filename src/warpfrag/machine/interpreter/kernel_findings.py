@@ -2,8 +2,8 @@
 
 A location is the finding's kind and the source lines of both accesses, so unrolled copies give one finding; without
 source lines, the PTX lines are used. A missing barrier or wait can cause findings at many locations: three or more that
-share a source line are merged. Only the first occurrence is described; later ones are counted. A verdict summarises all
-findings of a launch.
+share a source line, or that one barrier would fix, are merged. Only the first occurrence is described; later ones are
+counted. A verdict summarises all findings of a launch.
 """
 
 from collections.abc import Callable, Mapping
@@ -145,8 +145,7 @@ class FindingCollector:
         if source is not None and (other is None or other_source is not None):
             key = (category, source, other_source)
         known = self.places.get(key)
-        if known is not None:
-            count += known.count
+        count += known.count if known else 0
         if known is None or (known.kind == "lockstep" and finding.kind == "race"):
             known = replace(finding, source=source, other=other)
         self.places[key] = replace(known, count=count)
@@ -167,7 +166,7 @@ class FindingCollector:
 
     @property
     def findings(self) -> list[KernelFinding]:
-        """All findings in line order, with three or more missing-order findings on the same source lines merged."""
+        """All findings in line order, with three or more that have a missing barrier or wait in common merged."""
         groups: list[tuple[set[SourceLine], list[KernelFinding]]] = []
         for finding in sorted(self.places.values(), key=lambda finding: (finding.line, finding.kind)):
             ends = (finding.source, finding.other.source) if finding.other and finding.kind in UNORDERED else ()
@@ -177,8 +176,30 @@ class FindingCollector:
             members = [finding for _, items in alike for finding in items]
             groups.append((lines.union(*(own for own, _ in alike)), [*members, finding]))
         result = []
-        for _, members in groups:
+        for members in joined_by_barriers([members for _, members in groups]):
             first = min(members, key=lambda finding: finding.line)
             is_many = len(members) > MAX_PAIRS
             result += [replace(first, count=sum(finding.count for finding in members))] if is_many else members
         return sorted(result, key=lambda finding: (finding.line, finding.kind))
+
+
+def joined_by_barriers(groups: list[list[KernelFinding]]) -> list[list[KernelFinding]]:
+    """Join the groups of findings that one barrier, at some line, would fix."""
+    result: list[list[KernelFinding]] = []
+    barrier = 0  # the last line before which the findings of the last group allow a barrier
+    for end, start, number in sorted((*common_span(group), number) for number, group in enumerate(groups)):
+        if start >= barrier:
+            result.append([])
+            barrier = end
+        result[-1] += groups[number]
+    return result
+
+
+def common_span(findings: list[KernelFinding]) -> tuple[int, int]:
+    """Return the last and the first line of all places for a barrier that orders the accesses of findings, or zeros."""
+    pairs = [(each, each.other) for each in findings if each.other and each.kind in UNORDERED]
+    if len(pairs) < len(findings) or any(each.space == "global" and each.block != other.block for each, other in pairs):
+        return 0, 0
+    start = max((other.stack or (other.line,))[0] for _, other in pairs)
+    end = min((each.stack or (each.line,))[0] for each, _ in pairs)
+    return (end, start) if start < end else (0, 0)

@@ -121,6 +121,8 @@ class WarpProducts:
             line = self.written[late[0]][1]
             text = f": {name_of(inst, late[0])} was written at line {line}, with no wgmma.fence after it"
             yield RegisterProblem("fence", text, line)
+        if late or not self.has_fence:  # what follows lacks the same fence
+            self.written, self.has_fence = {}, True
         for index in sources:
             if index in self.targets:
                 line = self.targets[index][1]
