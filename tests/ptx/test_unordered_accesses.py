@@ -439,6 +439,42 @@ D:"""
     assert verdict(body) == (expected, set())
 
 
+@pytest.mark.parametrize(
+    ("acquire", "release", "expected"),
+    [
+        ("membar.gl;", "membar.gl;", ["clean", "clean"]),
+        ("membar.cta;", "membar.gl;", ["incomplete", "findings"]),
+        ("", "membar.gl;", ["incomplete", "findings"]),
+        ("membar.gl;", "", ["findings", "incomplete"]),
+    ],
+)
+def test_a_lock_without_a_fence_in_one_block_is_clean_in_no_order(acquire, release, expected):
+    lock = LOCK.replace(".shared", ".global").replace("%r2", "%rd1")
+    own = lock.replace("{1}", acquire, 1).replace("{1}", release).format(1)
+    other = lock.format(2, "membar.gl;")
+    body = f"""mov.u32 %r4, %ctaid.x; setp.eq.u32 %p2, %r4, 1; @!%p1 bra D;
+@%p2 bra N;
+{own}bra D;
+N: {other}D:"""
+    kernel = wf.ptx.load(HEAD + body + "\nret;\n}\n")["k"]
+    runs = [kernel.launch(2, 32, [np.zeros(4096, np.uint32)], checks="all", seed=seed) for seed in (None, 0)]
+    assert [run.verdict for run in runs] == expected
+    assert {finding.kind for run in runs for finding in run.findings} <= {"unordered"}
+
+
+def test_data_behind_a_flag_of_an_earlier_block_is_not_judged():
+    """Without a cooperative launch, block 1 starts after the end of block 0."""
+    body = """mov.u32 %r4, %ctaid.x; setp.eq.u32 %p2, %r4, 1; @!%p1 bra D; @%p2 bra P;
+st.volatile.global.u32 [%rd1], 7; membar.gl; atom.global.exch.b32 %r9, [%rd1+2048], 1; bra D;
+P: atom.global.exch.b32 %r9, [%rd1+2048], 0; setp.eq.u32 %p5, %r9, 0; @%p5 bra P;
+ld.volatile.global.u32 %r8, [%rd1]; st.global.u32 [%rd1+1024], %r8;
+D:"""
+    for cooperative in (False, True):
+        kernel, options = wf.ptx.load(HEAD + body + "\nret;\n}\n")["k"], wf.ptx.LaunchOptions(cooperative=cooperative)
+        run = kernel.launch(2, 32, [np.zeros(4096, np.uint32)], checks="all", options=options)
+        assert (run.verdict, run.findings) == ("incomplete", [])
+
+
 @pytest.mark.parametrize(("outside", "expected"), [("", "clean"), ("st.volatile.shared.u32 [%r2], 3;", "incomplete")])
 def test_accesses_outside_a_lock_are_not_judged_by_one_order_of_its_threads(outside, expected):
     """In this order the second thread takes the lock after the first; in the other one the store is unordered."""

@@ -79,10 +79,7 @@ class JudgedOrder(RaceCheck):
         self.exited = np.repeat(~self.state.alive[:, None, :], LANES, axis=1)
         self.atomics, self.shared_atomics = judge.atomics, AtomicLayers()
         instructions = self.state.program.instructions
-        self.constant_loads, self.used = (
-            {at for at, inst in enumerate(instructions) if is_constant_load(inst)},
-            judge.used,
-        )
+        self.used, self.constant_loads = judge.used, {at for at, inst in enumerate(code) if is_constant_load(inst)}
         targets = {target for inst in instructions for target in inst.targets}
         self.meetings = {
             at + 1: inst
@@ -99,7 +96,10 @@ class JudgedOrder(RaceCheck):
         self.loops = judge.loops
         # a proven compare-and-swap loop is an atomic, and takes no lock
         taken = self.locks.polled - self.loops.keys()
-        self.locks = LockFollower(instructions, taken, has_one_block=state.launch.grid == (1, 1, 1))
+        self.locks = LockFollower(
+            instructions, taken, judge.order.lock_owners, one_block=state.launch.grid == (1, 1, 1)
+        )
+        self.locks.has_unfenced_access = False  # the judgement of machine code does not depend on it
         self.synchronizing -= self.loops.keys()
         sensitive = {at for at, inst in enumerate(instructions) if is_order_sensitive(inst)}
         self.sensitive = sensitive - self.loops.keys()

@@ -44,11 +44,9 @@ class BarrierCheck(InstructionObserver):
         rows = slice(block * self.state.launch.warps, (block + 1) * self.state.launch.warps)
         barrier = self.state.barriers.states[block, number]
         count = int(here.any(axis=1).sum()) * LANES + barrier.arrived
-        if expected and count % expected:
+        if expected and (rest := count % expected):
             warp, lane = (int(v) for v in np.argwhere(here)[-1])
-            text = (
-                f"barrier {number} waits for {expected} threads, but {count} arrive: {count % expected} are left over"
-            )
+            text = f"barrier {number} waits for {expected} threads, but {count} arrive: {rest} are left over"
             self.report("barrier", (rows.start + warp) * LANES + lane, text, line=barrier.line)
         left = self.threads[rows] & ~self.state.alive[rows] & ~here
         if expected or not left.any():

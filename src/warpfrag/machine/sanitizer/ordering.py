@@ -27,7 +27,10 @@ Blocks that ended in an earlier wave are not in the matrix: knowledge of them is
 
 from __future__ import annotations
 
+from collections import defaultdict
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -38,6 +41,7 @@ from warpfrag.machine.interpreter.warp_state import WarpState
 Rows = NDArray[np.int64]
 Times = NDArray[np.int32]
 Past = dict[int, Times]
+Known = TypeVar("Known")
 Agent = tuple[str, int]  # an asynchronous operation's category, and its thread, warp or mbarrier
 
 BLOCK, CLUSTER, GPU = 0, 1, 2
@@ -53,7 +57,7 @@ MAX_THREADS_APART = 9216  # threads per batch; above this limit, the lanes of a 
 class Snapshot:
     """A thread's knowledge at one time: its rows of `known` and `fenced`, and its knowledge of earlier batches."""
 
-    batch: LaunchBlocks
+    batch: tuple[int, ...]  # the blocks of the batch, numbered by their index in the grid
     row: Times
     fenced: Times
     past: Past
@@ -79,13 +83,6 @@ class ScFences:
     promised: Snapshot | None = None
 
 
-@dataclass(frozen=True)
-class LaunchBlocks:
-    """The blocks of a batch, numbered by their index in the grid."""
-
-    numbers: tuple[int, ...]
-
-
 @dataclass
 class Message:
     """A message from a strong store or atomic to threads that load its value: a snapshot and a scope."""
@@ -107,9 +104,10 @@ class SyncObject:
 
 @dataclass
 class LaunchOrder:
-    """The state that all batches of a launch share: the time, and the messages in global memory."""
+    """The state that all batches of a launch share: the time, messages in global memory, and the owners of locks."""
 
     now: int = 0
+    lock_owners: defaultdict[tuple[int, int], set[int]] = field(default_factory=lambda: defaultdict(set))
     messages: dict[tuple[int, int], list[Message]] = field(default_factory=dict)
 
 
@@ -121,7 +119,7 @@ class Ordering:
         self.state, self.launch = state, launch
         self.threads = state.warps * LANES
         self.per_block = state.launch.warps * LANES
-        self.blocks = LaunchBlocks(tuple(numbers))
+        self.blocks = tuple(numbers)
         self.number_order = np.argsort(np.array(numbers, np.int64))
         self.numbers = np.array(numbers, np.int64)[self.number_order]
         self.is_contiguous = numbers == list(range(numbers[0], numbers[0] + len(numbers)))
@@ -175,7 +173,7 @@ class Ordering:
 
     def agent_entity(self, column: int) -> int:
         """Return the entity that represents an agent in shadow memory, which is negative and unique across batches."""
-        return -1 - (column - self.own_columns) - (self.blocks.numbers[0] << 24)
+        return -1 - (column - self.own_columns) - (self.blocks[0] << 24)
 
     def columns(self, entities: Rows) -> Rows:
         """Return the columns of entities, or -1 for entities from an earlier batch."""
@@ -192,7 +190,7 @@ class Ordering:
         result = np.where(inside, threads // self.share, -1)
         if (entities < 0).any():
             batch, agent = -1 - entities >> 24, (-1 - entities) & 0xFFFFFF
-            own = (entities < 0) & (batch == self.blocks.numbers[0])
+            own = (entities < 0) & (batch == self.blocks[0])
             result = np.where(own, self.own_columns + agent, result)
         return result
 
@@ -209,11 +207,8 @@ class Ordering:
             result |= columns == threads // self.share
         past = columns < 0
         if past.any():
-            answers = [
-                self._knows_past(int(thread), int(entity), int(time))
-                for thread, entity, time in zip(threads[past], entities[past], times[past], strict=True)
-            ]
-            result[past] = answers
+            asked = zip(threads[past].tolist(), entities[past].tolist(), times[past].tolist(), strict=True)
+            result[past] = [self._knows_past(self.pasts[thread], entity, time) for thread, entity, time in asked]
         return result
 
     def missing_lanes(
@@ -248,13 +243,15 @@ class Ordering:
     def has_loaded_flag(self, thread: int, entity: int, time: int) -> bool:
         """Return True if a thread loaded a value released after an access, but has executed no fence since."""
         column = int(self.columns(np.array([entity]))[0])
-        waiting = [snapshot for (own, _), items in self.pending.items() if own == thread for snapshot in items.values()]
-        rows = [snapshot.row for snapshot in map(self.localised, waiting)]
-        return column >= 0 and any(column < len(row) and int(row[column]) >= time for row in rows)
+        received = [
+            self.localised(each) for (own, _), items in self.pending.items() if own == thread for each in items.values()
+        ]
+        if column < 0:
+            return any(self._knows_past(snapshot.past, entity, time) for snapshot in received)
+        return any(column < len(each.row) and int(each.row[column]) >= time for each in received)
 
-    def _knows_past(self, thread: int, entity: int, time: int) -> bool:
-        """Return True if a thread is ordered after an access by an entity from an earlier batch."""
-        past = self.pasts[thread]
+    def _knows_past(self, past: Past, entity: int, time: int) -> bool:
+        """Return True if knowledge of earlier batches includes an access by one of their entities."""
         if entity < 0:  # an agent ends when its thread's block ends
             times = past.get((-1 - entity) >> 24)
             return times is not None and int(times.max()) >= time
@@ -291,34 +288,21 @@ class Ordering:
                 self.fenced[threads, :width] = np.maximum(self.fenced[threads, :width], snapshot.fenced)
         if snapshot.sc is not None:
             self.has_sc = True
-            merged: dict[int, ScFences | None] = {}
-            for thread in threads.tolist():
-                fences = self.sc_fences[thread]
-                if id(fences) not in merged:
-                    merged[id(fences)] = merge_fences(fences, snapshot.sc)
-                self.sc_fences[thread] = merged[id(fences)]
+            merge_each(self.sc_fences, threads, snapshot.sc, merge_fences)
         if past:
             self.has_past = True
-            cache: dict[int, Past] = {}
-            for thread in threads.tolist():
-                mine = self.pasts[thread]
-                if id(mine) not in cache:
-                    cache[id(mine)] = merge_pasts(mine, past)
-                self.pasts[thread] = cache[id(mine)]
+            merge_each(self.pasts, threads, past, merge_pasts)
 
     def localised(self, snapshot: Snapshot) -> Snapshot:
         """Convert a snapshot from an earlier batch, whose blocks have all ended, to this batch."""
         if snapshot.batch is self.blocks:
             return snapshot
         columns = self.block_columns
-        own = {
-            number: snapshot.row[at * columns : (at + 1) * columns]
-            for at, number in enumerate(snapshot.batch.numbers)
-        }  # fmt: skip
+        rows = snapshot.row[: len(snapshot.batch) * columns].reshape(-1, columns)
+        own = dict(zip(snapshot.batch, rows, strict=True))
         nothing = np.zeros(0, np.int32)
         sc = snapshot.sc and ScFences(
-            snapshot.sc.done and self.localised(snapshot.sc.done),
-            snapshot.sc.promised and self.localised(snapshot.sc.promised),
+            *(part and self.localised(part) for part in (snapshot.sc.done, snapshot.sc.promised))
         )
         return Snapshot(self.blocks, nothing, nothing, merge_pasts(snapshot.past, own), sc)
 
@@ -457,7 +441,7 @@ class Ordering:
         """Return the numbers, in the grid, of a thread's block and cluster."""
         at = thread // self.per_block
         size = self.state.launch.cluster_blocks
-        return self.blocks.numbers[at], self.blocks.numbers[at // size * size]
+        return self.blocks[at], self.blocks[at // size * size]
 
     def table_of(self, buffer: NDArray[np.uint8]) -> dict[tuple[int, int], list[Message]]:
         """Return the messages in a buffer by offset; those in shared memory end with the batch."""
@@ -473,19 +457,15 @@ class Ordering:
         table, key = self.table_of(buffer), (id(buffer), offset)
         if not passes_on:
             table.pop(key, None)
-        block, cluster = self.place_of(thread)
-        news: list[Message] = []
+        place, own = self.place_of(thread), np.array([thread])
         if releases:
-            self.widen(np.array([thread]), releases=level > BLOCK, acquires=False)
-            news.append(Message(level, block, cluster, self.snapshot(np.array([thread]))))
-        else:
-            for reached in range(level, -1, -1):
-                snapshot = self.released_snapshot(np.array([thread]), reached)
-                if snapshot is not None:
-                    news.append(Message(reached, block, cluster, snapshot))
+            self.widen(own, releases=level > BLOCK, acquires=False)
+        levels = [level] if releases else range(level, -1, -1)
+        sent = [(each, self.snapshot(own) if releases else self.released_snapshot(own, each)) for each in levels]
+        news = [Message(each, *place, snapshot) for each, snapshot in sent if snapshot is not None]
         fences = self.sc_fences[thread]
         if fences is not None and fences.done is not None:
-            news.append(Message(level, block, cluster, fences.done, is_promise=True))
+            news.append(Message(level, *place, fences.done, is_promise=True))
         for message in news:
             self.leave(table.setdefault(key, []), message)
 
@@ -527,6 +507,16 @@ class Ordering:
         """Order threads after a snapshot once they execute a fence of level `level` or wider."""
         for thread in threads.tolist():
             self.pending.setdefault((thread, level), {})[id(snapshot)] = snapshot
+
+
+def merge_each(table: list[Known], threads: Rows, new: Known, merge: Callable[[Known, Known], Known]) -> None:
+    """Merge new knowledge with that of each thread; threads that share an object still share one afterwards."""
+    merged: dict[int, Known] = {}
+    for thread in threads.tolist():
+        mine = table[thread]
+        if id(mine) not in merged:
+            merged[id(mine)] = merge(mine, new)
+        table[thread] = merged[id(mine)]
 
 
 def merge_fences(first: ScFences | None, second: ScFences | None) -> ScFences | None:

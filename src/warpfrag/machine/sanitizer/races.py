@@ -53,7 +53,7 @@ Numbers = NDArray[np.int64]
 STORES = actions.MemoryStore | actions.Atomic | actions.AsyncStore | actions.DirectCall
 # the largest relative difference between sums that differ only in rounding
 ROUNDED, ROUNDING = np.dtype(np.float32), 2.0**-20
-LOCK_ORDER = "threads may take a lock in several orders, and some accesses are outside its critical sections"
+LOCK_ORDER = "threads may take a lock in several orders, and some accesses are outside its critical sections or fences"
 NO_ACQUIRE = "a volatile or relaxed load is ordered only by a flag that was loaded without an acquire or a fence"
 STORED_AFTER_WAIT = "a thread changes a word after a loop that waited for another thread's store to it"
 UNCERTAIN_FENCE = "fences: several threads wrote a word before an asynchronous copy, and some may lack a fence"
@@ -91,7 +91,7 @@ class RaceCheck(SyncFollower):
         self.flagged: set[tuple[int, int]] = set()
         polled = {at for at, inst in instructions if isinstance(inst.action, actions.Atomic) and is_polled(code, at)}
         self.synchronizing = polled | {at for at, inst in instructions if strength_of(inst).releases}
-        self.locks = LockFollower(code, polled, has_one_block=state.launch.grid == (1, 1, 1))
+        self.locks = LockFollower(code, polled, order.lock_owners, one_block=state.launch.grid == (1, 1, 1))
         self.allocations = [at for at, inst in instructions if is_tensor_allocation(inst)]
 
     # --- accesses
@@ -213,7 +213,8 @@ class RaceCheck(SyncFollower):
 
     def follow_lock(self, buffer: Bytes, offsets: Numbers, threads: Numbers) -> None:
         """Mark the check as incomplete if the order in which threads take a lock may affect the result."""
-        if self.locks.polled and self.locks.is_order_open(self.state.memory.inst, id(buffer), offsets, threads):
+        at, entities = self.state.memory.inst, self.ordering.entities(threads)
+        if self.locks.polled and self.locks.is_order_open(at, id(buffer), offsets, entities):
             self.collector.leave_out(LOCK_ORDER)
 
     def copy_read(self, buffer: Bytes, offsets: Numbers, size: int, thread: int, cells: list[int]) -> None:

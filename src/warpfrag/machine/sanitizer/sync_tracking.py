@@ -5,6 +5,7 @@ Model). An access is strong if it is volatile, relaxed, acquire or release, or a
 race if the scope of each includes the other's thread, and they overlap completely.
 """
 
+import re
 from collections import defaultdict
 from collections.abc import Container, Iterator, Sequence
 from dataclasses import dataclass
@@ -27,6 +28,7 @@ from warpfrag.machine.sanitizer.ordering import BLOCK, CLUSTER, GPU, SCOPES, Age
 from warpfrag.machine.sanitizer.race_reports import FIXES, RaceReporter
 
 Numbers = NDArray[np.int64]
+Owners = defaultdict[tuple[int, int], set[int]]
 
 MEMORY_ORDERS = {"relaxed", "acquire", "release", "acq_rel", "volatile"}
 MEMBAR_LEVELS = {"cta": BLOCK, "gl": GPU, "sys": GPU}
@@ -129,20 +131,29 @@ class CopyGroups:
 class LockFollower:
     """Finds locks: words that one thread polls with an atomic and then changes before another thread polls them.
 
-    Threads may acquire a lock in any order. If an access in the program is outside the critical sections, a different
-    order could change the result, so the launch is not judged.
+    Threads may acquire a lock in any order. If an access in the program is outside the critical sections, or no fence
+    separates it from a relaxed atomic on the lock, a different order could change the result, so the launch is not
+    judged.
     """
 
-    def __init__(self, instructions: Sequence[DecodedInstruction], polled: set[int], *, has_one_block: bool) -> None:
-        """Create the follower without any locks; `polled` are the indices of atomics in waiting loops."""
-        self.polled = polled
+    def __init__(
+        self, code: Sequence[DecodedInstruction], polled: set[int], owners: Owners, *, one_block: bool
+    ) -> None:
+        """Create the follower; `polled` are the indices of atomics in waiting loops, `owners` the threads by lock."""
+        self.polled, self.owners = polled, owners
         # keyed by word and thread: True if the thread has changed the word
         self.words: dict[tuple[int, int], dict[int, bool]] = defaultdict(dict)
-        self.has_outside_access = bool(polled) and has_access_outside(instructions, polled, has_one_block=has_one_block)
+        events = "".join(lock_event(inst, is_polled=at in polled) for at, inst in enumerate(code)) if polled else ""
+        # in a launch of one block, accesses before or after a barrier that precedes or follows all locks are ordered
+        barriers = [at for at, inst in enumerate(code) if events and one_block and isinstance(inst.action, Barrier)]
+        first = max((at for at in barriers if at < min(polled)), default=0)
+        last = min((at for at in barriers if at > max(polled)), default=len(events))
+        self.has_outside_access = bool(re.search("(^|[Gg])[.f]*[as]", events[first:last]))
+        self.has_unfenced_access = not one_block and bool(re.search(r"T[.s]*a|[Tt][.saf]*a[.s]*G", events))
 
     def is_order_open(self, at: int, buffer: int, offsets: Numbers, threads: Numbers) -> bool:
-        """Record strong accesses; return True if several threads took a lock and some accesses are outside it."""
-        is_open = False
+        """Record strong accesses; return True if several threads took a lock, and some accesses are not protected."""
+        is_open = is_unfenced = False
         for offset, thread in zip(offsets.tolist(), threads.tolist(), strict=True):
             users = self.words[buffer, offset]
             if at in self.polled:
@@ -150,25 +161,26 @@ class LockFollower:
                 users.setdefault(thread, False)
             elif thread in users:
                 users[thread] = True
-        return is_open and self.has_outside_access
+                self.owners[buffer, offset].add(thread)
+                is_unfenced |= self.has_unfenced_access and len(self.owners[buffer, offset]) > 1
+        return is_unfenced or (is_open and self.has_outside_access)
 
 
-def has_access_outside(instructions: Sequence[DecodedInstruction], polled: set[int], *, has_one_block: bool) -> bool:
-    """Return True if a load or store is not between an atomic that takes a lock and the next atomic.
+def lock_event(inst: DecodedInstruction, *, is_polled: bool) -> str:
+    """Return a letter for an instruction: (t)ake or (g)ive a lock, (f)ence, (s)hared or other (a)ccess, or a dot.
 
-    In a launch of one block, accesses before or after a barrier that precedes or follows all locks are ordered.
+    T and G are relaxed atomics outside shared memory, which need a fence.
     """
-    barriers = [at for at, inst in enumerate(instructions) if has_one_block and isinstance(inst.action, Barrier)]
-    first = max((at for at in barriers if at < min(polled)), default=0)
-    last = min((at for at in barriers if at > max(polled)), default=len(instructions))
-    is_held = False
-    for at, inst in enumerate(instructions[first:last], first):
-        if isinstance(inst.action, Atomic):
-            is_held = at in polled
-        is_access = isinstance(inst.action, actions.MemoryLoad | actions.MemoryStore) and not is_held
-        if is_access and getattr(inst.action, "space", "") not in {"local", "param", "const"}:
-            return True
-    return False
+    space = getattr(inst.action, "space", "")
+    if isinstance(inst.action, Atomic):
+        strength = strength_of(inst)
+        letter = "t" if is_polled else "g"
+        return (
+            letter if space == "shared" or (strength.acquires if is_polled else strength.releases) else letter.upper()
+        )
+    if isinstance(inst.action, actions.MemoryLoad | actions.MemoryStore):
+        return "." if space in {"local", "param", "const"} else "s" if space == "shared" else "a"
+    return "f" if fence_level(inst) == GPU else "."
 
 
 class SyncFollower(InstructionObserver):
@@ -267,13 +279,10 @@ class SyncFollower(InstructionObserver):
         wrong = ~(known | (threads[:, None] == phase.threads)).any(axis=1)
         if not wrong.any():
             return
-        thread = int(threads[wrong.argmax()])
-        inst = self.inst
-        text = (
-            f"{inst.name}: nothing orders this arrival at barrier {number} after its last phase (line {phase.line}), "
-        )
+        name, line = self.inst.name, phase.line
+        text = f"{name}: nothing orders this arrival at barrier {number} after its last phase (line {line}), "
         text += "so these threads may complete that phase; expected another barrier number"
-        self.report_phase(thread, text)
+        self.report_phase(int(threads[wrong.argmax()]), text)
 
     def report_phase(self, thread: int, text: str) -> None:
         """Report that unintended threads may complete a barrier."""
@@ -301,9 +310,8 @@ class SyncFollower(InstructionObserver):
         sync = self.ordering.clusters.setdefault(cluster, SyncObject())
         self.ordering.complete(sync)
         size = self.state.cluster_barriers.size * LANES
-        for cell in [
-            cell for cell, state in self.initialised.items() if state.is_fenced and state.thread // size == cluster
-        ]:
+        own = {cell for cell, init in self.initialised.items() if init.is_fenced and init.thread // size == cluster}
+        for cell in own:
             del self.initialised[cell]  # the whole cluster sees the initialisation, even if the arrival is relaxed
         waiting = np.nonzero(self.state.cluster_barriers.waiting.reshape(-1))[0]
         mine = waiting[waiting // size == cluster]
@@ -349,8 +357,7 @@ class SyncFollower(InstructionObserver):
         """Handle the end of a phase, which completes the copies that the phase counted."""
         sync = self.ordering.mbarriers.setdefault(cell, SyncObject())
         for name in ("mbarrier", "mbarrier read", "st.async"):
-            column = self.ordering.agents.get((name, cell))
-            if column is not None:
+            if (column := self.ordering.agents.get((name, cell))) is not None:
                 sync.current = self.with_agent(sync.current, column, fences=name != "st.async")
         self.ordering.complete(sync)
 
@@ -438,8 +445,7 @@ class SyncFollower(InstructionObserver):
                 own = set(threads.tolist())
                 for barrier in self.initialised.values():
                     barrier.is_fenced |= barrier.thread in own
-            level = fence_level(inst)
-            if level is not None:
+            if (level := fence_level(inst)) is not None:
                 self.ordering.fence(threads, level, is_sc=qualifiers[0] == "membar" or "sc" in qualifiers)
         elif qualifiers[0] == "wgmma":
             self.group_of_products(inst, group, qualifiers)
@@ -451,12 +457,9 @@ class SyncFollower(InstructionObserver):
         for warp in group.active_rows.tolist():
             if "commit_group" in qualifiers:
                 self.products.commit(warp)
-            elif "wait_group" in qualifiers:
-                done = self.products.wait(warp, groups_left(inst))
-                if done:
-                    first = warp - int(self.state.warp_index[warp]) % 4
-                    column = self.ordering.agent(("wgmma", first))
-                    self.ordering.learn_of_agent(np.arange(warp * LANES, (warp + 1) * LANES), column, done)
+            elif "wait_group" in qualifiers and (done := self.products.wait(warp, groups_left(inst))):
+                column = self.ordering.agent(("wgmma", warp - int(self.state.warp_index[warp]) % 4))
+                self.ordering.learn_of_agent(np.arange(warp * LANES, (warp + 1) * LANES), column, done)
 
     def group_of_copies(self, inst: DecodedInstruction, threads: list[int], qualifiers: list[str]) -> None:
         """Handle cp.async and cp.async.bulk groups, thread by thread."""

@@ -136,8 +136,8 @@ def _update(
 ) -> None:
     """Emit the atomic operation itself, after its operands have been prepared.
 
-    Its scope is left out: in random kernels, atomics with block scope (STRONG.SM) by several blocks write the same bytes
-    on an H200 as others, because all scopes are executed in the L2 cache.
+    Its scope is left out: an H200 executes atomics of all scopes in the L2 cache, so that in random kernels, those with
+    block scope (STRONG.SM) by several blocks write the same bytes as others.
     """
     vector, _, dtype = dtype.rpartition(".")
     bits = int(dtype[-2:]) if dtype[-1].isdigit() and "x" not in dtype else 32
