@@ -31,7 +31,7 @@ TX_BITS, TX_SHIFT = 23, 40
 MAX_TX = (1 << 20) - 1  # maximum pending bytes (PTX ISA, "Tracking asynchronous operations")
 COUNT_SHIFT, PARITY_SHIFT = np.uint64(20), np.uint64(63)
 # timeouts without a change of memory before a deadlock is reported; lanes may be counting their waits
-MAX_EXPIRIES = 10_000
+MAX_EXPIRIES = 1_000
 NOT_ASLEEP = -1
 
 
