@@ -46,11 +46,7 @@ def other_order(shape: tuple[int, ...]) -> NDArray[np.intp]:
 
 def recoded(operand: Operand, change: Callable[[NDArray[Any]], NDArray[Any]]) -> Callable[[Words], Words]:
     """Return a function on registers that applies `change` to the codes of their matrix."""
-    return partial(_recode, operand=operand, change=change)
-
-
-def _recode(words: Words, *, operand: Operand, change: Callable[[NDArray[Any]], NDArray[Any]]) -> Words:
-    return operand.pack(change(operand.unpack(words, raw=True)), raw=True)
+    return lambda words: operand.pack(change(operand.unpack(words, raw=True)), raw=True)
 
 
 def ordered(codes: NDArray[Any], *, order: NDArray[np.intp], axes: int = 2) -> NDArray[Any]:

@@ -102,7 +102,7 @@ def find_shuffles(lanes: list[int], cells: list[int], slots: int, preferred: lis
     """
     reduced, basis = _independent(cells)
     inside = [bits for bits in _span(basis) if bits and not combined(bits, cells) >> LANE]
-    inner = _choose(sorted(inside, key=lambda bits: (_rank_of(bits, preferred), bits.bit_count(), bits)), slots)
+    inner = _choose(sorted(inside, key=lambda bits: (([*preferred, bits].index(bits)), bits.bit_count(), bits)), slots)
     outer = _choose(basis, len(basis), inner)
     inner_images = [combined(bits, cells) for bits in inner]
     chosen = _start_packets(lanes, cells, outer, inner_images)
@@ -197,10 +197,6 @@ def _span(basis: Sequence[int]) -> list[int]:
     for vector in basis:
         span += [vector ^ other for other in span]
     return span
-
-
-def _rank_of(bits: int, preferred: list[int]) -> int:
-    return preferred.index(bits) if bits in preferred else len(preferred)
 
 
 def _choose(candidates: Sequence[int], count: int, given: Sequence[int] = ()) -> list[int]:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from warpfrag.layout.coordinates import LANES
 from warpfrag.machine.interpreter.lane_group import LaneGroup
-from warpfrag.machine.interpreter.warp_state import WarpState
+from warpfrag.machine.interpreter.warp_batch import WarpBatch
 from warpfrag.machine.ir.program import DecodedInstruction, PtxOperand, registers_of
 
 Numbers = NDArray[np.int64]
@@ -36,7 +36,7 @@ class UniformOrder:
     that read it at the same time: they need no order.
     """
 
-    def __init__(self, state: WarpState, found: dict[int, str]) -> None:
+    def __init__(self, state: WarpBatch, found: dict[int, str]) -> None:
         """Collect the uniform registers that instructions read and write; reasons are added to `found`, by address."""
         self.state, self.found, code = state, found, state.program.instructions
         reads = [uniform_names([*inst.sources, *([] if inst.guard is None else [inst.guard])]) for inst in code]

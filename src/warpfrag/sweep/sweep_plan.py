@@ -304,7 +304,8 @@ class KeyReader(NamedTuple):
         """Return a value after checking and converting it; raise FileError with the expected value if it is invalid."""
         if not self.is_list:
             return self._read_entry(name, value)
-        listed = value if isinstance(value, list) and not (name == "shape" and _is_shape(value)) else [value]
+        is_shape = name == "shape" and isinstance(value, list) and bool(value) and list not in map(type, value)
+        listed = value if isinstance(value, list) and not is_shape else [value]
         if not listed:
             raise FileError(f"{name}: expected {self.expected}, or a list of them; got an empty list")
         entries = tuple(
@@ -324,10 +325,6 @@ class KeyReader(NamedTuple):
             raise FileError(f"{name}: {error}") from None
         except (TypeError, ValueError):
             raise FileError(f"{name}: expected {self.expected}; got {quote(value)}") from None
-
-
-def _is_shape(value: object) -> bool:
-    return isinstance(value, list) and bool(value) and not any(isinstance(entry, list) for entry in value)
 
 
 def _integer(value: object, minimum: int = 1, maximum: int = MAX_EXTENT) -> int:

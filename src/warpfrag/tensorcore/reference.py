@@ -277,11 +277,6 @@ def add_integers(products: Sequence[int], c: int, *, satfinite: bool) -> int:
     return total & 0xFFFFFFFF
 
 
-def count_bits(a: Sequence[int], b: Sequence[int], bitop: str) -> int:
-    """Return the number of ones in A xor B, or in A and B."""
-    return sum((x ^ y) if bitop == "xor" else (x & y) for x, y in zip(a, b, strict=True))
-
-
 class OutputOperands(NamedTuple):
     """The inputs of one output: the codes of A's stored elements and of the matching elements of B."""
 
@@ -416,7 +411,8 @@ def _integer(rule: rules.IntegerSum, codes: OutputOperands, trace: Trace | None)
 
 def _popcount(rule: rules.Popcount, codes: OutputOperands, trace: Trace | None) -> int:
     """Return C plus the population count of a bit operation."""
-    ones, start = count_bits(codes.a, codes.b, rule.operation), int(FORMATS["s32"].decode(codes.c))
+    ones = sum(x ^ y if rule.operation == "xor" else x & y for x, y in zip(codes.a, codes.b, strict=True))
+    start = int(FORMATS["s32"].decode(codes.c))
     code = add_integers([ones], start, satfinite=False)
     if trace is not None:
         terms = (_integer_term("popcount", ones), _integer_term("C", start))

@@ -106,9 +106,8 @@ class WarpBatch(WarpState):
     ) -> None:
         """Run a few instructions of a randomly chosen warp, or a wgmma of its warpgroup; lanes diverge in any order."""
         warp = int(random.choice(np.nonzero(by_warp != NOT_RUNNABLE)[0]))
-        waiting = self.pc[warp][runnable[warp]]
-        inside = [at for at in waiting.tolist() if at not in self.program.ends]  # of a block that has begun
-        start = int(inside[0] if inside else random.choice(waiting))
+        waiting = self.pc[warp][runnable[warp]].tolist()  # lanes inside a block continue; otherwise, any may run
+        start = next((at for at in waiting if at not in self.program.ends), int(random.choice(waiting)))
         action = self.program.instructions[start].action
         rows = np.array([warp])
         if isinstance(action, actions.MatrixOp) and action.operation == "wgmma":

@@ -225,17 +225,13 @@ def is_large(ir: IRBuilder, magnitude: Value) -> Value:
     return ir.and_(ir.icmp("ugt", magnitude, TWO_TO_126), ir.icmp("ule", magnitude, INFINITY))
 
 
-def minus_24(ir: IRBuilder, a: Value) -> Value:
-    """Return f32 codes minus 24, to undo the scaling by 2**24 in a logarithm."""
-    return quiet(ir, ir.as_int(ir.fadd(ir.as_float(a), float_splat(-24.0, 32))))
-
-
 WITH_FTZ: dict[str, UnaryFunction] = {
     "rcp": rcp, "rsqrt": rsqrt, "sqrt": sqrt, "ex2": ex2, "lg2": lg2, "sin": sin, "cos": cos, "tanh": tanh,
 }  # fmt: skip
 WITHOUT_FTZ: dict[str, UnaryFunction] = {
     "rcp": plain_rcp, "rsqrt": rescaled(rsqrt, lambda ir, a: scale(ir, a, 4096.0)),
-    "sqrt": rescaled(sqrt, lambda ir, a: scale(ir, a, 2.0**-12)), "ex2": plain_ex2, "lg2": rescaled(lg2, minus_24),
+    "sqrt": rescaled(sqrt, lambda ir, a: scale(ir, a, 2.0**-12)), "ex2": plain_ex2,
+    "lg2": rescaled(lg2, lambda ir, a: quiet(ir, ir.as_int(ir.fadd(ir.as_float(a), float_splat(-24.0, 32))))),
     "sin": sin, "cos": cos, "tanh": tanh,
 }  # fmt: skip
 

@@ -142,18 +142,16 @@ class Run:
         causes += ["the order of accesses"] if self._has_race else []
         executed = self.arch if self.basis == PTX else self.basis.split()[1].rstrip(",")
         arch = f" for {executed}" if executed else ""
-        count = len(self.counts.opcodes)
+        more = f" and {len(causes) - MAX_NAMES} more" if len(causes) > MAX_NAMES else ""
+        found = len(self.findings) or "no"
+        checked = f"{found} finding{'s' * (found != 1)}" if self.checks or self.findings else "not checked"
         parts = [
             f"Run: {'PTX semantics' if self.basis == PTX else 'machine code'}{arch}",
             "exact" if self.exact else "not exact",
-            *([f"uncertain: {_listed(causes)}"] if causes else []),
-            f"{self.counts.instructions:,} warp instructions of {count} opcodes",
+            *([f"uncertain: {', '.join(causes[:MAX_NAMES])}{more}"] if causes else []),
+            f"{self.counts.instructions:,} warp instructions of {len(self.counts.opcodes)} opcodes",
             f"{self.engine} engine",
-            f"{len(self.findings)} finding{'s' * (len(self.findings) > 1)}"
-            if self.findings
-            else "no findings"
-            if self.checks
-            else "not checked",
+            checked,
             *([str(self.exploration)] if self.exploration is not None else []),
             *(["incomplete checks"] if self.verdict == "incomplete" else []),
         ]
@@ -184,9 +182,3 @@ class Run:
             parts += [html.table(heads, cells[:MAX_ROWS])] if cells else []
             parts += [f"<p>{more} more: {heads[0]}</p>"] if more > 0 else []
         return html.card(*parts)
-
-
-def _listed(names: list[str]) -> str:
-    """Return the first few names, and the number of omitted names."""
-    more = f" and {len(names) - MAX_NAMES} more" if len(names) > MAX_NAMES else ""
-    return ", ".join(names[:MAX_NAMES]) + more

@@ -132,10 +132,6 @@ def _divide(attributes: Attributes) -> CodeFunction:
     return partial(on.divide, signedness=attributes.types[0].kind, remainder=attributes.opcode == "rem")
 
 
-def _absolute(a: Codes) -> Codes:
-    return np.where(signed(a) < 0, np.negative(a), a)
-
-
 def _extreme(attributes: Attributes) -> CodeFunction:
     ptx_type = attributes.types[0].kind
     pick = np.maximum if attributes.opcode == "max" else np.minimum
@@ -252,7 +248,7 @@ ROWS: list[OpcodeRow] = [
     row("sad", [ALL], _absolute_difference, ISA),
     row("div", [ALL], same(2, _divide), DIVISION),
     row("rem", [ALL], same(2, _divide), DIVISION),
-    row("abs", ["s16 s32 s64"], same(1, lambda _: _absolute), ISA),
+    row("abs", ["s16 s32 s64"], same(1, lambda _: lambda a: np.abs(signed(a)).astype(a.dtype)), ISA),
     row("neg", ["s16 s32 s64"], same(1, lambda _: np.negative), ISA),
     row("min", [(*ALL, *PAIRS)], same(2, _extreme), ISA),
     row("max", [(*ALL, *PAIRS)], same(2, _extreme), ISA),

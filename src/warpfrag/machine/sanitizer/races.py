@@ -74,7 +74,10 @@ class RaceCheck(SyncFollower):
         collector: FindingCollector,
     ) -> None:
         """Create the check; batches share the shadow of global memory, and each has its own shadow of shared memory."""
-        has_proxies = any(uses_async_proxy(inst) for inst in state.program.instructions)
+        has_proxies = any(
+            is_wgmma(inst) or isinstance(inst.action, actions.BulkCopy | actions.TensorCopy)
+            for inst in state.program.instructions
+        )
         ordering = Ordering(state, order, numbers, has_proxies=has_proxies)
         if ordering.share > 1:
             collector.leave_out("lanes of one warp: too many threads run at once to tell them apart")
@@ -518,15 +521,9 @@ class RaceCheck(SyncFollower):
 
     def distance(self, access: AccessGroup, entities: Numbers) -> Numbers:
         """Return the smallest scope that contains both accesses: block, cluster or GPU."""
-        per_block = self.ordering.per_block
-        mine = access.entities[:, None] // per_block
-        others = entities // per_block
-        size = self.state.launch.cluster_blocks
-        far = np.full(entities.shape, GPU)
-        if size > 1:
-            grid, shape = self.state.launch.grid, self.state.launch.cluster
-            near = _cluster_of(mine, grid, shape) == _cluster_of(others, grid, shape)
-            far = np.where(near, CLUSTER, far)
+        mine, others = access.entities[:, None] // self.ordering.per_block, entities // self.ordering.per_block
+        grid, shape = self.state.launch.grid, self.state.launch.cluster
+        far = np.where(_cluster_of(mine, grid, shape) == _cluster_of(others, grid, shape), CLUSTER, GPU)
         return np.where((mine == others) | (entities < 0), BLOCK, far)
 
     def check_fence(self, access: AccessGroup, writes: Accesses, wrong: NDArray[np.bool_]) -> None:
@@ -576,11 +573,6 @@ def is_polled(instructions: Sequence[DecodedInstruction], at: int) -> bool:
             others = [inst for number, inst in enumerate(instructions[start:end], start) if number != at]
             return not any(isinstance(inst.action, STORES) for inst in others)
     return False
-
-
-def uses_async_proxy(inst: DecodedInstruction) -> bool:
-    """Return True if an instruction reads or writes memory through the async proxy: bulk copies, boxes, wgmma."""
-    return is_wgmma(inst) or isinstance(inst.action, actions.BulkCopy | actions.TensorCopy)
 
 
 def is_tensor_allocation(inst: DecodedInstruction) -> bool:

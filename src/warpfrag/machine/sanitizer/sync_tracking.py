@@ -9,7 +9,7 @@ import re
 from collections import defaultdict
 from collections.abc import Container, Iterator, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -222,25 +222,21 @@ class SyncFollower(InstructionObserver):
         second = self.reporter.description(int(entity[0]), init.inst, init.thread)
         address = 8 * cell % self.state.memory.shared_stride
         text = f"{first.operation} and {second.text} use the mbarrier at {address:#x}: nothing orders them"
-        details = {"stack": first.stack, "space": "shared", "address": address, "fix": FIXES[kind]}
-        self.report(kind, thread, text, line=first.line, other=second, **details)
+        place: dict[str, Any] = {"stack": first.stack, "space": "shared", "address": address}
+        self.report(kind, thread, text, line=first.line, other=second, fix=FIXES[kind], **place)
 
     def note_remote(self, offsets: Numbers, threads: Numbers) -> None:
         """Record accesses to other blocks' shared memory; these blocks must have started, and must not have exited."""
         if self.state.launch.cluster_blocks == 1:
             return
-        blocks, at, columns = (
-            offsets // self.state.memory.shared_stride,
-            self.state.memory.inst,
-            self.ordering.block_columns,
-        )
+        blocks, at = offsets // self.state.memory.shared_stride, self.state.memory.inst
+        columns = self.ordering.block_columns
         is_remote = blocks != threads // self.ordering.per_block
         for block, thread in zip(blocks[is_remote].tolist(), threads[is_remote].tolist(), strict=True):
             self.remote[block, thread] = self.ordering.now, at
             if not self.ordering.known[thread, block * columns : (block + 1) * columns].any():
-                self.report_remote(
-                    block, thread, at, "after the start of that block; expected barrier.cluster in between"
-                )
+                text = "after the start of that block; expected barrier.cluster in between"
+                self.report_remote(block, thread, at, text)
 
     def report_remote(self, block: int, thread: int, at: int, text: str) -> None:
         """Report an access to shared memory of a block that may not have started, or may have exited."""

@@ -35,10 +35,6 @@ def lower(source: ModuleSyntax, entry: str) -> program.Program:
     kernel = KernelLowering(source, functions, function)
     for run in PASSES:
         run(kernel)
-    return _program(kernel)
-
-
-def _program(kernel: KernelLowering) -> program.Program:
     return program.Program(
         name=kernel.entry.name,
         target=kernel.source.target,
