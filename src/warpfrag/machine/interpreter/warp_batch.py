@@ -104,10 +104,9 @@ class WarpBatch(WarpState):
     def schedule_at_random(
         self, random: np.random.Generator, runnable: NDArray[np.bool_], by_warp: NDArray[np.int64]
     ) -> None:
-        """Run a few instructions of a randomly chosen warp, or a wgmma of its warpgroup; lanes diverge in any order."""
+        """Run a few instructions of a randomly chosen warp, or a wgmma of its warpgroup."""
         warp = int(random.choice(np.nonzero(by_warp != NOT_RUNNABLE)[0]))
-        waiting = self.pc[warp][runnable[warp]].tolist()  # lanes inside a block continue; otherwise, any may run
-        start = next((at for at in waiting if at not in self.program.ends), int(random.choice(waiting)))
+        start = int(by_warp[warp] % PRIORITY_UNIT)
         action = self.program.instructions[start].action
         rows = np.array([warp])
         if isinstance(action, actions.MatrixOp) and action.operation == "wgmma":
