@@ -186,7 +186,7 @@ def test_what_cannot_be_is_refused_with_what_is_there():
             (lambda: d.watch(np.zeros(3)), "an array among the arguments"),
             (lambda: d.watch(out, 7), "expected an index of an array of shape"),
             (d.watch, "an array argument or shared="),
-            (lambda: d.watch(shared=0), "4 bytes in shared memory, which is 0x400 to 0x600; got 0x0"),
+            (lambda: d.watch(shared=0), r"4 bytes at 0x0 are not in shared memory \(0x400 to 0x600\)"),
             (lambda: d.watch(out, access="x"), "access to be write, read or any"),
             (d.registers, "nothing has run yet"),
             (lambda: d.delete(wf.ptx.Breakpoint()), "a breakpoint or watchpoint of this debugger"),

@@ -127,8 +127,8 @@ def test_rule_memory_has_the_type_of_the_fragment(multiplicand):
     assert "8 elements in a byte" in refuse_load(bits, np.zeros((8, 128), bool), 128)
     packed = np.packbits(np.zeros((128, 8), bool).T, axis=1)  # numpy keeps the order of its argument
     assert refuse_load(bits, packed, 128) == (
-        "load_matrix_sync: expected packed memory along the last axis, got strides (1, 8); np.ascontiguousarray puts "
-        "it in order"
+        "load_matrix_sync: the last axis of packed memory must be contiguous, got strides (1, 8); pass "
+        "np.ascontiguousarray(array)"
     )
 
 

@@ -354,7 +354,7 @@ class Sample:
         self.learnt: set[Order] = set()
 
     def only(self, rows: list[int], columns: list[int]) -> Sample:
-        """Return the sample of these rows and columns."""
+        """Return the sample restricted to these rows and columns."""
         observed = Observed(self.observed.codes[:, rows][:, :, columns], self.observed.format)
         some = Sample(self.operands.only(rows, columns), observed, self.begin, self.finish)
         some.rows, some.columns, some.sums = rows, columns, {}

@@ -352,7 +352,7 @@ def _diagnose_kernel(
 
 
 def _turn_b(matrices: dict[str, NDArray[Any]], usage: str = "") -> list[str]:
-    """Replace an N x K B, which is column-major, with its transposed view; return notes on column-major matrices."""
+    """Transpose B if it is N x K (column-major); return a note on each column-major matrix."""
     a, b = (matrices[role].shape for role in "ab")
     if len(a) != 2 or len(b) != 2 or a[1] not in b:
         wanted = "A as M x K, and B as K x N or, if it is column-major, as N x K"
@@ -451,7 +451,7 @@ class Dump(NamedTuple):
 
 
 def _positional(matrices: list[str], paths: dict[str, str], *, is_one_operand: bool) -> dict[str, str]:
-    """Return the inputs, by role, that are given as positional files before the result."""
+    """Return, by role, the input files that precede RESULT on the command line."""
     if not matrices:
         return {}
     if is_one_operand or len(matrices) not in (2, 3):

@@ -335,7 +335,7 @@ def table(
 
 
 def _print_by_matrix(view: OperandView, records: list[Record]) -> None:
-    """Print the meaning of a cell, and a grid for each matrix; cells contain lane and element."""
+    """Print the meaning of a cell, and a grid for each matrix; each cell shows a lane and an element."""
     # Besides the matrix, addresses have a single coordinate, so each matrix is one line of the grid.
     down, across = view.positions if len(view.positions) == 2 else view.dims
     is_numbered = view.registers is not None and (view.layout.slots > 1 or not view.in_tensor_memory)

@@ -108,7 +108,7 @@ def draw(
     if figure is not None:
         extra = [word for word in (instruction, operand) if word] + [_spelled(option) for option in options]
         if extra:
-            raise click.UsageError(f"--figure takes only --theme and -o; leave out {', '.join(extra)}")
+            raise click.UsageError(f"--figure can be combined only with --theme and -o; leave out {', '.join(extra)}")
         picture = draw_figure(figure, theme=theme)
     elif instruction is None:
         raise click.UsageError("expected an instruction, or --figure N")

@@ -88,7 +88,7 @@ def gpu(
         check_incomplete: The response to launches that the checks cannot judge completely: exit status 3, a message, or
             nothing.
         report: Write an HTML page with the grid, time, exactness and findings of every launch.
-        record_only: Record the launches and do not execute them.
+        record_only: Record the launches without executing them.
         fast: Do not judge whether the results of launches are exact.
         launch_seconds: Stop a launch after this many seconds, and report the line it had reached.
 

@@ -333,7 +333,7 @@ class RelayoutFacts(NamedTuple):
     free: true if registers are only renamed
     counts: instructions by type: shfl, movmatrix, select, prmt, cvt
     cost: number of instructions; shfl and movmatrix count twice
-    steps: in order
+    steps: the operations, in the order in which they run
     permutation: with --permute: destination column (or row) j holds source column p[j]
     lang: language of the code
     code: with --emit: the code

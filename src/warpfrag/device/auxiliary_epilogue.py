@@ -89,7 +89,7 @@ def row_blocks(m: int, n: int, wave: int = WAVES[-1]) -> int:
 
 
 def depth_lanes(k: int, rows: int) -> int | None:
-    """Return the number of lanes that add A or B along k, or None if it was not measured for this shape."""
+    """Return the number of lanes that sum A or B along k, or None if the number was not measured for this shape."""
     if k <= FEW_STEPS[0]:
         return 16
     if k >= MANY_STEPS[1]:

@@ -70,7 +70,7 @@ class Misreading:
 
 
 def likelihood(mistake: Mistake | Misreading) -> tuple[bool, int, int]:
-    """Return a sort key for likelihood: first by category, then inputs before D."""
+    """Return a sort key that puts likely mistakes first: common before rare, then by category, then inputs before D."""
     place = "abc".find(mistake.operand[:1])
     return mistake.rare, KINDS.index(mistake.kind), place if place >= 0 else len(KINDS)
 

@@ -193,7 +193,7 @@ def snapped(seen: Observation, right: Codes) -> Codes:
 
 
 def unique_places(memory: Codes, values: Codes) -> Ints:
-    """Return the index in memory of values that occur there once, and -1 for others."""
+    """Return, for each value, its index in memory, or -1 unless it occurs there exactly once."""
     own, first, counts = np.unique(memory, return_index=True, return_counts=True)
     near = np.searchsorted(own, values).clip(max=len(own) - 1)
     return np.where((own[near] == values) & (counts[near] == 1), first[near], -1)

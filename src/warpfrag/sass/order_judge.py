@@ -509,7 +509,7 @@ def is_order_sensitive(inst: DecodedInstruction) -> bool:
 
 
 class JudgedWarpBatch(CheckedWarpBatch):
-    """A batch of blocks whose machine code is judged."""
+    """A batch of blocks whose accesses are judged for a fixed order."""
 
     def __init__(self, part: LaunchPart, judge: LaunchJudge) -> None:
         """Create a batch for the launch's judge."""

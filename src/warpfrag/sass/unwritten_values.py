@@ -25,7 +25,7 @@ MAX_VARIANTS = 1 << 6
 
 
 class MachineUnwrittenCheck(UnwrittenCheck):
-    """The check of unwritten values for machine code, which may read registers without using them."""
+    """The check for unwritten values in machine code, which may read registers without using them."""
 
     def __init__(self, state: WarpBatch, collector: FindingCollector, marked: dict[int, Bytes]) -> None:
         """Find the uniform registers, which all lanes of a warp share."""

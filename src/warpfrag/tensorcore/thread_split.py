@@ -158,7 +158,7 @@ CACHE_LINE = 64
 
 
 def allocate(*wanted: tuple[tuple[int, ...], DTypeLike]) -> list[NDArray[Any]]:
-    """Return uninitialized arrays of these shapes and dtypes, in one block of memory.
+    """Return uninitialised arrays of these shapes and dtypes, in one block of memory.
 
     The C library keeps one large block for the next gemm. It would return many smaller blocks to the system, and
     faulting their pages in again took a tenth of the time of a 512 x 512 x 512 gemm.

@@ -253,7 +253,7 @@ def field_choice(operand: Metadata | Scale, immediates: Immediates) -> FieldChoi
 
 
 def metadata_grid(operand: Metadata, choice: FieldChoice, pattern: Pattern, cut: Cut) -> FigureGrid:
-    """Return the grid of metadata, rows by chunks of A; `cut.cols` are columns of A, rounded to whole chunks."""
+    """Return the grid of metadata: rows by chunks of A; `cut.cols` are columns of A, rounded to whole chunks."""
     rows, chunks = operand.shape
     first, last = (column // pattern.chunk for column in cut.within("cols", chunks * pattern.chunk))
     columns = [f"{index * pattern.chunk}-{(index + 1) * pattern.chunk - 1}" for index in range(first, last + 1)]

@@ -178,8 +178,8 @@ def check_memory_type(pointer: Pointer, element: ElementType, label: str) -> Non
         if not pointer.array.flags.c_contiguous and pointer.array.strides[-1] != dtype.itemsize:
             # np.packbits of a transposed array returns such an array, whose memory order is never intended
             raise InvalidOperand(
-                f"{label}: expected packed memory along the last axis, got strides {pointer.array.strides}; "
-                "np.ascontiguousarray puts it in order"
+                f"{label}: the last axis of packed memory must be contiguous, got strides {pointer.array.strides}; "
+                "pass np.ascontiguousarray(array)"
             )
         return
     if dtype not in {element.dtype, np.dtype(np.uint8)}:

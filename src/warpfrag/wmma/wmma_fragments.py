@@ -88,7 +88,7 @@ class Fragment:
     """The registers of all 32 lanes that hold one matrix; C++ writes `fragment<Use, m, n, k, T, Layout>`.
 
     `matrix_a` is m x k and `matrix_b` k x n, both with a Layout; `accumulator` is m x n, without one. A new fragment
-    holds zeros (in C++, it is uninitialized).
+    holds zeros (in C++, it is uninitialised).
 
         >>> from warpfrag import wmma
         >>> acc = wmma.fragment(wmma.accumulator, 16, 16, 16, wmma.float)

@@ -65,7 +65,7 @@ class LibraryEpilogue:
 
 @dataclass(frozen=True)
 class KernelEpilogue(Epilogue):
-    """The epilogue of one kernel: the epilogue of the call, the type of D, and the facts that decide the roundings."""
+    """The epilogue of one kernel: that of the call, the type of D, and the properties that determine the rounding."""
 
     has_c: bool = False
     activation: str = ""

@@ -161,7 +161,7 @@ class ProgressLine:
         return f", about {left / 60:.0f} min left," if left >= 90 else f", about {left:.0f} s left,"
 
     def clear(self) -> None:
-        """Remove the line before other output is printed."""
+        """Remove the progress line, so that other output can be printed."""
         if self.is_terminal:
             self._overwrite("")
 

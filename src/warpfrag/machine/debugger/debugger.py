@@ -182,7 +182,7 @@ class Debugger:
         if shared is not None:
             if not SharedView.start <= shared <= self.shared_end - size:
                 text = f"{SharedView.start:#x} to {self.shared_end:#x}"
-                raise InvalidOperand(f"expected {size} bytes in shared memory, which is {text}; got {shared:#x}")
+                raise InvalidOperand(f"{size} bytes at {shared:#x} are not in shared memory ({text})")
             point = Watchpoint("shared", int(shared), size, access, _index(block))
         else:
             point = Watchpoint("global", *self._element(array, index), access)

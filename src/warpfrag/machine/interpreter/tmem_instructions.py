@@ -94,7 +94,7 @@ class TensorMemories:
             text = f"it relinquished its permit at line {self.relinquished[block]}"
             raise MemoryFault(0, f"the block cannot allocate more columns, because {text}")
         if is_exclusive and live:
-            raise MemoryFault(0, f"the block already has {live[0].columns} columns")
+            raise MemoryFault(0, f"the block already holds {live[0].columns} columns")
         if columns > self._smallest.get(block, TENSOR_COLUMNS):
             text = f"{columns} columns are more than the {self._smallest[block]} of the previous allocation"
             raise MemoryFault(0, f"{text}: allocations must not grow")

@@ -167,7 +167,7 @@ class AccessCall(NamedTuple):
 
 
 def helper_name(access: str, space: str, bits: int, count: int) -> str:
-    """Return the name of a helper's function."""
+    """Return the name of a helper function."""
     return f"{access}_{space}_{bits}_{count}"
 
 

@@ -135,7 +135,7 @@ def tilings_of(
 
 
 def grid_of(instructions: list[DecodedInstruction]) -> list[list[DecodedInstruction]] | None:
-    """Arrange instructions as [rows][columns] by A and B; return None unless each A meets each B exactly once."""
+    """Arrange instructions as [rows][columns] by A and B; return None unless each pair of A and B occurs once."""
     all_a, all_b = (list(dict.fromkeys(inst.sources[place] for inst in instructions)) for place in (0, 1))
     tiles = {(all_a.index(inst.sources[0]), all_b.index(inst.sources[1])): inst for inst in instructions}
     if not len(tiles) == len(instructions) == len(all_a) * len(all_b):

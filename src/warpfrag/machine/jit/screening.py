@@ -107,7 +107,7 @@ class ProgramScreen:
 
     @cached_property
     def cell_shift(self) -> int:
-        """The number of offset bits within a cell, which is as large as the smallest access."""
+        """The number of offset bits within a cell; a cell is as large as the smallest access."""
         sizes = [
             inst.action.type.dtype.itemsize
             for inst in self.instructions

@@ -106,7 +106,7 @@ def stand_in_manifest(machine: str, system: str) -> str:
 
 
 def has_stand_ins(machine: str, system: str) -> bool:
-    """Return True if the stand-ins are current, or the target is not Linux."""
+    """Return True if the stand-ins are current, or if the target is not Linux, which needs none."""
     path = stand_in_folder(machine, system) / levels.STAND_IN_MANIFEST
     is_current = path.exists() and path.read_text(encoding="ascii") == stand_in_manifest(machine, system)
     return system != "linux" or is_current
