@@ -118,7 +118,7 @@ FAULTS = [
     ("cute", "((4,8),2", {}, r"expected ',' or '\)' at character 9 .*; got the end"),
     ("cute", "((4,8),x):((32,1),8)", {}, "expected a number at character 8 .*got 'x'"),
     ("cute", "((4,8),2):((32,1),8) o", {}, "expected the end of the text at character 22"),
-    ("cute", "((4,8),(2,2)):((32,1),16)", {}, r"strides must be grouped like sizes; got 16 for \(2, 2\)"),
+    ("cute", "((4,8),(2,2)):((32,1),16)", {}, r"strides must be nested like sizes; got 16 for \(2, 2\)"),
     ("cute", "(32):(1)", {}, r"expected two parts, \(threads, values\); got 1"),
     ("cute", "(" * 30, {}, "at most 20 deep"),
     ("cute", "(1234567890,1):(1,1)", {}, "at most 9 digits"),

@@ -190,7 +190,7 @@ class Observed(NamedTuple):
 
     @classmethod
     def read(cls, seen: NDArray[Any], accumulator: str, name: str) -> Observed:
-        """Return an array as codes; raise InvalidOperand for a dtype to which no kernel rounds this accumulator."""
+        """Return an array as codes; raise InvalidOperand if no kernel with this accumulator produces its dtype."""
         formats = {natural_dtype(FORMATS[result]): result for result in RESULTS[accumulator]}
         if seen.dtype not in formats:
             known = ", ".join(map(str, formats))

@@ -56,10 +56,10 @@ def error_report(
     Without an instruction, each architecture uses the one that `wf.gemm` chooses for the dtypes; the report names it.
     Operands are converted as in `wf.gemm`, and must be finite; if they are rounded or `Scaled`, the exact result is
     computed from the rounded or scaled values. A large gemm is compared a few rows at a time; `progress(done, total,
-    text)` is called before each of these steps. `backend` is that of `wf.gemm`.
+    text)` is called before each of these steps. `backend` is as in `wf.gemm`.
 
-    `against` is A and B before quantization: D is compared with their exact product, so that errors include those of
-    quantization.
+    `against` is A and B before quantization: D is compared with their exact product, so the errors include quantization
+    errors.
     """
     check_backend(backend)
     archs = [arch] if isinstance(arch, str) else _listed("arch", arch)

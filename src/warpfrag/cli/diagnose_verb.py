@@ -200,16 +200,16 @@ def diagnose(
 
     If INSTRUCTION is a kernel, FILE.cu or FILE.ptx, it is compiled and run, and each mma is diagnosed with its source
     line: its operands should be tiles of A and B, tiles of the arguments, or the results of earlier mma instructions.
-    The D that the kernel stores is compared with A B. A is M x K. B is K x N or, if it is column-major in memory,
-    N x K; if N equals K, save a column-major B with np.save(file, np.asfortranarray(B)).
+    The D that the kernel stores is compared with the product of A and B. A is M x K. B is K x N or, if it is
+    column-major in memory, N x K; if N equals K, save a column-major B with np.save(file, np.asfortranarray(B)).
 
     The exit status is 0 if the result is correct or differs only by rounding, 1 if it is wrong or a mistake is found,
     and 3 if no mistake is found but not everything can be judged.
 
     Options:
         expect (OPERAND MATRIX): Diagnose one operand: the result contains the registers of OPERAND, which should hold
-            the matrix in the file MATRIX (a sparse A as it is stored; metadata as codes, a row of 4-bit fields for each
-            row of A).
+            the matrix in the file MATRIX. Give a sparse A as it is stored, and metadata as 4-bit codes, one row for
+            each row of A.
         warp: The warp to read from a dump of several warps.
         as_: Read the numbers in a text file as a matrix, row by row, or as registers, lane by lane; default: inferred
             from its lines.

@@ -106,7 +106,7 @@ def identify(
         slots: Values per register; default: every number is tried.
         dims (NAMES): Names of the coordinates, such as matrix,row,col; default: row,col.
         transposed: The text has columns first; default: both orders are tried for B.
-        all_: List every operand, not only the first ones.
+        all_: List every matching operand, not only the first few.
 
     For example:
         warpfrag identify --cute "((_4,_8),(_2,_2,_2)):((_32,_1),(_16,_8,_128))" --shape 16x16

@@ -234,7 +234,7 @@ def verify(
     capture: File | None = None,
     attributes: File | None = None,
 ) -> Answer[Report]:
-    """Run instructions on this machine's GPU and compare every code with warpfrag's prediction.
+    """Run instructions on this machine's GPU and compare the bits of every result with warpfrag's.
 
     The exit status is 0 if every code is equal, 1 if one differs or could not be compared, and 2 if there is no GPU.
 

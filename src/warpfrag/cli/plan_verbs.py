@@ -369,7 +369,7 @@ def relayout(
     must hold a matrix of the same size. If the formats differ, values are rounded to nearest even, with the
     saturation of cvt. A step that only renames registers is free.
 
-    From D to A of tcgen05, the plan is a tensor-memory load, conversions and a store.
+    To convert a tcgen05 D to a tcgen05 A, the plan loads from tensor memory, converts the values and stores them.
 
     Options:
         permute: Allow any order of the destination's rows or columns.

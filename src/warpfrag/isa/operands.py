@@ -303,7 +303,7 @@ def _matrix_move(form: Form) -> list[OperandSpec]:
 
 @lru_cache(256)
 def addresses(form: Form) -> Layout | None:
-    """Return, for each matrix, the lane that provides the address of each row (stmatrix m16n8: column), or None."""
+    """Return the lane that provides each row's address (each column's for stmatrix m16n8) in each matrix, or None."""
     if form.op not in {"ldmatrix", "stmatrix"}:
         return None
     row = read_table("layouts")["movers"][f"{form.op}.{form.shape}" + (".trans" if form.trans else "")]

@@ -93,7 +93,7 @@ def sass_name(spelling: TensorSpelling) -> str:
 
 
 def mlir_name(spelling: TensorSpelling) -> str:
-    """Return the operation in MLIR's nvvm dialect for a spelling."""
+    """Return the name of a spelling's operation in MLIR's nvvm dialect."""
     op = spelling.op.replace("fence::before_thread_sync", "fence").replace("fence::after_thread_sync", "fence")
     op = "wait" if op.startswith("wait") else op
     op = "mma_smem_desc" if op == "mma_desc" else op

@@ -226,7 +226,7 @@ def _tree(scanner: Scanner, depth: int = 0) -> Tree:
 def _alike(sizes: Tree, strides: Tree) -> tuple[Tree, ...]:
     """Return the parts of the strides; raise an error unless they are grouped like the sizes."""
     if isinstance(sizes, int) or isinstance(strides, int) or len(sizes) != len(strides):
-        raise InvalidOperand(f"cute: strides must be grouped like sizes; got {quote(strides)} for {quote(sizes)}")
+        raise InvalidOperand(f"cute: strides must be nested like sizes; got {quote(strides)} for {quote(sizes)}")
     return strides
 
 

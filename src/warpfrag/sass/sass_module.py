@@ -77,7 +77,7 @@ class SassKernel(Kernel):
         return {inst.address: inst.source for inst in self.instructions if inst.source is not None}
 
     def for_launch(self, config: LaunchConfig) -> SassKernel:
-        """Return this kernel, or the variant for launches whose blocks can access each other's shared memory."""
+        """Return this kernel or, for a launch with clusters, its cluster variant."""
         return self.in_cluster if config.cluster_blocks > 1 and not self.cluster else self
 
     @cached_property

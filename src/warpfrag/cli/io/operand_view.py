@@ -267,7 +267,7 @@ def operand_view(instruction: Instruction, operand: str, load: Load = IN_TENSOR_
 
 
 def _loaded(view: OperandView, registers: OperandBase, load: Load) -> OperandView:
-    """Return the operand after a load, or the registers of a load or store at another address."""
+    """Return the operand in registers after a tcgen05.ld, or the registers of a tcgen05.ld or st at a given address."""
     if load == IN_TENSOR_MEMORY:
         return view
     from warpfrag.tensorcore.tensor_operand import after_load, load_layout

@@ -104,7 +104,7 @@ def _output_errors() -> Iterator[None]:
 
 
 def echo_error(text: str) -> None:
-    """Print a line on stderr, and ignore failures."""
+    """Print a line to stderr, ignoring write errors."""
     with suppress(OSError):
         if sys.stderr is not None:
             sys.stderr.write(encodable(printable(text), sys.stderr.encoding) + "\n")

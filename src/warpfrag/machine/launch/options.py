@@ -114,7 +114,7 @@ def launch_config(
 
 
 def extent_of(name: str, value: object, limits: tuple[int, int, int] | None = None) -> tuple[int, int, int]:
-    """Return three extents, with 1 for missing axes; raise InvalidOperand if one exceeds its limit."""
+    """Return three extents, with 1 for missing axes; raise InvalidOperand if one is not positive or too large."""
     extents = [value] if isinstance(value, int | np.integer) else list(value) if isinstance(value, Sequence) else []
     sizes = [int(extent) for extent in extents if isinstance(extent, int | np.integer) and extent >= 1]
     if not 1 <= len(extents) <= 3 or len(sizes) != len(extents):

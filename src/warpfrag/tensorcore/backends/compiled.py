@@ -199,7 +199,7 @@ class GroupedKernel(BlockKernel):
 
 
 class FusedArguments(NamedTuple):
-    """The arguments of `fused_tiles` for a whole gemm, without the tiles to compute."""
+    """The arguments of `fused_tiles` for a whole gemm, except the range of tiles to compute."""
 
     a: NDArray[np.uint32]
     b: NDArray[np.uint32]
