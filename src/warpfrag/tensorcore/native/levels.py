@@ -1,4 +1,4 @@
-"""The processors that the C files are compiled for, and the digest of those files.
+"""The C files of each library, the processors that they are compiled for, and the digest of the files.
 
 This module imports only the standard library, because `hatch_build.py` reads it before the package is installed.
 """
