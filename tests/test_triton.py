@@ -337,7 +337,7 @@ def test_arguments_of_every_kind_arrive():
 
     assert out.tolist() == [3 + 4 + 1000 - 2**40 + 1 + 1 + 0.5]
     assert warpfrag.triton.run(arguments_kernel)[(0,)](out, (3, 4), None, 1, True, 1, 0.5) is None  # an empty grid
-    with pytest.raises(wf.errors.InvalidOperand, match="expected an array of numbers, got object"):
+    with pytest.raises(wf.errors.InvalidOperand, match="expected an array of numbers, got an array of dtype object"):
         warpfrag.triton.run(arguments_kernel)[(1,)](np.array([None]), (3, 4), None, 1, True, 1, 0.5)
 
 

@@ -225,7 +225,7 @@ def test_check_compares_with_captured_results(capsys: pytest.CaptureFixture[str]
     assert found["cases"] == 24
     assert found["differing"] == 0
     assert main(["check", "--only", "m8n8k128"]) == 0
-    assert "every code equal" in capsys.readouterr().out
+    assert "all codes equal" in capsys.readouterr().out
 
 
 def test_check_finds_a_difference(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):

@@ -84,7 +84,7 @@ def test_equal_codes_are_reported_as_equal(gpu: type[Pretended]):
     ]
     assert [line.cases for line in report.lines] == expected
     assert min(expected) > 12  # the vectors ran too
-    assert report.summary() == f"4 kernels, {sum(expected)} cases on a pretended GPU (sm_90): every code equal"
+    assert report.summary() == f"4 kernels, {sum(expected):,} cases on a pretended GPU (sm_90): all codes equal"
 
 
 def test_a_wrong_word_is_found_and_named(gpu: type[Pretended]):
@@ -104,7 +104,7 @@ def test_a_trap_is_recorded_and_the_rest_goes_on(gpu: type[Pretended]):
     report = verify([F16, S8], cases=8, progress=lambda number, total, line: seen.append((number, total, line.equal)))
     assert seen == [(1, 2, False), (2, 2, True)]
     assert "illegal instruction" in report.skipped[0].skip_reason
-    assert report.summary().endswith("every code equal; kernels not compared in full: 1")
+    assert report.summary().endswith("all codes equal; kernels not compared in full: 1")
     assert not report.equal
 
 

@@ -120,7 +120,7 @@ def test_thousands_of_faults_are_collected():
 FORMAT = ".global .b8 form[] = {37, 57, 57, 57, 57, 57, 57, 57, 57, 57, 100, 0};"  # %999999999d
 PRINTF = ".extern .func (.param .b32 r) vprintf (.param .b64 a, .param .b64 b);"
 REFUSED = [
-    ("call again;", ".func again () { call again; ret; }", "line 4: expected at most 1024 nested calls"),
+    ("call again;", ".func again () { call again; ret; }", "line 4: calls are nested more than 1024 deep"),
     ("ld.param.u64 %d1, %d0;", "", "line 11: expected one operand in brackets, got ld.param.u64 %d1, %d0"),
     ("ld.global.u64 %r1, [%d0];", "", "line 11: expected a register of at least 64 bits"),
     ("ld.global.v4.u32 {%r1, %r2}, [%d0];", "", "line 11: expected 4 elements in the vector of ld.global.v4.u32"),

@@ -158,7 +158,7 @@ def read_only():
             {"block": 64, "engine": "jit"},
             "expected engine to be one of auto, reference, compiled, got 'jit'",
         ),
-        ("recursive", {}, "line 17: expected at most 1024 nested calls"),
+        ("recursive", {}, "line 17: calls are nested more than 1024 deep"),
     ],
 )
 def test_what_cannot_be_launched_is_refused(entry, options, message):

@@ -300,7 +300,7 @@ def test_products_and_matrices_are_parts():
     [
         ((MMA, "e"), rf"the operand of {MMA} must be one of a, b, c, d; got 'e'"),
         ((MMA, "a", "round"), "the view of a figure must be one of matrix, warp, logical, whole, memory; got 'round'"),
-        ((MMA, "a", "logical"), "is dense: only A of mma.sp has a logical view; use matrix or warp$"),
+        ((MMA, "a", "logical"), "only a sparse A and its metadata have a logical view; use the matrix or warp view$"),
         ((MMA, "a", "whole"), "the whole view shows A, B and D of an mma; for operand a use matrix or warp"),
         (("movmatrix.m8n8.trans.b16", None, "whole"), "the whole view shows A, B and D of an mma; for movmatrix"),
         ((SPARSE, "metadata", "logical"), "has the views matrix and warp, not logical"),

@@ -243,7 +243,7 @@ class _Work:
         return prepare_gemm(resolve_chain(self.instruction, arch), self.a[:, :end], self.b[:end], rounding=rounding)
 
     def codes(self, D: ArrayLike | Prediction, name: str) -> Observed:
-        """Return a result as codes in a format."""
+        """Return D as codes in the instruction's result format; errors about its shape call it `name`."""
         seen = as_array(D.D if isinstance(D, Prediction) else D, name)
         is_plain = len(self.a.shape) == len(self.b.shape) == 2
         shape = (self.a.shape[0], self.b.shape[1]) if is_plain else None

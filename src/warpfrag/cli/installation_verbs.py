@@ -146,7 +146,7 @@ def check(*, only: str = "") -> Answer[CheckFacts]:
             unit = "maps " if row.family == MAPS else "cases"
             verdict = f"{row.differing} DIFFER" if row.differing else "equal"
             echo(f"  {row.family:<{LABEL_WIDTH}} {row.cases:>5} {unit}  {verdict}")
-        echo(f"{total} cases, {f'{different} cases differ' if different else 'every code equal'}")
+        echo(f"{total} cases, {f'{different} cases differ' if different else 'all codes equal'}")
 
     return Answer(CheckFacts(rows, total, different), show, NO if different else 0)
 

@@ -267,7 +267,7 @@ def ptx(
     operations by line. explain FILE:LINE shows an instruction in one warp, with its operands as matrices. LINE is a
     line of the PTX or CUDA file; its tensor-core instruction is shown, or if it has none, its memory access. FILE may
     be CUDA C++ (.cu) if nvcc is installed; an --entry with template arguments is instantiated. A .cubin or .fatbin is
-    executed as it is, and LINE is then an address.
+    executed as is, and LINE is then an address.
 
     Options:
         by: profile: the rows of the table; default: source lines if the PTX has .loc directives.
@@ -476,7 +476,7 @@ def _file_and_line(file: str) -> tuple[str, int]:
 
 
 def _ptx_lines(kernel: Kernel, file: str, line: int) -> list[int]:
-    """Return the PTX lines of a CUDA line: its tensor-core instructions, or else its accesses, or else its first line.
+    """Return the PTX lines of a CUDA line: of its tensor-core instructions, or else of its accesses, or else the first.
 
     There are several if the compiler unrolled a loop or inlined a function more than once. A statement that continues
     on later lines may have its instructions on one of them.

@@ -135,7 +135,7 @@ class Observation:
         return np.array_equal(codes, self.codes)
 
     def towards(self, right: Codes) -> Codes:
-        """Return the observed codes, replaced by the expected code in elements that match it."""
+        """Return the observed codes; each that matches the expected code is replaced by it."""
         return np.where(self.matches(right), right, self.codes)
 
     def notes(self, right: Codes) -> tuple[str, ...]:

@@ -108,7 +108,7 @@ def quantize(
 
 def _check_axis(axis: object, dimensions: int) -> int:
     if isinstance(axis, bool) or not isinstance(axis, int) or not -max(dimensions, 1) <= axis < max(dimensions, 1):
-        raise InvalidOperand(f"expected axis to be one of the {dimensions} axes of A, got {quote(axis)}")
+        raise InvalidOperand(f"axis must be in {-max(dimensions, 1)}..{max(dimensions, 1) - 1}, got {quote(axis)}")
     return axis
 
 

@@ -323,6 +323,6 @@ class Report:
         if not self.cases:
             result = "nothing was compared"
         else:
-            result = f"{self.differing} cases differ" if self.differing else "every code equal"
+            result = f"{self.differing} cases differ" if self.differing else "all codes equal"
         skip_reason = f"; kernels not compared in full: {len(self.skipped)}" if self.skipped else ""
-        return f"{len(self.lines)} kernels, {self.cases} cases on {self.device} ({self.arch}): {result}{skip_reason}"
+        return f"{len(self.lines)} kernels, {self.cases:,} cases on {self.device} ({self.arch}): {result}{skip_reason}"

@@ -332,8 +332,8 @@ class LinearMap:
         for digit in in_digits:
             if self._in_radices[digit] > 2 and not self.columns[digit] & kept:
                 raise InvalidOperand(
-                    f"a digit of radix {self._in_radices[digit]} of {', '.join(kept_ins)} moves a coordinate that is"
-                    f" not among {', '.join(kept_outs) or 'the outputs'}: keep or drop both"
+                    f"a radix-{self._in_radices[digit]} digit of {', '.join(kept_ins)} maps to an output that is not kept"
+                    f" (kept: {', '.join(kept_outs) or 'none'}): keep or drop both"
                 )
         return self._rearranged(
             tuple(axis for axis in self.in_axes if axis.name in kept_ins),

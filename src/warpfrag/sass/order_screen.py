@@ -255,7 +255,7 @@ class ClockObserver(ScreenObserver):
         self.batch.end(cell, thread)
 
     def mbarrier_arrived(self, cell: int, thread: int) -> None:
-        """Remember the thread that arrives, for the update of the mbarrier that follows."""
+        """Remember the arriving thread for the mbarrier update that follows."""
         del cell
         self.batch.arriving.append(thread)
 

@@ -338,8 +338,8 @@ class Emulation(TorchDispatchMode):
     def _multiply(self, operation: TorchProduct) -> torch.Tensor:
         operation.check()
         if os.getpid() != self._process:
-            where = "in a process that was forked inside an emulation, such as a DataLoader's worker"
-            raise InvalidOperand(f"{operation.name} {where}: the matmul cannot be recorded; use num_workers=0")
+            where = "in a process that was forked inside an emulation, such as a DataLoader worker"
+            raise InvalidOperand(f"{operation.name} cannot be recorded {where}; use num_workers=0")
         choice = self._choice(operation)
         form, device = form_of(choice.instruction), _device(operation.A)
         if self.rounding is None and not self.is_chosen and self.scales == (1.0, 1.0):

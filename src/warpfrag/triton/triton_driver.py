@@ -79,7 +79,7 @@ def storage(value: object) -> tuple[NDArray[np.uint8], int]:
     """Return the bytes of the memory that an array or tensor views, and the offset of the view."""
     if isinstance(value, np.ndarray):
         if value.dtype.hasobject:
-            raise InvalidOperand(f"expected an array of numbers, got {value.dtype}")
+            raise InvalidOperand(f"expected an array of numbers, got an array of dtype {value.dtype}")
         owner = value
         while isinstance(owner.base, np.ndarray):
             owner = owner.base

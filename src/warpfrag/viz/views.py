@@ -120,7 +120,10 @@ def _grids(instruction: Instruction, operand: AnyOperand, view: View, request: F
     if view == "logical":
         if isinstance(operand, SparseOperand):
             return [logical_grid(operand, request.cut)]
-        raise InvalidOperand(f"{operand.description} is dense: only A of mma.sp has a logical view; use matrix or warp")
+        raise InvalidOperand(
+            f"{operand.description} is dense: only a sparse A and its metadata have a logical view;"
+            " use the matrix or warp view"
+        )
     is_wide = operand.layout.lanes > LANES and operand.shape[1] > MAX_COLUMNS
     narrow = is_wide and request.cut.cols is None
     cut = request.cut._replace(cols=(0, MAX_COLUMNS - 1)) if narrow else request.cut

@@ -1,11 +1,11 @@
 """Segment-K kernels: persistent blocks compute whole tiles of D in waves; tiles of the last wave are split along K.
 
-Axis u is m for `nn` and n otherwise, and axis v is the other; the tile's second extent and the cluster's first are
-along u. Tiles are processed cluster by cluster, along u or v, in rows that alternate in direction; with a swizzle,
-several rows are processed together. If the last wave has t tiles, each is split into blocks // t parts, or fewer if K
-is short.
+For `nn`, axis u is m and axis v is n; otherwise, u is n and v is m. The second extent of a tile and the first extent
+of a cluster are along u. Tiles are processed cluster by cluster, along u or v, in rows that alternate in direction;
+with a swizzle, several rows are processed together. If the last wave has t tiles, each is split into at most
+blocks // t parts: fewer if K is short, or if more parts would not make the longest one shorter.
 
-This was measured on an H200 with operands that reveal every cut (`tools.choices.additions`), in 462 gemms.
+This was measured on an H200 with operands that reveal every cut (`tools.choices.additions`), in 462 GEMMs.
 """
 
 from __future__ import annotations

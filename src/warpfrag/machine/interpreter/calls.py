@@ -42,7 +42,7 @@ class CallStacks:
         deepest = int(depth[group.mask].max())
         if deepest + 1 >= self.callers.shape[2]:
             if deepest >= MAX_CALL_DEPTH:
-                raise PtxError(inst.line, f"expected at most {MAX_CALL_DEPTH} nested calls, got more")
+                raise PtxError(inst.line, f"calls are nested more than {MAX_CALL_DEPTH} deep")
             self.callers = np.concatenate([self.callers, np.zeros((self.state.warps, LANES, 8), np.int64)], axis=2)
         args = [bytes_of(group, copy.source, copy.size) for copy in inst.arguments]
         if inst.saved_registers:

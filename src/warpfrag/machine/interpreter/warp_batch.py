@@ -3,9 +3,9 @@
 Every register is a NumPy array over all lanes of the batch.
 
 Each lane has its own program counter. The scheduler selects the lanes with the lowest program counter, in all warps,
-and runs them to the end of their basic block. Diverged lanes thus reconverge at the next block, and warps at the same
-instruction are computed together. Lanes that poll for a long time lose priority, so that the lanes they wait for can
-run. Registers are never modified in place: a result is a new array, so copies are free.
+and runs them to the end of their basic block. Diverged lanes thus reconverge at the next block that they share, and
+warps at the same instruction are executed together. Lanes that poll for a long time lose priority, so that the lanes
+they wait for can run. Registers are never modified in place: a result is a new array, so copies are free.
 """
 
 from collections.abc import Callable

@@ -127,7 +127,10 @@ class Tiling:
 def tilings_of(
     parts: list[list[DecodedInstruction]], layout: RegisterLayout, arch: str, *, is_chain: bool
 ) -> list[tuple[Tiling | None, list[DecodedInstruction]]]:
-    """Return one tiling for a chain of parts; otherwise, one tiling (or None) per part, each with its instructions."""
+    """Return one tiling of a whole chain, without instructions, if `is_chain` and one exists.
+
+    Otherwise, return each part's tiling, or None, with the part's instructions.
+    """
     whole = Tiling.of(parts, layout, arch) if is_chain else None
     if whole is not None:
         return [(whole, [])]
