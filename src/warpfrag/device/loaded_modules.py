@@ -18,13 +18,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from warpfrag.cuda_tools import execution_level, find_tool
+from warpfrag.device.error_codes import ErrorCode
 from warpfrag.errors import CudaError, FileError, MissingExtra, WarpfragError
 from warpfrag.machine.launch.kernel import Kernel, KernelModule
 from warpfrag.machine.launch.symbol_names import readable
 from warpfrag.machine.launch.symbols import initial_bytes
 from warpfrag.sass.cubin import Cubin, CubinSection
 from warpfrag.sass.elf_file import ElfFile
-from warpfrag.sass.fatbin import CLOSED_LIBRARY, FATBIN_MAGIC, CodeImage, read_images
+from warpfrag.sass.fatbin import CLOSED_LIBRARIES, FATBIN_MAGIC, CodeImage, read_images
 from warpfrag.sass.lowering import CONSTANT_BANK, SassProgram
 from warpfrag.sass.sass_module import SassModule
 
@@ -35,10 +36,6 @@ RESERVED_SHARED = 1024  # the shared-memory bytes that sm_90 reserves in every b
 DYNAMIC_SHARED = 48 * 1024  # static and dynamic shared memory together, unless a program requests more
 CONSTANT = f".nv.constant{CONSTANT_BANK}"
 REGISTERS_PER_BLOCK = 65536
-NO_BINARY = 209
-INVALID_PTX = 218
-INVALID_IMAGE = 200
-NOT_SUPPORTED = 801
 # file suffixes by the input type of cuLinkAddData
 LINK_SUFFIXES = {0: ".cubin", 1: ".ptx", 2: ".fatbin", 3: ".o", 4: ".a"}
 
@@ -128,7 +125,7 @@ class LoadedModule:
         """Return a kernel, with the current values of its constants; it is decoded on first use."""
         module = self.module
         if module is None:
-            raise CudaError(NOT_SUPPORTED, f"{readable(name)} was not executed: {self.refusal}")
+            raise CudaError(ErrorCode.NOT_SUPPORTED, f"{readable(name)} was not executed: {self.refusal}")
         if name not in self.kernels:
             # machine-code kernels judge for themselves whether they are exact
             is_machine_code = isinstance(module, SassModule)
@@ -186,7 +183,7 @@ def refusal_of(loader: str) -> str:
             names.append(ElfFile(mmap(file.fileno(), 0, access=ACCESS_READ), loader).soname)
     except (OSError, ValueError, WarpfragError):
         pass  # an unreadable file is judged by its name
-    closed = [name for name in names if CLOSED_LIBRARY.fullmatch(name)]
+    closed = [name for name in names if name.startswith(CLOSED_LIBRARIES)]
     if closed:
         return f"NVIDIA's closed-source library {closed[0]} loaded the module, and its licence forbids disassembly"
     return ""
@@ -199,14 +196,14 @@ def read_module(image: bytes, arch: str) -> KernelModule:
     try:
         images = read_images(image)
     except FileError as error:
-        raise CudaError(INVALID_IMAGE, str(error)) from None
+        raise CudaError(ErrorCode.INVALID_IMAGE, str(error)) from None
     cubins = [each for each in images if each.category == "cubin" and runs(each, arch)]
     if cubins:
         return PlacedModule(Cubin(max(cubins, key=number_of).read(), "the cubin"))
     texts = [each for each in images if each.category == "ptx" and number_of(each) <= number(arch)]
     if not texts:
         found = ", ".join(sorted({f"{each.category} for {each.arch}" for each in images}))
-        raise CudaError(NO_BINARY, f"the module has no code for {arch}, only {found or 'nothing'}")
+        raise CudaError(ErrorCode.NO_BINARY_FOR_GPU, f"the module has no code for {arch}, only {found or 'nothing'}")
     return read_ptx(max(texts, key=number_of).read(), arch)
 
 
@@ -232,7 +229,7 @@ def read_ptx(image: bytes, arch: str) -> KernelModule:
     try:
         module = load(image.rstrip(b"\0").decode("utf-8") + "\n", keep_state=True)
     except (WarpfragError, UnicodeDecodeError) as error:
-        raise CudaError(INVALID_PTX, str(error)) from None
+        raise CudaError(ErrorCode.INVALID_PTX, str(error)) from None
     if execution_level() == "ptx":
         return module
     try:
@@ -240,7 +237,7 @@ def read_ptx(image: bytes, arch: str) -> KernelModule:
     except MissingExtra:
         return module
     except WarpfragError as error:
-        raise CudaError(INVALID_PTX, str(error)) from None
+        raise CudaError(ErrorCode.INVALID_PTX, str(error)) from None
 
 
 def link_images(inputs: Sequence[tuple[int, bytes]], arch: str) -> bytes:
@@ -249,7 +246,7 @@ def link_images(inputs: Sequence[tuple[int, bytes]], arch: str) -> bytes:
         paths = []
         for number, (category, data) in enumerate(inputs):
             if category not in LINK_SUFFIXES:
-                raise CudaError(NOT_SUPPORTED, f"cuLinkAddData: input type {category} is not supported")
+                raise CudaError(ErrorCode.NOT_SUPPORTED, f"cuLinkAddData: input type {category} is not supported")
             path = Path(folder) / f"input{number}{LINK_SUFFIXES[category]}"
             path.write_bytes(data.rstrip(b"\0") if path.suffix == ".ptx" else data)
             if path.suffix == ".ptx":
@@ -269,5 +266,5 @@ def run_linker(name: str, *arguments: str) -> None:
         command, capture_output=True, check=False, text=True, errors="replace", stdin=subprocess.DEVNULL
     )
     if done.returncode:
-        code = INVALID_PTX if name == "ptxas" else INVALID_IMAGE
+        code = ErrorCode.INVALID_PTX if name == "ptxas" else ErrorCode.INVALID_IMAGE
         raise CudaError(code, f"cuLinkComplete: {(done.stderr or done.stdout).strip()}")

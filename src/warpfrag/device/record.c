@@ -176,8 +176,8 @@ static int add_image(const char *file)
 {
     /* NVIDIA's libraries: their code is never stored. An unknown file counts as closed. */
     static const char *const closed[] = {
-        "libcublas", "libcudart", "libcuda.", "libcudnn", "libcudss", "libcufft", "libcurand", "libcusolver", "libcusparse",
-        "libcutensor", "libnpp", "libnv", NULL};
+#include "../tables/closed_libraries.inc"
+        NULL};
     images = grow(images, image_count, sizeof *images);
     images[image_count] = (Image){file ? strdup(file) : NULL, file && !starts_with(file, closed), NULL, 0, 0, 0};
     fprintf(output, "{\"image\":%d,\"is_open\":%d,\"file\":", image_count, images[image_count].is_open);

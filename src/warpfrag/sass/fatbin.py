@@ -11,7 +11,7 @@ from collections.abc import Generator, Iterator
 from importlib import import_module
 from mmap import ACCESS_READ, mmap
 from os import PathLike
-from pathlib import PurePath
+from pathlib import Path, PurePath
 from typing import NamedTuple
 
 from warpfrag.errors import FileError, InvalidOperand, MissingExtra, install_command, quote
@@ -27,11 +27,9 @@ PTX, ELF, SEVERAL_ELF = 1, 2, 0x100
 LZ4, ZSTD = 0x2000, 0x8000  # entry flags for compression
 SECTIONS = (".nv_fatbin", "__nv_relfatbin")
 MAX_IMAGE = 1 << 31
-CLOSED_LIBRARY = re.compile(
-    r"lib(?:cuda|cudart|cudadevrt|cublas|cublasLt|cudnn\w*|cufft\w*|curand|cusolver\w*|cusparse\w*|cutensor\w*|"
-    r"npp\w*|nvblas|nvfatbin|nvinfer\w*|nvJitLink|nvjpeg\w*|nvptxcompiler\w*|nvrtc|nvrtc-builtins|nvvm)"
-    r"(?:-[0-9a-f]+)?\.so(?:\.[0-9]+)*"
-)
+TABLE = Path(__file__).parents[1] / "tables" / "closed_libraries.inc"  # also read by device/record.c
+CLOSED_LIBRARIES = tuple(re.findall('"(.+?)"', TABLE.read_text("utf-8")))
+"""The beginnings of the file names of NVIDIA's closed-source libraries."""
 
 
 class FileRange(NamedTuple):
@@ -107,7 +105,7 @@ def check_licence(elf: ElfFile, source: str | PathLike[str] | bytes) -> None:
     """Raise FileError for an NVIDIA closed-source library, recognised by its soname or file name."""
     names = [elf.soname] if isinstance(source, bytes) else [elf.soname, PurePath(source).name]
     for name in names:
-        if CLOSED_LIBRARY.fullmatch(name):
+        if name.startswith(CLOSED_LIBRARIES):
             raise elf.error(
                 f"it is NVIDIA's closed-source library {name}, whose licence forbids disassembly, so its machine code "
                 "is not read; wf.predict models what the libraries compute"

@@ -24,9 +24,8 @@ from warpfrag.sass.disassembler import disassemble
 from warpfrag.sass.exactness import judge, uncompared
 from warpfrag.sass.fatbin import read_cubins
 from warpfrag.sass.lowering import SassProgram, lower
-from warpfrag.sass.sass_instruction import CodeTarget, SassInstruction
+from warpfrag.sass.sass_instruction import INSTRUCTION_BYTES, CodeTarget, SassInstruction
 
-INSTRUCTION_BYTES = 16
 FUNCTIONS = 1 << 28  # the address of the first callee in another section; every kernel starts at 0
 
 
