@@ -358,29 +358,21 @@ EXPORT CUresult cuGetErrorString(CUresult error, const char **text) {
 
 static const struct {
     const char *file, *advice;
-} closed_libraries[] = {
-    {"libcudnn", "cuDNN is not supported. PyTorch computes convolutions and recurrent layers with its own kernels after "
-                 "`torch.backends.cudnn.enabled = False`"},
-    {"libcufft", "cuFFT is not supported. Compute Fourier transforms on the host, such as `torch.fft.fft(x.cpu())`"},
-    {"libcusolver", "cuSOLVER is not supported. Solve and decompose on the host, such as `torch.linalg.inv(x.cpu())`"},
-    {"libcusparse", "cuSPARSE is not supported. Multiply sparse matrices on the host, or convert them to dense ones"},
-    {"libcurand", "cuRAND is not supported. Generate random numbers on the host, or with kernels of the program"},
-    {"", "a library asks for the driver's private tables, which are not provided: it is NVIDIA's own CUDA runtime, or "
-         "a library with one inside (cuBLAS, cuDNN, CuPy's wheel, nvcc without `-cudart shared`). Link the runtime "
-         "dynamically, so that warpfrag's libcudart is used"},
+} unsupported_libraries[] = {
+#include "unsupported_libraries.inc"
 };
 
 EXPORT CUresult cuGetExportTable(const void **table, const void *id) {
     (void)id;
-    static bool said[sizeof closed_libraries / sizeof *closed_libraries];
+    static bool said[sizeof unsupported_libraries / sizeof *unsupported_libraries];
     Dl_info caller;
     bool is_file = dladdr(__builtin_return_address(0), &caller) && caller.dli_fname;
     const char *slash = is_file ? strrchr(caller.dli_fname, '/') : NULL;
     const char *file = slash ? slash + 1 : "";
     LOCKED;
     size_t at = 0;
-    while (strncmp(file, closed_libraries[at].file, strlen(closed_libraries[at].file))) at++;
-    if (!said[at]) say("%s", closed_libraries[at].advice);
+    while (strncmp(file, unsupported_libraries[at].file, strlen(unsupported_libraries[at].file))) at++;
+    if (!said[at]) say("%s", unsupported_libraries[at].advice);
     said[at] = true;
     if (table) *table = NULL;
     return NOT_FOUND;

@@ -29,6 +29,7 @@ from warpfrag.device.auxiliary_epilogue import (
     rounded,
     row_blocks,
 )
+from warpfrag.device.error_codes import ErrorCode
 from warpfrag.errors import CudaError
 from warpfrag.formats.epilogue import RESULTS as FLOATS
 from warpfrag.formats.epilogue import finish, fma
@@ -37,7 +38,6 @@ from warpfrag.tensorcore.array_types import read_matrices
 if TYPE_CHECKING:
     from warpfrag.device.launch_log import LaunchRecord
 
-INVALID_VALUE, NOT_SUPPORTED = 1, 801
 CUDA_TYPES: dict[int, str] = {0: "f32", 1: "f64", 2: "f16", 3: "s8", 10: "s32", 14: "bf16", 28: "e4m3"}
 DTYPES: dict[str, Any] = {
     "f32": np.float32, "f64": np.float64, "f16": np.float16, "s8": np.int8, "s32": np.int32,
@@ -139,13 +139,14 @@ class ServedGemm:
         unknown = [each for each in (call.type_a, call.type_b, call.type_c, call.type_d) if each not in CUDA_TYPES]
         if unknown or call.epilogue not in EPILOGUES:
             found = f"data type {unknown[0]}" if unknown else f"epilogue {call.epilogue}"
-            raise CudaError(NOT_SUPPORTED, f"{found} is not supported")
+            raise CudaError(ErrorCode.NOT_SUPPORTED, f"{found} is not supported")
         rows_a = call.k if call.transpose_a else call.m
         rows_b = call.n if call.transpose_b else call.k
         pairs = (call.lda, rows_a), (call.ldb, rows_b), (call.ldc, call.m), (call.ldd, call.m)
         if min(call.m, call.n, call.k, call.batch) < 0 or any(ld < max(1, rows) for ld, rows in pairs):
             raise CudaError(
-                INVALID_VALUE, "expected non-negative extents, and leading dimensions of at least the number of rows"
+                ErrorCode.INVALID_VALUE,
+                "expected non-negative extents, and leading dimensions of at least the number of rows",
             )
 
     def run(self, record: LaunchRecord) -> None:
@@ -238,7 +239,7 @@ class ServedGemm:
         )
         if call.ld_aux < call.m or call.ld_aux % unit or not call.aux:
             raise CudaError(
-                INVALID_VALUE,
+                ErrorCode.INVALID_VALUE,
                 f"expected an auxiliary buffer whose leading dimension is a multiple of {unit}, at least m",
             )
         data = self.memory(call.aux, ((call.n - 1) * step + width) * dtype.itemsize).view(dtype)
@@ -309,10 +310,12 @@ class ServedGemm:
         """Return D computed in float64 and rounded once, for GEMMs whose order of additions is unknown."""
         call = self.call
         if "e4m3" in {CUDA_TYPES[call.type_a], CUDA_TYPES[call.type_b]} or CUDA_TYPES[call.type_d] in {"s8", "s32"}:
-            raise CudaError(NOT_SUPPORTED, f"compute type {call.compute} is not supported for these data types")
+            raise CudaError(
+                ErrorCode.NOT_SUPPORTED, f"compute type {call.compute} is not supported for these data types"
+            )
         if call.epilogue & AUX:
             raise CudaError(
-                NOT_SUPPORTED, f"epilogue {call.epilogue} is not supported for these data types and extents"
+                ErrorCode.NOT_SUPPORTED, f"epilogue {call.epilogue} is not supported for these data types and extents"
             )
         self.reasons.append("computed in float64 and rounded once, because the order of the GPU's additions is unknown")
         with np.errstate(all="ignore"):
@@ -350,7 +353,9 @@ class ServedGemm:
             a, b, c = a[0], b[0], None if c is None else c[0]
         used = read_matrices(a[..., :kept], b[..., :kept, :], c)
         if name == "s8" and ((epilogue.alpha, epilogue.beta) != (1, 0) or call.epilogue != PLAIN or result != "s32"):
-            raise CudaError(NOT_SUPPORTED, "an int8 GEMM needs alpha 1, beta 0, an int32 result and no epilogue")
+            raise CudaError(
+                ErrorCode.NOT_SUPPORTED, "an int8 GEMM needs alpha 1, beta 0, an int32 result and no epilogue"
+            )
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             values = np.asarray(library_gemm(known, *used, own)).astype(DTYPES[result])

@@ -11,13 +11,13 @@ from pathlib import Path
 from typing import Any
 
 from warpfrag import html
+from warpfrag.device.error_codes import ErrorCode
 
 MAX_ROWS = 2000  # the maximum number of rows in the table of a report
 COMPLETE = b'{"complete": true }\n'
 INCOMPLETE = b'{"complete": false}\n'
 """The first line of a log, which is overwritten, even on a full disk, if a launch cannot be stored."""
 INTERRUPTED = "interrupted"  # a file next to the log, which every Ctrl-C touches
-NOT_SUPPORTED = 801
 UNJUDGED = "not judged: "
 
 
@@ -102,12 +102,12 @@ def read_log(path: Path) -> dict[str, Any]:
     launches = [entry["launch"] for entry in entries if "launch" in entry]
     return {
         "launches": launches,
-        "failed": sum(1 for each in launches if each["error"] not in {0, NOT_SUPPORTED}),
+        "failed": sum(1 for each in launches if each["error"] not in {0, ErrorCode.NOT_SUPPORTED}),
         "findings": sum(len(each["findings"]) for each in launches),
         "exact": sum(1 for each in launches if each["exact"]),
-        "unexecuted": sum(1 for each in launches if each["error"] == NOT_SUPPORTED),
+        "unexecuted": sum(1 for each in launches if each["error"] == ErrorCode.NOT_SUPPORTED),
         "categories": Counter(text.partition(":")[0] for each in launches for text in each["findings"]),
-        "checked": sum(1 for each in launches if each["verdict"] and each["error"] != NOT_SUPPORTED),
+        "checked": sum(1 for each in launches if each["verdict"] and each["error"] != ErrorCode.NOT_SUPPORTED),
         "incomplete": sum(1 for each in launches if each["verdict"] == "incomplete"),
         "complete": {"complete": False} not in entries,
         "seconds": sum(each["seconds"] for each in launches),

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from warpfrag.device.error_codes import ErrorCode, error_name
 from warpfrag.device.gpu_attributes import read_profile
 from warpfrag.device.launch_log import LaunchLog, LaunchRecord
 from warpfrag.device.loaded_modules import LoadedModule, link_images
@@ -37,20 +38,11 @@ ALLOCATE, FREE, LOAD, PLACE, UNLOAD, FUNCTION, VARIABLE, KERNELS, LAUNCH, LINK, 
 TENSOR_MAP, GEMM, WRITTEN, REJECTED = range(12, 16)
 SILENT = {ALLOCATE, FREE, UNLOAD, NOTE, WRITTEN, REJECTED}  # requests without a reply
 LAUNCH_FIELDS = struct.Struct("<13I")  # `struct launch` in stand_in.h
-INVALID_VALUE, INVALID_HANDLE, NOT_FOUND, UNKNOWN, NOT_SUPPORTED = 1, 400, 500, 999, 801
-RESOURCES, TOO_MANY_BLOCKS, INVALID_CLUSTER = 701, 720, 912
-ILLEGAL_ADDRESS, TIMEOUT, ASSERT, MISALIGNED, LAUNCH_FAILED = 700, 702, 710, 716, 719
-ERROR_NAMES = {
-    ILLEGAL_ADDRESS: "CUDA_ERROR_ILLEGAL_ADDRESS", TIMEOUT: "CUDA_ERROR_LAUNCH_TIMEOUT", ASSERT: "CUDA_ERROR_ASSERT",
-    MISALIGNED: "CUDA_ERROR_MISALIGNED_ADDRESS", LAUNCH_FAILED: "CUDA_ERROR_LAUNCH_FAILED",
-    NOT_SUPPORTED: "CUDA_ERROR_NOT_SUPPORTED", INVALID_VALUE: "CUDA_ERROR_INVALID_VALUE",
-    RESOURCES: "CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES", INVALID_CLUSTER: "CUDA_ERROR_INVALID_CLUSTER_SIZE",
-    TOO_MANY_BLOCKS: "CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE",
-}  # fmt: skip
 CATEGORY_ERRORS = {
-    "bounds": ILLEGAL_ADDRESS, "readonly": ILLEGAL_ADDRESS, "freed": ILLEGAL_ADDRESS, "misaligned": MISALIGNED,
-    "deadlock": TIMEOUT,
-}  # fmt: skip
+    **dict.fromkeys(("bounds", "readonly", "freed"), ErrorCode.ILLEGAL_ADDRESS),
+    "misaligned": ErrorCode.MISALIGNED_ADDRESS,
+    "deadlock": ErrorCode.LAUNCH_TIMEOUT,
+}
 NOT_MODELLED = "not modelled"  # occurs in the message for an instruction that cannot be executed
 MAY_NEVER_END = "it may never end"  # occurs in the messages for launches that were stopped
 TIME_LIMIT = "(--launch-seconds"
@@ -114,10 +106,10 @@ class LaunchServer:
             code = error.code
             self.say_once(str(error))
         except WarpfragError as error:
-            code = NOT_SUPPORTED
+            code = ErrorCode.NOT_SUPPORTED
             self.say_once(str(error))
         except Exception as error:  # noqa: BLE001 (the program must get an answer, whatever happens here)
-            code = UNKNOWN
+            code = ErrorCode.UNKNOWN
             say(f"internal error, please report it: {type(error).__name__}: {error}")
             traceback.print_exc()
         if category in SILENT:
@@ -184,7 +176,7 @@ class LaunchServer:
         """Return the loaded module with this number."""
         module = self.modules[number]
         if module is None:
-            raise CudaError(INVALID_HANDLE, "")
+            raise CudaError(ErrorCode.INVALID_HANDLE, "")
         return module
 
     def place(self, payload: bytes) -> bytes:
@@ -204,7 +196,7 @@ class LaunchServer:
         (number,), name = struct.unpack_from("<I", payload), payload[4:-1].decode()
         module = self.module(number)
         if module.module is not None and name not in module.names():
-            raise CudaError(NOT_FOUND, "")
+            raise CudaError(ErrorCode.NOT_FOUND, "")
         if (number, name) not in self.ids:
             self.ids[number, name] = len(self.functions)
             self.functions.append((module, name))
@@ -220,7 +212,7 @@ class LaunchServer:
         try:
             return struct.pack("<QQ", *self.module(number).variable(name))
         except KeyError:
-            raise CudaError(NOT_FOUND, "") from None
+            raise CudaError(ErrorCode.NOT_FOUND, "") from None
 
     def kernels(self, payload: bytes) -> bytes:
         """Reply with the names of a module's kernels."""
@@ -258,13 +250,15 @@ class LaunchServer:
         category, rank, interleave, swizzle, promotion, fill = numbers[21:]
         known = 0 <= category < len(DRIVER_TYPES) and interleave < len(INTERLEAVES) and swizzle < len(SWIZZLE_NUMBERS)
         if not known or fill >= len(FILLS) or promotion >= len(L2_PROMOTIONS):
-            raise CudaError(INVALID_VALUE, "cuTensorMapEncodeTiled: unknown data type, interleave, swizzle or fill")
+            raise CudaError(
+                ErrorCode.INVALID_VALUE, "cuTensorMapEncodeTiled: unknown data type, interleave, swizzle or fill"
+            )
         fields = TensorMapFields(
             ELEMENT_TYPES[DRIVER_TYPES[category]], address, dims[:rank], strides[: rank - 1], box[:rank], steps[:rank],
             SWIZZLE_NUMBERS[swizzle], FILLS[fill], INTERLEAVES[interleave], None, L2_PROMOTIONS[promotion],
         )  # fmt: skip
         if problems := fields.problems():
-            raise CudaError(INVALID_VALUE, f"cuTensorMapEncodeTiled: {'; '.join(problems)}")
+            raise CudaError(ErrorCode.INVALID_VALUE, f"cuTensorMapEncodeTiled: {'; '.join(problems)}")
         return fields.encode()
 
     # Launches
@@ -282,7 +276,7 @@ class LaunchServer:
             else:
                 ServedGemm(call, self.memory_at).run(record)
         except WarpfragError as error:
-            record.error = error.code if isinstance(error, CudaError) else NOT_SUPPORTED
+            record.error = error.code if isinstance(error, CudaError) else ErrorCode.NOT_SUPPORTED
             record.message = str(error)
             raise CudaError(record.error, f"{call.title}: {error}") from None
         finally:
@@ -296,7 +290,7 @@ class LaunchServer:
             if start <= address and address + size <= start + length:
                 self.written(struct.pack("<QQ", address, size))  # by a GEMM, which reads or writes it
                 return self.mapping.view(address, size)
-        raise CudaError(ILLEGAL_ADDRESS, f"{size} bytes at {address:#x} are outside every allocation")
+        raise CudaError(ErrorCode.ILLEGAL_ADDRESS, f"{size} bytes at {address:#x} are outside every allocation")
 
     def read_launch(self, payload: bytes) -> tuple[LaunchRecord, LoadedModule, str, int, int]:
         """Return the record of a launch, its module, the kernel's name, and the last two fields of `LAUNCH_FIELDS`."""
@@ -354,11 +348,11 @@ class LaunchServer:
                 record.error, f"{record.title} failed, {error_name(record.error)}: {record.message}"
             ) from None
         except WarpfragError as error:
-            record.error, record.message = NOT_SUPPORTED, str(error)
-            raise CudaError(NOT_SUPPORTED, f"{record.title} cannot be executed: {error}") from None
+            record.error, record.message = ErrorCode.NOT_SUPPORTED, str(error)
+            raise CudaError(ErrorCode.NOT_SUPPORTED, f"{record.title} cannot be executed: {error}") from None
         finally:
             record.seconds = time.perf_counter() - start
-            if self.checks and record.error == NOT_SUPPORTED:
+            if self.checks and record.error == ErrorCode.NOT_SUPPORTED:
                 record.verdict = "incomplete"
             self.log.launch(record)
         return b""
@@ -391,19 +385,19 @@ class LaunchServer:
     def failure(self, error: PtxError, module: LoadedModule, name: str) -> tuple[int, str]:
         """Return the CUDA error code and the message for an error that ended a launch."""
         reason = error.reason
-        code = CATEGORY_ERRORS.get(error.kind, LAUNCH_FAILED)
+        code = CATEGORY_ERRORS.get(error.kind, ErrorCode.LAUNCH_FAILED)
         if NOT_MODELLED in reason:
-            code = NOT_SUPPORTED
+            code = ErrorCode.NOT_SUPPORTED
         if "assertion" in reason:
-            code = ASSERT
+            code = ErrorCode.ASSERT
         if MAY_NEVER_END in reason or TIME_LIMIT in reason:
-            code = TIMEOUT
+            code = ErrorCode.LAUNCH_TIMEOUT
             after = "was interrupted" if INTERRUPT.is_set() else f"did not end in {self.seconds:g} s (--launch-seconds)"
             if TIME_LIMIT in reason:
                 line = excerpt(module.source_of(name, error.line))
                 reason = f"the launch {after}, and was running this instruction{line}"
-        if code == ILLEGAL_ADDRESS and "shared memory" in reason:
-            code = LAUNCH_FAILED
+        if code == ErrorCode.ILLEGAL_ADDRESS and "shared memory" in reason:
+            code = ErrorCode.LAUNCH_FAILED
         return code, f"{place_of(module, name, error.line)}{reason}{self.freed_text(reason)}"
 
     def freed_text(self, reason: str) -> str:
@@ -419,11 +413,6 @@ def place_of(module: LoadedModule, name: str, line: int) -> str:
     """Return the location of an instruction: its address, and its source line if known."""
     source = module.source_of(name, line)
     return f"{source} (address {line:#x}): " if source else f"address {line:#x}: "
-
-
-def error_name(code: int) -> str:
-    """Return the name of an error code."""
-    return ERROR_NAMES.get(code, f"error {code}")
 
 
 def progress_of(record: LaunchRecord) -> Callable[[int, int], None]:
