@@ -35,7 +35,8 @@ from warpfrag.isa.qualifiers import HasForm
 from warpfrag.tensorcore.arithmetic_plan import arithmetic_arch
 from warpfrag.tensorcore.array_types import ArrayKind, to_caller_kind
 from warpfrag.tensorcore.backends.device_kernel import cupy
-from warpfrag.torch.process import ATTENTION, AttentionWatch, ProcessSwitch, ProductHooks
+from warpfrag.torch.attention import ATTENTION, AttentionWatch
+from warpfrag.torch.process import ProcessSwitch, ProductHooks
 from warpfrag.torch.torch_operations import OPERATIONS, PLAIN_PRODUCTS, NodeLabels, TorchProduct, computes, has_numbers
 
 ASCENDING = Order()

@@ -12,12 +12,12 @@ import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack
 from functools import partial, wraps
-from threading import Lock, local
+from threading import Lock
 from typing import Any
 
 import torch
-from torch.overrides import TorchFunctionMode
 
+from warpfrag.torch.attention import ATTENTION
 from warpfrag.torch.torch_operations import is_composite
 
 Run = Callable[[Any, Callable[..., Any], tuple[Any, ...], dict[str, Any]], Any]
@@ -51,47 +51,6 @@ def _kernel(operation: Any, below: Any, run: Run) -> Callable[..., Any]:  # noqa
         return run(operation, partial(operation.redispatch, keys & below), args, kwargs)
 
     return kernel
-
-
-ATTENTION = torch.nn.functional.scaled_dot_product_attention
-"""PyTorch's own function; while an emulation is open, `torch.nn.functional` has one that calls `watch_attention`."""
-
-
-class AttentionWatch(TorchFunctionMode):
-    """Warns that attention is emulated as two matmuls, although a GPU usually runs one fused kernel."""
-
-    def __init__(self, warn_once: Callable[[str, str], None]) -> None:
-        """Create the watch, given the function that issues warnings."""
-        super().__init__()
-        self._warn_once = warn_once
-        self._running = local()
-
-    @property
-    def dtypes(self) -> list[torch.dtype]:
-        """The query dtypes of the attention calls that this thread is running."""
-        dtypes: list[torch.dtype] = self._running.__dict__.setdefault("dtypes", [])
-        return dtypes
-
-    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:  # noqa: ANN401
-        """Call a function; an attention function that was imported by name is watched too."""
-        return self.watch(args, kwargs or {}) if func is ATTENTION else func(*args, **(kwargs or {}))
-
-    def watch(self, args: Any, kwargs: Any) -> Any:  # noqa: ANN401 (the arguments of attention)
-        """Warn, and call attention."""
-        msg = "scaled_dot_product_attention runs as two matmuls and a softmax; a GPU usually runs a fused kernel"
-        self._warn_once("scaled_dot_product_attention", f"{msg}, whose bits differ")
-        self.dtypes.append((args[0] if args else kwargs["query"]).dtype)
-        try:
-            return ATTENTION(*args, **kwargs)
-        finally:
-            self.dtypes.pop()
-
-    def widening(self, dtype: torch.dtype) -> str:
-        """Return a note if attention is running and its operands were converted to this dtype, or ""."""
-        own = self.dtypes[-1] if self.dtypes else dtype
-        note = f"attention: PyTorch's CPU implementation widened {own} to {dtype}, which is not emulated; "
-        note += "torch.backends.cuda.allow_fp16_bf16_reduction_math_sdp(True) prevents it"
-        return note if dtype != own else ""
 
 
 class ProcessSwitch:
