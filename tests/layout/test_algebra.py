@@ -241,7 +241,7 @@ def test_warps_come_first():
         (lambda: ACCUMULATOR.sublayout(["lane"], "row"), "outs: expected a list of names from row, col; got 'row'"),
         (
             lambda: WIDE.sublayout(["reg"], ["row"]),
-            r"a radix-3 digit of reg maps to an output that is not kept \(kept: row\)",
+            r"a radix-3 digit of reg maps to a dropped output \(kept: row\)",
         ),
         (lambda: ACCUMULATOR.rename(warp="thread"), "rename: expected names from lane, reg, slot, row, col; got warp"),
         (lambda: ACCUMULATOR.rename(row="col"), "rename: two axes would have the same name: col, col"),

@@ -332,7 +332,7 @@ class LinearMap:
         for digit in in_digits:
             if self._in_radices[digit] > 2 and not self.columns[digit] & kept:
                 raise InvalidOperand(
-                    f"a radix-{self._in_radices[digit]} digit of {', '.join(kept_ins)} maps to an output that is not kept"
+                    f"a radix-{self._in_radices[digit]} digit of {', '.join(kept_ins)} maps to a dropped output"
                     f" (kept: {', '.join(kept_outs) or 'none'}): keep or drop both"
                 )
         return self._rearranged(
