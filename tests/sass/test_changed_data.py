@@ -1,4 +1,4 @@
-"""Discarded data and changed constant data: kernels that are not exact, and correct neighbours."""
+"""Discarded data, changed constant data and stored addresses: kernels that are not exact, and correct neighbours."""
 
 import numpy as np
 import pytest
@@ -26,7 +26,10 @@ EXACT = {
     "changed data": "st.global.u32 [%d3], %r3; ld.global.u32 %r5, [%d3]; st.global.u32 [%d3+2048], %r5;",
     "other cache operations": """prefetch.global.L2 [%d1]; applypriority.global.L2::evict_normal [%d1], 128;
         st.global.u32 [%d3], %r3;""",
+    "data at an address, not the address": """setp.eq.u64 %p0, %d1, 0; @%p0 bra DONE; ld.global.u64 %d5, [%d1];
+        add.u64 %d5, %d5, %d9; st.global.u64 [%d0], %d5; atom.global.add.u64 %d6, [%d0+8], %d5; DONE:""",
 }  # fmt: skip
+ADDRESS = "the address of an array"
 INEXACT = {
     "constant data of the thread": ("constant data", """st.global.u32 [%d3], %r3; ld.global.nc.u32 %r5, [%d3];
         st.global.u32 [%d3+2048], %r5;"""),
@@ -47,6 +50,15 @@ INEXACT = {
         @!%p0 discard.global.L2 [%d3], 128;"""),
     "discarded data that another thread writes": ("discard", """@%p0 discard.global.L2 [%d3], 128;
         discard.L2 [%d3], 128; bar.sync 0; st.global.u32 [%d3], %r3;"""),
+    "the address of an element": (ADDRESS, "shl.b64 %d5, %d2, 1; add.u64 %d5, %d5, %d0; st.global.u64 [%d5], %d4;"),
+    "a hash of an address": (ADDRESS, """cvt.u32.u64 %r5, %d4; mul.lo.u32 %r5, %r5, 0x9E3779B1; shr.u32 %r5, %r5, 9;
+        st.global.u32 [%d3], %r5;"""),
+    "the address in a loop and a shuffle": (ADDRESS, """mov.u32 %r5, 0; LOOP: add.u64 %d4, %d4, 4; add.u32 %r5, %r5, 1;
+        setp.lt.u32 %p0, %r5, %r4; @%p0 bra LOOP; cvt.u32.u64 %r6, %d4;
+        shfl.sync.bfly.b32 %r7, %r6, 1, 31, -1; st.global.u32 [%d3], %r7;"""),
+    "an address in an atomic": (ADDRESS, "atom.global.max.u64 %d6, [%d0], %d4;"),
+    "the address of local memory": (ADDRESS, """cvta.local.u64 %d5, own; st.local.u32 [own], %r3;
+        st.global.u64 [%d0], %d5;"""),
 }  # fmt: skip
 
 
@@ -86,3 +98,15 @@ def test_compiled_code_finds_changed_constant_data(name, monkeypatch):
 
     assert run.exact == (name in EXACT)
     assert name in EXACT or run.inexact == (exactness.NOT_JUDGED.format(10),)
+
+
+def test_addresses_that_the_caller_chose_are_data():
+    body = ".reg .b64 %d; ld.param.u64 %d, [out]; st.global.u64 [%d], %d; ret;"
+    text = f"{HEAD}.visible .entry k(.param .u64 out) {{{body}}}"
+    out, address = np.zeros(1, np.uint64), 0x7000_0000_0000
+
+    memory = wf.GlobalMemory({address: out})
+    run = wf.ptx.load(text)["k"].launch(1, 1, params=address.to_bytes(8, "little"), memory=memory, level="sass")
+
+    assert run.inexact == ()
+    assert out[0] == address

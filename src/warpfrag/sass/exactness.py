@@ -27,9 +27,11 @@ from warpfrag.machine.jit.engine import CompiledProgram
 from warpfrag.machine.launch.grid import Judgement, Progress, Waves, Work
 from warpfrag.sass.cas_loops import CasLoop, cas_loops
 from warpfrag.sass.compared_spellings import is_compared
+from warpfrag.sass.lowering import SassProgram
 from warpfrag.sass.order_judge import JUDGED, LaunchJudge
 from warpfrag.sass.order_screen import MachineLaunchScreen, MachineScreen
 from warpfrag.sass.sass_instruction import AddressOperand, RegisterOperand, SassInstruction, address_text
+from warpfrag.sass.stored_addresses import stored_addresses
 from warpfrag.sass.unassigned_registers import unassigned_registers
 from warpfrag.sass.uncertain_values import values_of
 
@@ -190,13 +192,15 @@ def late_addresses(instructions: Collection[SassInstruction]) -> dict[int, str]:
 
 
 def uncompared(
-    work: Work, compared: frozenset[str], arch: str, instructions: Collection[SassInstruction]
-) -> tuple[str, ...]:  # fmt: skip
-    """Return a reason for every executed spelling that was not compared with a GPU, and for every late address."""
+    work: Work, program: SassProgram, compared: frozenset[str], instructions: Collection[SassInstruction]
+) -> tuple[str, ...]:
+    """Return reasons for executed spellings that were not compared with a GPU, and for late and stored addresses."""
+    arch = program.target
     if not compared:
         return (f"no machine code for {arch} was compared with a GPU",)
     sources = {inst.address: inst.source for inst in instructions if inst.source is not None}
     late = late_addresses(instructions)
+    stored = stored_addresses(program, work.memory)
     found: dict[str, str] = {}
     for at in np.flatnonzero(work.tally.instructions).tolist():
         address = work.program.instructions[at].line
@@ -206,6 +210,9 @@ def uncompared(
             found.setdefault(
                 "CCTL", f"{where}: discard.L2 leaves undefined bytes in memory until they are written again"
             )
+        if at in stored:
+            text = "the stored value may depend on the address of an array, which is different on a GPU"
+            found[f"{address:#x}"] = f"{where}: {text}"
         if address in late:
             found[late[address]] = f"{where}: {late[address]}"
         if not is_compared(spelling, compared) and spelling not in found:

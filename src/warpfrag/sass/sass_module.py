@@ -96,7 +96,7 @@ class SassKernel(Kernel):
 
     def uncompared(self, work: Work) -> tuple[str, ...]:
         """Return a reason for every executed spelling that was not compared with a GPU of this architecture."""
-        return uncompared(work, self.module.compared_spellings(), self.program.target, self.instructions)
+        return uncompared(work, self.program, self.module.compared_spellings(), self.instructions)
 
 
 class SassModule(KernelModule):

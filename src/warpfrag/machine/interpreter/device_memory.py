@@ -98,6 +98,7 @@ class Allocation:
     name: str
     writable: bool = True
     unwritten: Bytes | None = None  # marks of the bytes that were never written; None if all count as written
+    is_placed: bool = False  # True if the caller chose the address
 
     @property
     def end(self) -> int:

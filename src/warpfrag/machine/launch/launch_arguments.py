@@ -59,7 +59,7 @@ class GlobalMemory:
             if self.allocations and self.allocations[-1].end > address:
                 last = self.allocations[-1]
                 raise InvalidOperand(f"{name} overlaps {last.name}, which ends at {last.end:#x}")
-            self.allocations.append(Allocation(address, data, name, bool(data.flags.writeable)))
+            self.allocations.append(Allocation(address, data, name, bool(data.flags.writeable), is_placed=True))
 
     def __repr__(self) -> str:
         """Format the size and address of each array."""
