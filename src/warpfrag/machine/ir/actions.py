@@ -97,7 +97,7 @@ class Allocate(Action):
 class Atomic(Action):
     """atom and red: replace a value with `function(old, b, c)`; `returns` is True if the old value is used.
 
-    For generic addresses in the window of shared or local memory, `in_window` replaces `function` unless it is None.
+    For generic addresses in the shared or local window, `in_window` replaces `function` unless it is None.
     """
 
     space: StateSpace
@@ -186,7 +186,7 @@ class TensorCopy(Action):
 
 
 class AsyncStore(Action):
-    """st.async and red.async: store registers to the shared memory of a cluster block, and signal an mbarrier."""
+    """st.async and red.async: store registers to shared memory in the cluster, and signal an mbarrier."""
 
     type: Type
     count: int
@@ -225,7 +225,7 @@ class DirectCall(Action, ends_block=True):
 class IndirectCall(Action, ends_block=True):
     """A call by address.
 
-    `addresses` lists the possible functions, and `targets` the instruction that calls each of them.
+    `addresses` lists the possible functions; the instruction's `targets` are direct calls of them, in the same order.
     """
 
     addresses: tuple[int, ...]
@@ -316,7 +316,7 @@ class MemoryBarrier(Action):
 
 
 class MatrixOp(Action, is_collective=True):
-    """A matrix instruction (mma, wmma, wgmma, ldmatrix, stmatrix or movmatrix), with its name in `isa`."""
+    """A matrix instruction (mma, wmma, wgmma, ldmatrix, stmatrix or movmatrix); `name` is its name in `isa`."""
 
     name: str
     operation: str

@@ -1,13 +1,13 @@
-"""A decoded opcode: its row of the opcode table, its attributes, and the action that they are bound to.
+"""Decoded opcodes: the row of the opcode table, the attributes, and the action that is bound to them.
 
 A row consists of the opcode; its types, by position; its modifiers, each a set of alternatives; `bind`, which creates
 an action from the attributes; and the source of the semantics. A modifier has the name of the `Attributes` field that
-it sets; modifiers in `HINTS` are accepted and have no effect.
+it sets; modifiers in `HINTS` are accepted, but set no field.
 
 `Attributes` are parsed from the qualifiers: `mad.hi.cc.u32` is the opcode `mad` with half="hi", carry_out=True and the
 type u32. The qualifiers are parsed once, when an instruction is decoded (`ops.opcode_rows.match`); all passes and both
-engines use these fields, never the text. A field that the instruction omits has its default value: None, False, or the
-generic state space.
+engines use these fields, never the text. A field that no qualifier sets has its default value, such as None, False, or
+the generic state space.
 """
 
 from collections.abc import Callable, Mapping
@@ -70,7 +70,7 @@ class Attributes:
     combine: BooleanOp | None = None  # how setp combines the comparison with a predicate
     float_class: FloatClass | None = None  # the class that testp tests for
     packs: bool = False  # True for cvt.pack
-    narrow: tuple[Literal["u", "s"], int] | None = None  # the target of cvt.pack: signedness and bits
+    narrow: tuple[Literal["u", "s"], int] | None = None  # the result type of cvt.pack: signedness and bits
     to_space: bool = False  # cvta.to: convert from a generic address
 
     # memory
@@ -134,8 +134,8 @@ class OpcodeRow:
     level: Level = "specified"
     has_result: bool = True  # True if the first operand is written
     may_contract: bool = False  # True if ptxas may contract an instruction that has no rounding mode
-    any_words: bool = False  # True if arbitrary qualifiers are accepted: hints, fences, matrix instructions
-    cases: int = 0  # the number of inputs that were compared with a GPU
+    any_words: bool = False  # True if any qualifiers are accepted, as for hints, fences, and matrix instructions
+    cases: int = 0  # the number of inputs whose results were compared with a GPU
     implies: Mapping[str, object] = field(default_factory=dict)  # attributes that the opcode itself implies
 
     def __post_init__(self) -> None:

@@ -45,7 +45,7 @@ class SourceLine(NamedTuple):
     inlined_at: SourceLine | None = None
 
     def __str__(self) -> str:
-        """Format the line in the kernel, then those in the functions that it calls, without their folders."""
+        """Format the line in the kernel, then the lines in the inlined functions, without folders."""
         own = [call for call in self.calls[::-1] if not LIBRARY_FILE.search(call.file)]
         library = [call for call in self.calls[::-1] if LIBRARY_FILE.search(call.file)]
         first, *others = (f"{file_name(call.file)}:{call.line}" for call in own + library[: 1 if own else None])
@@ -101,7 +101,7 @@ def located(error: WarpfragError, sources: Mapping[int, SourceLine]) -> Warpfrag
 
 @dataclass(frozen=True, slots=True)
 class FloatLiteral:
-    """A float constant, stored as f64 bits, or as f32 bits if it is spelled 0f..."""
+    """A float constant: its bits as an f32 if it is spelled 0f..., and otherwise as an f64."""
 
     code: int
     bits: int
@@ -129,7 +129,7 @@ class Register:
 
 @dataclass(frozen=True, slots=True)
 class BankOperand:
-    """An operand in the launch's constant banks, which form one buffer; it is as wide as the type it is read as."""
+    """An operand in the launch's constant banks, which form one buffer; its width is that of the type it is read as."""
 
     offset: int
 
@@ -190,7 +190,7 @@ class Discard:
 
 
 SELECTORS = ("", "b0", "b1", "b2", "b3", "h0", "h1")
-"""Register-part selectors of scalar video instructions; operands contain the index in this tuple."""
+"""Register-part selectors of scalar video instructions; operands store a selector as its index in this tuple."""
 PtxOperand = Register | Immediate | BankOperand | SpecialRegister | VectorOperand | MemoryOperand | Discard
 
 
@@ -315,7 +315,7 @@ class Program:
     spellings: dict[int, str] = field(default_factory=dict)
 
     def opcode_at(self, at: int) -> str:
-        """Return the opcode of an operation: "" if it only continues the machine instruction before it."""
+        """Return the opcode of the instruction at an index, or "" if it continues the machine instruction before it."""
         inst = self.instructions[at]
         if not self.is_machine_code:
             return inst.name
@@ -333,7 +333,7 @@ class Program:
 
     @cached_property
     def polling(self) -> frozenset[int]:
-        """The first instructions of basic blocks that read memory which other threads may change, or that pause."""
+        """The start indices of basic blocks that pause, or that read memory which other threads may change."""
         return frozenset(
             start
             for start in self.leaders
@@ -386,7 +386,7 @@ def indices_of(operands: Iterable[PtxOperand]) -> set[int]:
 
 
 class InexactCause(IntFlag):
-    """Causes of inexact results that depend on values; a byte per instruction holds them as bits."""
+    """Causes of inexact results that depend on the values in a launch, as flags in one byte per instruction."""
 
     NAN_OPERANDS = 1
     OVERLAPPING_STORES = 2
@@ -406,4 +406,4 @@ REASONS = {
 }
 """The text that `Run.inexact_lines` gives as the reason for each cause."""
 MEASURED_ON = {InexactCause.LANES_AT_SAME_ADDRESS: "sm_90"}
-"""The architecture on which a cause was measured, so that its result is certain (docs/evidence/h200_stores.md)."""
+"""The architecture on which the results of a cause were measured, and are known (docs/evidence/h200_stores.md)."""

@@ -18,11 +18,11 @@ WINDOWS = {
     "param": 0x0003_0000_0000_0000,
 }
 RANK_SHIFT = 24
-"""The bit position of the block rank in a shared::cluster address, stored as its XOR with the executing block's rank.
+"""The position of the rank bits of a shared::cluster address: the target's rank XOR the executing block's rank.
 
-A block's addresses of its own shared memory are thus the same in every block. Code that flips a bit to reach a
-neighbour, as Triton's does, treats these bits as the rank itself, and reaches the same block here.
-`lowering.operand_checks` handles code that clears a bit."""
+Addresses in a block's own shared memory are thus the same in every block. Code that flips a rank bit to reach a
+neighbour, as Triton's does, assumes that these bits are the rank itself, and still reaches the right block.
+`ptx.lowering.operand_checks` handles code that clears a rank bit."""
 RANK_BITS = 0xFF << RANK_SHIFT
 WINDOW_SHIFT = 48  # address >> WINDOW_SHIFT is the window number
 CODE = 0x0004_0000_0000_0000
@@ -37,7 +37,7 @@ GRID_WORKSPACE_BYTES = 256
 DEVICE_ARRAYS = 0x1000_0000_0000
 """The first address of device arrays, which keep their addresses between launches."""
 CONSTANTS = 0x7B00_0000_0000
-CONSTANTS_BYTES = 1 << 28  # an alignment of 64-bit addresses that keeps variables far apart
+CONSTANTS_BYTES = 1 << 28  # the size of the address range for constants, with gaps between the variables
 VARIABLES = 0x7E00_0000_0000
 ARRAYS = 0x7F00_0000_0000
 
