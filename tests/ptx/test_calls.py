@@ -106,7 +106,7 @@ def test_functions_are_called_by_address(prototype):
     assert out.tolist() == [lane * lane if lane % 2 else 2 * lane for lane in range(64)]
 
     with pytest.raises(
-        wf.WarpfragError, match=r"line \d+: call by thread \(1, 0, 0\) .* is not a function that matches"
+        wf.WarpfragError, match=r"line \d+: call by thread \(1, 0, 0\) .* is not the address of a function that matches"
     ):
         run(body.replace("%rd5+0", "%rd5+8"), before=BY_ADDRESS)
 

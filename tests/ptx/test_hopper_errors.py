@@ -51,7 +51,7 @@ def kernel(body, parameters="", directives=""):
         ),
         (
             "mov.u32 %r1, bar; mapa.shared::cluster.u32 %r2, %r1, 5; ld.shared::cluster.u32 %r3, [%r2];",
-            "names block 5 of a cluster of 2",
+            "is in block 5 of a cluster with 2 blocks",
         ),
         ("barrier.cluster.wait;", "waits without having arrived"),
         ("barrier.cluster.arrive; barrier.cluster.arrive;", "arrives twice without waiting in between"),

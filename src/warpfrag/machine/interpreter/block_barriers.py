@@ -23,8 +23,8 @@ MAX_BARRIERS = 16
 class BarrierState:
     """One barrier of one block: the lanes that wait at it, and the number of bar.arrive arrivals.
 
-    `partial` maps the line and warp of an aligned instruction to a description and the lanes that have not reached it,
-    although other lanes of the warp have. It is reported only if the missing lanes never arrive.
+    `partial` maps the line and warp of an aligned instruction to its name and the lanes that have not reached it,
+    although other lanes of the warp have. The instruction is reported only if the missing lanes never arrive.
     """
 
     here: NDArray[np.bool_]  # [warps of the block, lanes]
@@ -185,8 +185,8 @@ class BlockBarriers:
 class ClusterBarriers:
     """The hardware barrier of each cluster in a batch.
 
-    `phases` counts how often each cluster's barrier has completed; `awaited` is the phase in which a lane last arrived
-    and for whose end it waits. An exited thread counts as arrived.
+    `phases` counts the completed phases of each cluster's barrier; `awaited` is the count that ends the phase of a
+    lane's last arrival. An exited thread counts as arrived.
     """
 
     def __init__(self, state: WarpState) -> None:

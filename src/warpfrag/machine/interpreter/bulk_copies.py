@@ -35,7 +35,7 @@ REDUCED_TYPES = {
     "inc": {"u32"}, "dec": {"u32"},
     "and": {"u32", "s32", "u64"}, "or": {"u32", "s32", "u64"}, "xor": {"u32", "s32", "u64"},
 }  # fmt: skip
-"""The tensor-map types that each reduction supports; for any other, an H200 reports an illegal instruction."""
+"""The tensor-map types that each reduction supports; for any other type, an H200 reports an illegal instruction."""
 
 
 class LaneCopies:
@@ -141,7 +141,7 @@ class LaneCopies:
     def deliver(
         self, buffer: Bytes, offsets: NDArray[np.int64], data: Bytes, lane: int, cell: int | None, mask: int | None
     ) -> None:
-        """Store 16-byte units in the lane's own block or in the blocks of `mask`, and signal their mbarriers."""
+        """Store 16-byte units at the destination or, with a mask, in each of its blocks, and signal the mbarriers."""
         own = int(self.owners.blocks[lane])
         for block in self.blocks_of(lane, mask):
             shift = (block - own) * self.memory.shared_stride if mask is not None else 0
@@ -267,7 +267,7 @@ def _map_problem(fields: TensorMapFields, action: actions.TensorCopy) -> str:
         return f"the tensor map is not valid: {problems[0]}"
     if action.reduction and fields.element.format not in REDUCED_TYPES[action.reduction]:
         types = ", ".join(sorted(REDUCED_TYPES[action.reduction]))
-        return f"expected elements of {types} for .{action.reduction}, got {fields.element.name}"
+        return f"expected elements of type {types} for .{action.reduction}, got {fields.element.name}"
     return ""
 
 
@@ -275,7 +275,7 @@ def _start_problem(fields: TensorMapFields, action: actions.TensorCopy, start: t
     """Return the reason why a copy cannot start at the given coordinates, or an empty string if it can."""
     if start[0] * fields.pitches[0] % GRANULE:
         text = f"expected an innermost coordinate at a multiple of {GRANULE} bytes, got {start[0]} elements of"
-        return f"{text} {fields.element.bytes}"
+        return f"{text} {fields.element.bytes} bytes"
     if action.direction == "store" and min(start) < 0:
         return f"expected coordinates of at least 0 for a store, got {start}"
     if fields.im2col is not None:
@@ -387,7 +387,8 @@ def reduce_cells(function: actions.CodeFunction, cells: Codes, places: NDArray[n
 def tensor_reduction(fields: TensorMapFields, name: str) -> actions.CodeFunction:
     """Return the function that an element-wise tensor reduction applies.
 
-    It is the function of `red`, except that f32 sums flush subnormals only if the map specifies it (H200).
+    It is the function of `red`, except that f32 sums flush subnormals only if the map specifies it, as measured on an
+    H200.
     """
     element = fields.element
     if name == "add" and element.format in {"f32", "tf32"}:
@@ -453,4 +454,4 @@ COPIES: dict[type[actions.Action], Callable[..., None]] = {
     actions.TensorMapReplace: run_map_replace,
     actions.TensorMapCopy: run_map_copy,
 }
-"""Functions by action type, called with the lanes' copies, the instruction and the action."""
+"""The function that runs each action, called with the `LaneCopies`, the instruction and the action."""

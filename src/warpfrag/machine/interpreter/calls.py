@@ -1,7 +1,7 @@
 """Function calls and their stack frames, and the driver functions printf, malloc, free and assert.
 
 A function has one set of registers. A call that may recurse saves the caller's registers in a frame and moves the start
-of its local memory; the return restores both.
+of the local memory; the return restores both.
 """
 
 from __future__ import annotations
@@ -134,7 +134,7 @@ def _local_bytes(group: LaneGroup, place: MemoryOperand, size: int) -> NDArray[n
     return starts[:, None] + np.arange(size)
 
 
-MAX_TEXT = 4096  # maximum length of a string that is read, in characters
+MAX_TEXT = 4096  # maximum length of a string that is read from a thread's memory, in bytes
 MAX_WIDTH = 4096  # maximum width and precision of a field
 MAX_DIGITS = 11  # maximum number of digits in a width
 MAX_PRINTED = 1 << 26  # maximum number of characters that a launch may print

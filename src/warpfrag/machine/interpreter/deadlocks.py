@@ -4,7 +4,7 @@ Each type of barrier describes its own waiting lanes in a method `deadlock`. `Li
 that poll memory: spin locks, flags, and the grid barrier (`launch.options`). These lanes do not sleep, so the launch
 would end only at its instruction limit. A launch is in a livelock if every runnable lane returns to an earlier state
 (program counter, registers and local memory) and no lane has changed other memory in between: the launch can only
-repeat. Lanes at barriers wait for these lanes.
+repeat. Lanes at barriers do not count, because they wait for these lanes.
 
 Only a batch with all blocks of the grid is checked; otherwise a block that has not started might change the memory.
 """
@@ -37,7 +37,7 @@ class LivelockDetector:
         self.state = state
         x, y, z = state.launch.grid
         self.is_judged = len(state.blocks) == x * y * z and bool(state.program.polling)
-        # the first instruction of the block in which a lane last read memory
+        # the first instruction of the basic block in which a lane last read memory that others may change
         self.polled = np.full(state.waiting.shape, NOWHERE, np.int64)
         self.level = 0  # the number of scheduling quanta that every lane had completed at the last check
         self.progress, self.looks = 0, 0  # `looks` counts the checks since memory last changed
@@ -45,14 +45,14 @@ class LivelockDetector:
         self.slices = state.slices.copy()  # each lane's time-slice count at that check
 
     def note(self, start: int, group: LaneGroup) -> None:
-        """Record that lanes run a block that reads memory other lanes may change."""
+        """Record that lanes run a basic block that reads memory other lanes may change."""
         if self.is_judged:
             group.put(self.polled, start)
 
     def is_reached(self, level: int, runnable: NDArray[np.bool_], *, has_sleepers: bool) -> bool:
-        """Return True if no progress is possible after all runnable lanes have had `level` time slices.
+        """Return True if no progress is possible, checked when all runnable lanes have used `level` scheduling quanta.
 
-        Return False if lanes sleep at an mbarrier, since they may wake when their time limit has passed.
+        Return False if lanes sleep at an mbarrier, because they may wake when their waits time out.
         """
         state = self.state
         self.level = level

@@ -107,7 +107,7 @@ class Allocation:
 
 
 class MemorySnapshot(NamedTuple):
-    """The contents, at one time, of the arrays that blocks can modify."""
+    """A snapshot of the arrays that blocks can modify."""
 
     copies: list[tuple[NDArray[Any], NDArray[Any]]]
     tags: StoreTags
@@ -180,7 +180,7 @@ class DeviceMemory:
             self.tags.add(allocation.data)
 
     def fork(self) -> DeviceMemory:
-        """Return a memory for other blocks, with the same global memory but separate shared memory and counts."""
+        """Return a DeviceMemory for other blocks, with the same global memory but separate shared memory and counts."""
         other = DeviceMemory(b"", len(self.inst_wavefronts))
         other.parameters, other.allocations, other.starts = self.parameters, self.allocations, self.starts
         other.lock, other.tags.of_global = self.lock, self.tags.of_global
@@ -220,7 +220,7 @@ class DeviceMemory:
         self.local = np.zeros(threads * self.local_stride, np.uint8)
 
     def constant(self, offset: int, size: int) -> int:
-        """Return an unsigned integer from the constant buffer; bytes after the buffer's end read as zero."""
+        """Return an unsigned integer from the constant buffer; bytes after the end are zero."""
         return int.from_bytes(self.parameters[offset : offset + size].tobytes(), "little")
 
     # --- address resolution
@@ -342,8 +342,8 @@ class DeviceMemory:
         wrong = ranks >= self.cluster_blocks
         if wrong.any():
             index = int(wrong.argmax())
-            text = f"{int(addresses[index]):#x} names block {int(ranks[index])} of a cluster of"
-            raise MemoryFault(index, f"{text} {self.cluster_blocks}")
+            text = f"{int(addresses[index]):#x} is in block {int(ranks[index])} of a cluster with"
+            raise MemoryFault(index, f"{text} {self.cluster_blocks} blocks")
         blocks = owners.blocks // self.cluster_blocks * self.cluster_blocks + ranks
         return addresses & np.uint64((1 << state_spaces.RANK_SHIFT) - 1), Owners(blocks, owners.threads, None)
 
@@ -435,12 +435,13 @@ class DeviceMemory:
 def count_wavefronts(
     addresses: Addresses, size: int, requests: NDArray[np.int64], unit: int, slots: int
 ) -> tuple[int, int]:
-    """Return the wavefronts of requests (the largest number of distinct units in one slot), and bank conflicts.
+    """Return the number of wavefronts that requests need, and the number of bank conflicts.
 
-    Bank conflicts are the wavefronts that would not be needed if the units were spread evenly over the slots. In shared
-    memory, a unit is the data that a lane accesses at once (4 to 16 bytes), and the banks together hold `slots` units;
-    for aligned accesses the result equals `smem.shared_memory.wavefronts`. In global memory, the units are sectors and
-    there is one slot, so every touched sector counts.
+    A request needs one wavefront for each distinct unit in its fullest slot. Bank conflicts are the wavefronts that
+    would not be needed if the units were spread evenly over the slots. In shared memory, a unit is the data that a lane
+    accesses at once (4 to 16 bytes), and the banks together hold `slots` units; for aligned accesses, the result equals
+    `smem.shared_memory.wavefronts`. In global memory, the units are sectors and there is one slot, so every touched
+    sector counts.
     """
     first = addresses // np.uint64(unit)
     if unit % size and ((last := (addresses + np.uint64(size - 1)) // np.uint64(unit)) != first).any():

@@ -19,7 +19,7 @@ BATCH_THREADS = 2048  # maximum number of concurrent threads whose order is trac
 
 
 class KernelCheck(NamedTuple):
-    """A check: the kinds of findings that it reports, its observers, and the condition for screening it."""
+    """A check: the kinds of findings that it reports, its observers, and when compiled code can screen it."""
 
     kinds: tuple[str, ...]
     observers: Callable[[Any], list[Any]]  # takes a CheckedWarpBatch
@@ -77,7 +77,7 @@ class KernelAccess:
 class KernelFinding:
     """A mistake in a kernel: its kind, the access that reveals it, and the conflicting access (`other`), if any.
 
-    `space` and `address` locate it in memory; `array` and `element` name the caller's array and the element.
+    `space` and `address` locate the access in memory; `array` and `element` name the caller's array and the element.
     """
 
     kind: str
@@ -166,7 +166,7 @@ class FindingCollector:
 
     @property
     def findings(self) -> list[KernelFinding]:
-        """All findings in line order, with three or more that have a missing barrier or wait in common merged."""
+        """All findings in line order; three or more that one missing barrier or wait may have caused are merged."""
         groups: list[tuple[set[SourceLine], list[KernelFinding]]] = []
         for finding in sorted(self.places.values(), key=lambda finding: (finding.line, finding.kind)):
             ends = (finding.source, finding.other.source) if finding.other and finding.kind in UNORDERED else ()
@@ -186,7 +186,7 @@ class FindingCollector:
 def joined_by_barriers(groups: list[list[KernelFinding]]) -> list[list[KernelFinding]]:
     """Join the groups of findings that one barrier, at some line, would fix."""
     result: list[list[KernelFinding]] = []
-    barrier = 0  # the last line before which the findings of the last group allow a barrier
+    barrier = 0  # a barrier directly before this line would fix the last joined group
     for end, start, number in sorted((*common_span(group), number) for number, group in enumerate(groups)):
         if start >= barrier:
             result.append([])
@@ -196,7 +196,7 @@ def joined_by_barriers(groups: list[list[KernelFinding]]) -> list[list[KernelFin
 
 
 def common_span(findings: list[KernelFinding]) -> tuple[int, int]:
-    """Return the last and the first line of all places for a barrier that orders the accesses of findings, or zeros."""
+    """Return (end, start) if a barrier after line `start` and before line `end` would fix all findings, else zeros."""
     pairs = [(each, each.other) for each in findings if each.other and each.kind in UNORDERED]
     if len(pairs) < len(findings) or any(each.space == "global" and each.block != other.block for each, other in pairs):
         return 0, 0

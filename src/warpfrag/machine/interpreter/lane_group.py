@@ -1,7 +1,7 @@
 """Lane groups: the lanes that run one instruction, with access to their operands and addresses.
 
-An instruction accesses the state of the machine only through its group. Registers are not written in place: a result is
-a new array, so copies are free.
+An instruction reads and writes its operands through its group. Registers are not written in place: a result is a new
+array, so copies are free.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class LaneGroup:
         return self.rows if self.rows is not None else np.arange(self.state.warps)
 
     def part(self, mask: Mask) -> LaneGroup:
-        """Return a group with the same warps and a subset of the lanes."""
+        """Return a group with the same warps and a different lane mask."""
         return LaneGroup(self.state, self.rows, mask)
 
     @property
@@ -72,7 +72,7 @@ class LaneGroup:
         return everyone[self._places]
 
     def put(self, everyone: Codes, values: Codes | int) -> None:
-        """Assign values to this group's lanes, in place, in an array over all warps."""
+        """Assign values to this group's lanes in an array over all warps, which is changed in place."""
         if self.rows is None:
             everyone[self.mask] = values[self.mask] if isinstance(values, np.ndarray) else values
         else:

@@ -105,7 +105,7 @@ def run_trap(state: WarpState, inst: DecodedInstruction, _action: actions.Trap, 
 
 
 def lacks_grid_workspace(state: WarpState) -> bool:
-    """Return True if the kernel needs the workspace of a cooperative launch."""
+    """Return True if the kernel reads the address of the grid workspace, but the launch is not cooperative."""
     asked = {
         source.name for inst in state.program.instructions for source in inst.sources if type(source) is SpecialRegister
     }
@@ -146,7 +146,7 @@ def run_atomic(state: WarpState, inst: DecodedInstruction, action: actions.Atomi
 
 
 def run_allocate(state: WarpState, inst: DecodedInstruction, _action: actions.Allocate, group: LaneGroup) -> None:
-    """Run alloca: extend the stack, and return the address of the new bytes or the stack size."""
+    """Run alloca: extend the stack; the results are the address of the new bytes and the number of bytes in use."""
     size, align, used, start = (group.read(source, B64) for source in inst.sources)
     offset = (used + align - np.uint64(1)) // align * align
     capacity = np.uint64(state.program.local_bytes) - start
@@ -192,14 +192,14 @@ def exchange(
 
 
 def note_nan_sums(state: WarpState, cells: Codes, index: Codes, operands: Codes) -> None:
-    """Record f64 sums in a compare-and-swap loop that combine different NaNs: the GPU's operand order is unknown."""
+    """Record an f64 sum of different NaNs in a compare-and-swap loop: the GPU's operand order is unknown."""
     nan = is_nan(operands, "f64")
     if nan.any() and (nan & is_nan(cells[index], "f64") & ((operands | QUIET) != (cells[index] | QUIET))).any():
         state.tally.causes[state.memory.inst] |= InexactCause.NAN_OPERANDS
 
 
 def run_async_copy(state: WarpState, inst: DecodedInstruction, _action: actions.AsyncCopy, group: LaneGroup) -> None:
-    """Run cp.async: copy src-size bytes when it is issued, and write zeros to the rest of the destination."""
+    """Run cp.async: copy src-size bytes at once, and fill the rest of the destination with zeros."""
     target, source, size_operand, *rest = inst.sources
     size = size_operand.code(None) if isinstance(size_operand, Immediate) else 0
     if size not in {4, 8, 16}:

@@ -1,4 +1,4 @@
-"""Matrix instructions of whole warps; `tensorcore` computes the results from register contents and addresses.
+"""Matrix instructions, which whole warps run; `tensorcore` computes the results from registers and addresses.
 
 `RUNNERS` maps each operation of the ISA to the function that runs it.
 """
@@ -40,7 +40,7 @@ def matrix_name(inst: DecodedInstruction) -> str:
 
 @lru_cache(256)
 def architecture_of(form: Form, arch: str) -> str:
-    """Return the architecture that runs a form; raise IllegalInstruction if the target does not support it."""
+    """Return the architecture on which a form runs; raise IllegalInstruction if the target does not support it."""
     if form.operation.does == "multiply":
         return arithmetic_arch(form, arch)
     target = read_target(arch, spell(form))
@@ -229,7 +229,7 @@ def _immediate(inst: DecodedInstruction, operand: PtxOperand) -> int:
 
 
 def _places(state: WarpState, inst: DecodedInstruction, group: LaneGroup, form: Form, *, writes: bool) -> Codes:
-    """Return the shared-memory offsets of ldmatrix and stmatrix rows, over all blocks, as [warps, 32]."""
+    """Return the offsets of ldmatrix and stmatrix rows in the shared memory of all blocks, as [warps, 32]."""
     rows = addresses_of(form)
     lanes = rows.lanes if rows is not None else LANES
     addresses = group.addresses(inst.sources[0]).reshape(group.warps, LANES)
@@ -306,7 +306,7 @@ def _elements(
 
 
 def _owners(group: LaneGroup, count: int) -> Owners:
-    """Return the owners of a fragment's elements; PTX does not specify requests, so there are no request numbers."""
+    """Return the owners of a fragment's elements, without request numbers: PTX does not specify wmma's requests."""
     owners = group.owners
     firsts = [np.repeat(owner.reshape(group.warps, LANES)[:, 0], count) for owner in (owners.blocks, owners.threads)]
     return Owners(firsts[0], firsts[1], None)
@@ -356,4 +356,4 @@ RUNNERS: dict[str, MatrixRunner] = {
     "wgmma.mma_async.sp": _multiply_warpgroups, "ldmatrix": _load_matrices, "stmatrix": _store_matrices,
     "movmatrix": _transpose,
 }  # fmt: skip
-"""The function that runs each operation of `isa.ops.OPS` for whole warps."""
+"""The function that runs each operation of `isa.operations.OPS` for whole warps."""

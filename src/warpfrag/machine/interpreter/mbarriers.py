@@ -4,7 +4,7 @@ An mbarrier is an opaque 64-bit object. This implementation stores, from the low
 (20 bits), expected arrivals per phase (20), the transaction count in bytes (23, signed), and the parity of the phase. A
 phase ends when no arrivals and no bytes are pending; the next phase starts at once. `try_wait` may suspend a thread:
 here it sleeps until the phase ends. The first `test_wait` fails at once; a lane that tests again with no store in
-between is polling, and sleeps too. No lane therefore busy-waits.
+between is polling, and sleeps too. Lanes therefore never busy-wait.
 
 When no lane can run, every wait times out, as it may on a GPU, and lanes continue as after a failed wait. The launch is
 deadlocked if the machine then returns to an earlier state (program counters, registers and local memory) and no other
@@ -30,7 +30,7 @@ COUNT = (1 << 20) - 1
 TX_BITS, TX_SHIFT = 23, 40
 MAX_TX = (1 << 20) - 1  # maximum pending bytes (PTX ISA, "Tracking asynchronous operations")
 COUNT_SHIFT, PARITY_SHIFT = np.uint64(20), np.uint64(63)
-# timeouts without a change of memory before a deadlock is reported; lanes may be counting their waits
+# maximum number of timeouts without a change of memory; lanes may count their waits, so their state need not repeat
 MAX_EXPIRIES = 1_000
 NOT_ASLEEP = -1
 
@@ -82,7 +82,7 @@ class Mbarriers:
         self.live: dict[int, int] = {}  # the line that initialised each mbarrier
         # the word that an instruction last wrote to each mbarrier
         self.written = np.zeros(len(state.memory.shared) // 8, np.uint64)
-        # True for mbarriers whose phase ends in this update; the entry NOT_ASLEEP stays False
+        # scratch marks of the compiled engine: mbarriers whose phases have just ended; the entry NOT_ASLEEP stays False
         self.ended = np.zeros(len(self.written) + 1, np.bool_)
         self.awaited = np.full(state.waiting.shape, NOT_ASLEEP, np.int64)  # the mbarrier that wakes each sleeping lane
         self.expired = np.zeros_like(state.waiting)
@@ -182,7 +182,7 @@ class Mbarriers:
         self.live.pop(cell, None)
 
     def use_of(self, cell: int) -> str:
-        """Describe why an mbarrier is in use, or return "" if it is invalid or its phase has just begun."""
+        """Describe the use of an mbarrier, or return "" if it can be initialised."""
         word = int(self.words[cell])
         if cell not in self.live or self.written[cell] != word:
             return ""  # not an mbarrier, or its memory has been reused
@@ -204,7 +204,7 @@ class Mbarriers:
             self._wake(self.awaited == cell)
 
     def complete_bytes(self, cell: int, count: int, lane: int) -> None:
-        """Subtract `count` bytes that have arrived from an mbarrier's pending bytes."""
+        """Subtract the `count` bytes of a finished copy from an mbarrier's pending bytes."""
         barrier = MbarrierState.of(int(self.words[cell]))
         try:
             barrier.owe(-count)
@@ -248,7 +248,7 @@ class Mbarriers:
         return cells, self.is_over(cells, action, number_of(group, inst.sources[1:], action))
 
     def _polls(self, at: int, group: LaneGroup) -> NDArray[np.bool_]:
-        """Record failed tests; return a mask of lanes that poll: they failed here before, with no store since."""
+        """Record tests; return a mask of the lanes that poll: they last tested here, and nothing was stored since."""
         polls = (group.of(self.polled) == self.state.progress) & (group.of(self.polled_at) == at)
         group.put(self.polled, self.state.progress)
         group.put(self.polled_at, at)

@@ -24,7 +24,7 @@ class TensorAccess(NamedTuple):
 
     inst: DecodedInstruction
     thread: int  # the thread's number in the batch, or that of the first lane if a warp issued the access
-    operand: str  # d, a, metadata, scale_a or scale_b; registers (ld, st); cells (cp, shift)
+    operand: str  # d, a, metadata, scale_a or scale_b (mma), registers (ld, st), cells (cp, shift) or freed (dealloc)
     block: int
     column: int
     columns: int
@@ -54,7 +54,7 @@ class Observer:
         """Handle atomics on `size` bytes by each thread."""
 
     def updated(self, buffer: Bytes, offsets: Numbers, old: NDArray[Any], threads: Numbers) -> None:
-        """Handle the old values [threads, count] that atomics returned."""
+        """Handle the old values [threads, count] that atomics replaced."""
 
     # --- accesses of asynchronous copies
 

@@ -1,10 +1,10 @@
 """Track overlapping plain stores: the last writer of each word, and the barriers between stores.
 
-The result of two stores to one address is known if something orders them: the order of instructions in a warp, a
-barrier of their block, or the end of a wait, when a thread reads memory that another thread has changed (by an atomic
-whose old value is used, a volatile, relaxed or acquire load, or an mbarrier). A wait is assumed to order all later
-accesses of its block after all earlier accesses of any thread, so an overlap is reported only if none of these events
-is in between. Otherwise the result depends on timing, unless the bytes are equal.
+The result of two stores to one address is known if something orders the stores: the order of instructions in a warp, a
+barrier of their block, or the end of a wait. A wait ends when a thread sees that another thread has changed memory,
+through an atomic whose old value is used, a volatile, relaxed or acquire load, or an mbarrier. It is assumed to order
+all later accesses of its block after all earlier accesses of any thread. If nothing orders two stores of different
+bytes, the result depends on timing and the overlap is reported.
 
 Every four bytes of global and shared memory have a tag. From the lowest bit, it contains a mask of the stored bytes (4
 bits), the warp's number in its block (5), the number of the interval between two barriers of the block (27), the block
@@ -162,7 +162,7 @@ class TaggedStore:
         return foreign & ((before & self.masks) != 0)
 
     def claim(self) -> bool:
-        """Tag all words and return True; or return False if another warp owns a word, or two warps overlap."""
+        """Tag all words and return True, or return False if a word has a foreign tag or two warps store to it."""
         before = self.tags[self.words]
         if self.foreign(before).any():
             return False

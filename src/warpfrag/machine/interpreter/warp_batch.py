@@ -3,9 +3,9 @@
 Every register is a NumPy array over all lanes of the batch.
 
 Each lane has its own program counter. The scheduler selects the lanes with the lowest program counter, in all warps,
-and runs them to the end of their basic block. Diverged lanes thus reconverge at the next block that they share, and
-warps at the same instruction are executed together. Lanes that poll for a long time lose priority, so that the lanes
-they wait for can run. Registers are never modified in place: a result is a new array, so copies are free.
+and runs them to the end of their basic block. Diverged lanes thus reconverge at the next basic block that they share,
+and warps at the same instruction are executed together. Lanes that poll for a long time lose priority, so that the
+lanes they wait for can run. Registers are never modified in place: a result is a new array, so copies are free.
 """
 
 from collections.abc import Callable
@@ -34,8 +34,8 @@ from warpfrag.machine.ops.collectives import ballot
 NOT_RUNNABLE = np.int64(1) << np.int64(62)  # sorts after every runnable lane
 PRIORITY_UNIT = np.int64(1) << np.int64(32)  # larger than any program counter
 QUANTUM = np.int64(4096)  # the number of time slices after which lanes in a loop let others run
-MAX_RANDOM_INSTRUCTIONS = 12  # maximum run of instructions before another warp is chosen at random
-POLLING_SLICES = 64  # the cost, in time slices, of a block that reads memory other lanes may change
+MAX_RANDOM_INSTRUCTIONS = 12  # a randomly chosen warp runs fewer instructions than this before the next choice
+POLLING_SLICES = 64  # the cost, in time slices, of a basic block that reads memory other lanes may change
 LANE_INDEX = np.arange(LANES, dtype=np.uint32)
 LANE_BY_LANE = (
     actions.MemoryLoad
@@ -68,7 +68,7 @@ class WarpBatch(WarpState):
     # --- scheduling
 
     def _new_mbarriers(self) -> Mbarriers:
-        """Create the mbarriers of the batch; a faster engine overrides this method."""
+        """Create the mbarriers of the batch; the compiled engine overrides this method."""
         return Mbarriers(self)
 
     def run(self) -> None:
@@ -140,7 +140,7 @@ class WarpBatch(WarpState):
         raise deadlock_error(part.deadlock() for part in parts)
 
     def run_block(self, start: int, group: LaneGroup) -> None:
-        """Run lanes for one time slice: from an instruction to the end of its block."""
+        """Run lanes for one time slice: from an instruction to the end of its basic block."""
         instructions, end = self.program.instructions, self.program.ends[start]
         self.begin_slice(start, group)
         for at in range(start, end):
@@ -188,8 +188,8 @@ class WarpBatch(WarpState):
         self.tally.instructions[start:end] += warps
         self.tally.total += (end - start) * warps
         if self.tally.total > self.launch.limit:
-            msg = f"the launch reached its limit of {self.launch.limit} warp instructions: it may never end"
-            raise PtxError(self.program.instructions[start].line, msg)
+            limit = f"reached its limit of {self.launch.limit} warp instructions (LaunchOptions.limit)"
+            raise PtxError(self.program.instructions[start].line, f"the launch {limit}: it may never end")
 
     def check_interrupt(self) -> None:
         """Raise PtxError if the launch was interrupted or exceeded its time limit."""
@@ -218,7 +218,7 @@ class WarpBatch(WarpState):
             return
 
     def note(self, inst: DecodedInstruction, group: LaneGroup, fault: MemoryFault) -> None:
-        """Handle a failed access that the launch skips; a checked batch collects it."""
+        """Handle a faulting access that the launch skips; a checked batch reports it as a finding."""
 
     @staticmethod
     def without_faulty(inst: DecodedInstruction, group: LaneGroup, index: int) -> LaneGroup:
@@ -231,7 +231,7 @@ class WarpBatch(WarpState):
         return group.part(group.mask & ~faulty)
 
     def first_fault(self, inst: DecodedInstruction, group: LaneGroup, fault: MemoryFault) -> PtxError:
-        """Return the fault that ends a launch: the first warp's, as in compiled code, which runs one warp at a time."""
+        """Return the error of the first warp that faults, as in compiled code, which runs one warp at a time."""
         if group.warps > 1 and not self.memory.is_checked:
             for row, lanes in zip(group.warp_rows, group.mask, strict=True):
                 warp = LaneGroup(self, np.array([row]), lanes[None, :])
@@ -372,16 +372,16 @@ class WarpBatch(WarpState):
         self.count(at, at + 1, int((group.mask & ~group.of(self.waiting)).any(axis=1).sum()))
         return False
 
-    # --- control: `group` has the lanes that reach the instruction, `active` the lanes whose guard holds
+    # --- control: `active` has the lanes whose guard predicate is true
 
     def branch(self, _at: int, inst: DecodedInstruction, action: actions.Branch, active: LaneGroup) -> None:
-        """Run bra or brx.idx: active lanes jump to the target, the others continue."""
+        """Run bra or brx.idx: active lanes jump to the target; the others continue."""
         if not action.indexed:
             active.put(self.pc, inst.targets[0])
             return
         index = active.read(inst.sources[0], U32)
         if (index[active.mask] >= len(inst.targets)).any():
-            raise PtxError(inst.line, f"{inst.name}: expected an index below {len(inst.targets)}, got a larger one")
+            raise PtxError(inst.line, f"{inst.name}: the index is out of range; expected less than {len(inst.targets)}")
         active.put(self.pc, np.array(inst.targets, np.int64)[np.where(active.mask, index, 0)])
 
     def call(self, at: int, inst: DecodedInstruction, _action: actions.DirectCall, active: LaneGroup) -> None:
@@ -395,7 +395,7 @@ class WarpBatch(WarpState):
     def indirect_call(
         self, _at: int, inst: DecodedInstruction, action: actions.IndirectCall, active: LaneGroup
     ) -> None:
-        """Run an indirect call: send each lane to the direct call of its function."""
+        """Run an indirect call: each lane jumps to the direct call of the function whose address it holds."""
         functions = active.read(inst.sources[0], B64)
         left = active.mask
         for address, target in zip(action.addresses, inst.targets, strict=True):
@@ -405,7 +405,7 @@ class WarpBatch(WarpState):
         if left.any():
             address = int(functions[left][0])
             wrong = MemoryFault(
-                int(left[active.mask].argmax()), f"{address:#x} is not a function that matches this call"
+                int(left[active.mask].argmax()), f"{address:#x} is not the address of a function that matches this call"
             )
             raise self.fault(inst, active, wrong)
 
@@ -456,7 +456,8 @@ class WarpBatch(WarpState):
         """Release lanes from a BSYNC whose missing lanes wait elsewhere; return True if lanes were released.
 
         The missing lanes wait at a WARPSYNC, in code that leaves a region without BREAK, or at a different BSYNC of the
-        same barrier. An H200 completes both. Masks of one barrier differ if BREAK removes lanes while a call saves it.
+        same barrier. An H200 completes the BSYNC in both cases. With `needs_one_mask=False`, the masks of one barrier
+        may differ, as they do if BREAK removes lanes while a call has saved the barrier.
         """
         released = False
         for row in np.nonzero((self.alive & self.waiting_in_warp).any(axis=1))[0]:
@@ -527,4 +528,4 @@ CONTROL_HANDLERS: dict[type[actions.Action], Callable[..., None]] = {
     actions.ClusterBarrier: lambda batch, _at, *rest: batch.cluster_barriers.run(*rest),
     actions.Reconverge: WarpBatch.reconverge, actions.Jump: WarpBatch.jump, actions.Refused: WarpBatch.refuse,
 }  # fmt: skip
-"""The handler of each action that ends a block, called with the instruction index as well."""
+"""The handler of each action that ends a basic block, called with the instruction index as well."""

@@ -45,7 +45,7 @@ GRID_REGISTERS = {"%envreg1": GRID_WORKSPACE >> 32, "%envreg2": GRID_WORKSPACE &
 DRIVER_REGISTERS = {f"%envreg{number}" for number in range(32)} - set(GRID_REGISTERS)
 """Registers that the driver fills with unspecified values; on an H200, envreg 0, 6 and 10 are not zero."""
 INEXACT = frozenset((*TIMERS, *RESERVED, *DRIVER_REGISTERS, "%smid", "%nsmid", "%warpid", "%nwarpid", "%gridid"))
-"""Special registers whose values differ on a GPU; a result that depends on them is not exact."""
+"""Special registers whose values may differ from a GPU's; a result that depends on them is not exact."""
 
 
 class RegisterFile(Protocol):
@@ -205,11 +205,11 @@ class WarpState:
         return self.program.shared_bytes
 
     def full(self, value: int) -> Codes:
-        """Return a 32-bit value in every lane."""
+        """Return an array with the same 32-bit value in every lane."""
         return self.constant(value, np.dtype(np.uint32), self.warps)
 
     def constant(self, code: int, dtype: np.dtype[Any], warps: int) -> Codes:
-        """Return a code in every lane of the given warps."""
+        """Return an array [warps, lanes] with the same code in every lane."""
         key = (int(code), dtype.str, warps)
         codes = self._constants.get(key)
         if codes is None:
@@ -245,7 +245,7 @@ class WarpState:
         return f"thread {thread} of block {block}"
 
     def wake(self, rows: NDArray[np.int64]) -> None:
-        """Record that lanes of these warps no longer wait."""
+        """Handle warps with lanes that no longer wait; the compiled engine overrides this method."""
 
     def release_waiting_in_warp(self, rows: NDArray[np.int64]) -> None:
         """Let lanes that wait for other lanes of their warp check their conditions again."""

@@ -2,7 +2,7 @@
 
 A wgmma.mma_async reads A and writes D while its warps continue. Until a wgmma.wait_group after a commit, no thread may
 read or write D, or write A. A later wgmma may use the same accumulators. Registers that were written since the last
-wgmma.fence may not be ready when it starts. `mov` does not count as an access, because ptxas removes or moves the
+wgmma.fence may not be ready when a wgmma starts. `mov` does not count as an access, because ptxas removes or moves the
 copies and constants that compilers emit; instead, a copy inherits the state of the register that it copies.
 """
 
@@ -116,12 +116,12 @@ class WarpProducts:
         targets, sources = product_registers(inst)
         late = [index for index in (*targets, *sources) if index in self.written]
         if not self.has_fence:
-            yield RegisterProblem("fence", ": no wgmma.fence was passed before it")
+            yield RegisterProblem("fence", ": no wgmma.fence was executed before it")
         elif late:
             line = self.written[late[0]][1]
             text = f": {name_of(inst, late[0])} was written at line {line}, with no wgmma.fence after it"
             yield RegisterProblem("fence", text, line)
-        if late or not self.has_fence:  # what follows lacks the same fence
+        if late or not self.has_fence:  # a missing fence is reported only once
             self.written, self.has_fence = {}, True
         for index in sources:
             if index in self.targets:
