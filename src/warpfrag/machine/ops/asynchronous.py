@@ -1,4 +1,4 @@
-"""Opcode rows for the asynchronous data movement of sm_90: bulk copies, tensor maps, and cluster access.
+"""Opcode rows for tcgen05, and for asynchronous data movement on sm_90: bulk copies, tensor maps, cluster access.
 
 Each operation completes when it is issued: its mbarrier is signalled at once, and committed bulk groups are empty.
 """
@@ -58,7 +58,7 @@ def _replace(attributes: Attributes) -> actions.TensorMapReplace:
 
 
 def _map_address(attributes: Attributes) -> actions.LaneOp:
-    """Return the action of mapa, which maps an address to another block; its rank is XORed with this block's rank."""
+    """Return the action of mapa, which puts a block's rank, XORed with the executing block's, into an address."""
     ptx_type = attributes.types[0]
 
     def run(a: Codes, rank: Codes, own: Codes) -> Codes:

@@ -26,7 +26,7 @@ MATRIX = "warpfrag's instruction tables: see `warpfrag get`"
 
 
 def ballot(mask: Mask) -> Codes:
-    """Return a boolean lane mask as 32 bits, in every lane."""
+    """Return a boolean lane mask as a 32-bit code, repeated in every lane."""
     bits = np.bitwise_or.reduce(np.where(mask, BIT, np.uint32(0)), axis=1)
     return np.repeat(bits[:, None], 32, axis=1)
 

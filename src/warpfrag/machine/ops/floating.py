@@ -137,7 +137,7 @@ def _division(attributes: Attributes) -> LaneOp:
     return LaneOp((F32,), (F32, F32), divide)
 
 
-# add, sub, mul and fma: types, source, and the modifiers that follow the optional rounding mode
+# add, sub, mul and fma: types, source, rounding modes, and the other modifiers
 ARITHMETIC: tuple[tuple[Types, str, Modifier, dict[str, Modifier]], ...] = (
     ((F32,), ISA, ROUNDED, {"ftz": FTZ, "sat": SAT}),
     ((F32X2,), ISA, ROUNDED, {"ftz": FTZ}),

@@ -61,7 +61,7 @@ def _subtract(attributes: Attributes) -> CodeFunction:
 
 
 def product(attributes: Attributes) -> tuple[Type, CodeFunction]:
-    """Return the result type of a product, and the function that computes its low, high or full width."""
+    """Return the result type of a product, and the function that computes its low half, its high half or all of it."""
     ptx_type = attributes.types[0]
     half = attributes.half
     if half == "wide":

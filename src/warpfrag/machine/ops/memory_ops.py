@@ -34,9 +34,9 @@ def _store(attributes: Attributes) -> actions.MemoryStore:
 
 
 def _global_sum(ptx_type: Type) -> actions.CodeFunction:
-    """Return the function that adds in global atomics: it flushes f32 subnormals and keeps an f64 NaN, b's if both are.
+    """Return the addition that global atomics perform: it flushes f32 subnormals and keeps an f64 NaN unchanged.
 
-    This was measured on an H200.
+    If both operands are NaN, the result is b. This was measured on an H200.
     """
     style = FloatModifiers(ftz=ptx_type.element == "f32")
 

@@ -29,7 +29,7 @@ ROWS: dict[str, list[OpcodeRow]] = grouped((row.opcode, row) for module in _MODU
 
 
 def find(name: str, operand_count: int) -> DecodedOpcode:
-    """Decode an opcode with the first row that accepts all of its qualifiers; otherwise record the reason."""
+    """Decode an opcode with the first row that accepts its qualifiers; without such a row, record the reason."""
     return _decode(name, operand_count) if len(name) > MAX_KEPT else _find_kept(name, operand_count)
 
 
@@ -48,8 +48,8 @@ def _decode(name: str, operand_count: int) -> DecodedOpcode:
         matched = match(candidate, name, operand_count)
         if isinstance(matched, Attributes):
             return DecodedOpcode(candidate, matched)
-        misfit = matched  # keep the message of the row that matched the most qualifiers
-    return DecodedOpcode(None, attributes, f"{name} is not modelled: {opcode} does not take {misfit}")
+        misfit = matched  # the message names the mismatch with the last row
+    return DecodedOpcode(None, attributes, f"{name} is not modelled: {opcode} {misfit}")
 
 
 _find_kept = lru_cache(4096)(_decode)
@@ -72,7 +72,7 @@ TABLE = Path(__file__).parent / "compared.txt.gz"
 
 @dataclass(frozen=True)
 class Compared:
-    """SASS spellings whose results always equalled a GPU's."""
+    """The PTX opcodes, with their qualifiers, whose results always equalled a GPU's."""
 
     gpu: str
     driver: str
@@ -83,13 +83,13 @@ class Compared:
 
 @lru_cache(1)
 def compared() -> Compared:
-    """Return the compared spellings; the file is read only once."""
+    """Return the compared opcodes; the file is read only once."""
     head, *names = gzip.decompress(TABLE.read_bytes()).decode("ascii").splitlines()
     gpu, driver, arch, threads = head.split(",")
     return Compared(gpu, driver, arch, int(threads), frozenset(names))
 
 
 def packed(table: Compared) -> bytes:
-    """Return the compared spellings in the format of their file."""
+    """Return the compared opcodes in the format of their file."""
     head = f"{table.gpu},{table.driver},{table.arch},{table.threads}"
     return gzip.compress("\n".join([head, *sorted(table.spellings), ""]).encode("ascii"), 9, mtime=0)

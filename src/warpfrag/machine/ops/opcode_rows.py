@@ -1,7 +1,7 @@
-"""The rows of the opcode table, and the function that matches an instruction's qualifiers with a row.
+"""Functions that create a row of the opcode table, and match the qualifiers of an instruction with it.
 
 The qualifiers after an opcode are types and modifiers. An assembler accepts the modifiers in one order only; here any
-order is accepted. `ir.opcode` describes the columns of a row.
+order is accepted. `ir.opcode` describes the fields of a row.
 """
 
 from collections.abc import Mapping, Sequence
@@ -68,7 +68,7 @@ def attribute(name: str, word: str) -> object:
 
 
 def match(candidate: OpcodeRow, name: str, operand_count: int) -> Attributes | str:
-    """Return the attributes of an instruction that matches a row, or the qualifiers that do not match."""
+    """Return the attributes of an instruction that matches a row, or the reason why it does not match."""
     types: list[Type] = []
     words: dict[str, str] = {}
     for word in name.split(".")[1:]:
@@ -79,11 +79,11 @@ def match(candidate: OpcodeRow, name: str, operand_count: int) -> Attributes | s
         elif len(types) < len(candidate.types) and TYPES.get(word) in candidate.types[len(types)]:
             types.append(TYPES[word])
         elif not candidate.any_words:
-            return f".{word}"
+            return f"does not take .{word}"
     if len(types) < len(candidate.types):
-        return f"no .{' .'.join(sorted(kind.name for kind in candidate.types[len(types)]))}"
+        return f"needs a type: .{', .'.join(sorted(kind.name for kind in candidate.types[len(types)]))}"
     missing = [key for key, choice in sorted(candidate.modifiers.items()) if choice.is_required and key not in words]
     if missing:
-        return f"none of .{' .'.join(sorted(candidate.modifiers[missing[0]].words))}"
+        return f"needs one of .{', .'.join(sorted(candidate.modifiers[missing[0]].words))}"
     values = {key: attribute(key, word) for key, word in words.items() if key not in HINTS}
     return Attributes(name, candidate.opcode, tuple(types), operand_count, **{**candidate.implies, **values})  # type: ignore[arg-type] # checked by field name when the row is made

@@ -1,7 +1,7 @@
 """Opcode rows for textures and surfaces, whose handles are cudaTextureObject_t and cudaSurfaceObject_t in CUDA.
 
-PTX does not specify every bit of the texture unit's results: `semantics.textures` reproduces an H200. The result type
-of an instruction has no effect, because the texture unit does not convert to it.
+PTX does not specify every bit of the texture unit's results: `semantics.textures` reproduces those of an H200. The
+result type of an instruction has no effect, because the texture unit does not convert to it.
 """
 
 import numpy as np

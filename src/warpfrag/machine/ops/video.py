@@ -66,7 +66,7 @@ def _by_parts(attributes: Attributes) -> LaneOp:
     return LaneOp((B32,), (B32, B32, B32), run)
 
 
-# --- scalar instructions: after the registers, constants give the selectors of d, a and b, then the negations
+# --- scalar instructions: the operands after a, b and c are constants: the selectors of d, a and b, and the negations
 
 
 def _selected(codes: Codes, selector: int, ptx_type: Type) -> Codes:

@@ -1,1 +1,1 @@
-"""Functions that lanes compute, on arrays of codes: `floats` rounds each exact result once, and `integers` wraps."""
+"""The functions that lanes compute, on arrays of codes: `floats` rounds exact results, `integers` wraps around."""

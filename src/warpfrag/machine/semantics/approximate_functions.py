@@ -2,8 +2,8 @@
 
 The special function unit computes each function with a small error, and flushes subnormal inputs and results to zero
 (`special_functions`). Instructions without .ftz are short sequences around the unit, as ptxas generates them for sm_90:
-scale a subnormal input up, call the unit, scale back. All of them match sm_90 bit for bit; for other architectures, the
-opcode rows are marked "approximate".
+scale a subnormal input up, call the unit, scale the result back. All of them match sm_90 bit for bit; on other
+architectures, their evidence is "approximate".
 """
 
 from collections.abc import Callable
@@ -24,7 +24,7 @@ INFINITY, NAN_OF_NEGATIVE = np.uint64(0x7FF0000000000000), np.uint64(CANONICAL_N
 
 
 def constant(like: Codes, value: float) -> Codes:
-    """Return a float constant's code in every lane, in the width of `like`."""
+    """Return an array with the shape and dtype of `like` and a float constant's code in every lane."""
     kind = np.float32 if like.dtype == np.uint32 else np.float64
     return np.full(like.shape, kind(value).view(like.dtype), like.dtype)
 
@@ -134,7 +134,7 @@ def divide(a: Codes, b: Codes, *, full: bool, ftz: bool) -> Codes:
 
 
 def quotient_factors(a: Codes, b: Codes, *, full: bool, ftz: bool) -> tuple[Codes, Codes]:
-    """Return the unit's 1 / b, and a; a large (.full) or subnormal (without ftz) b scales both operands first."""
+    """Return the unit's 1 / b, and a; if b is large (.full) or subnormal (no ftz), both operands are scaled first."""
     style = FTZ if ftz else PLAIN
     size = magnitude_of(b)
     if full:

@@ -49,7 +49,7 @@ def bit_length(values: Codes) -> Codes:
 
 
 def float_to_integer(a: Codes, name: str, target: Type, mode: str, *, ftz: bool) -> Codes:
-    """Round floats to integers and clamp them; NaN gives 0, or only the top bit if either type has 64 bits."""
+    """Round floats to integers and clamp them; NaN gives 0, or only the top bit set if a type has 64 bits."""
     values = decode(floats.flush(a, name) if ftz and name == "f32" else a, name)
     with np.errstate(invalid="ignore"):
         whole = INTEGRAL[mode](values)
@@ -98,7 +98,7 @@ def float_to_float(
 
 
 def nan_payload(a: Codes, source: str, target: str) -> Codes:
-    """Convert NaNs to a different width with sign and upper payload bits; all become quiet, except bf16 to f32."""
+    """Convert NaNs, keeping the sign and upper payload bits; they become quiet, except from bf16 to f32."""
     old, new = FORMATS[source], FORMATS[target]
     wide = a.astype(np.uint64)
     payload = wide & np.uint64((1 << old.fraction) - 1)

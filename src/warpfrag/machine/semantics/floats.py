@@ -33,7 +33,7 @@ SMALLEST_NORMAL = {"f32": 0x00800000, "f64": 0x0010000000000000, "f16": 0x0400, 
 FAR_FROM_TINY = 2.0**10  # scales numbers near the smallest normal number into the normal range of every format
 CODE_OF_1 = {"f32": 0x3F800000, "f64": 0x3FF0000000000000, "f16": 0x3C00, "bf16": 0x3F80}
 QUIET = np.uint64(1 << 51)
-SAFE = 2.0**-400, 2.0**400  # with factors and sums in this range, fma64 neither overflows nor underflows
+SAFE = 2.0**-400, 2.0**400  # if operands and sums are in this range, an f64 fma neither overflows nor underflows
 
 
 @dataclass(frozen=True)
@@ -116,7 +116,7 @@ def _f64_nan(*codes: Codes) -> Codes:
 
 
 def choose_nan(result: Codes, operands: Sequence[Codes], order: Sequence[int]) -> tuple[Codes, Codes | None]:
-    """Replace NaN results with the first operand NaN in `order`, quieted; also return lanes whose NaNs differ."""
+    """Replace NaN results with the first operand NaN in `order`, quieted; also return a mask of differing NaNs."""
     nan = is_nan(result, "f64")
     if not nan.any():
         return result, None

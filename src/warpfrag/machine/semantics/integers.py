@@ -226,7 +226,7 @@ def extend(a: Codes, b: Codes, signedness: str, *, wrap: bool) -> Codes:
 
 
 def find_nth(mask: Codes, base: Codes, offset: Codes) -> Codes:
-    """fns: return the position of the `offset`-th set bit, counted up or down from `base`, or all ones if none."""
+    """fns: return the position of the `offset`-th set bit up or down from `base`, or all ones if there is none."""
 
     def find(bits: int, start: int, count: int) -> int:
         count = count - (1 << 32) if count >> 31 else count

@@ -96,7 +96,7 @@ def exact_of(high: Codes, low: Codes | None = None) -> ExactNumbers:
 def encode(number: ExactNumbers, fmt: Format, mode: str, *, satfinite: bool = False) -> Codes:
     """Return the codes of nonzero exact numbers, rounded once, in mode rn, rna, rz, rm or rp.
 
-    A result out of range is infinity, or the largest finite number in a mode that rounds towards 0 there. With
+    A result out of range is infinity, or the largest finite number in a mode that rounds it towards 0. With
     `satfinite`, it is the largest finite number. In a format without infinity, it is NaN if the code with all bits set
     is NaN, and otherwise the largest number.
     """
@@ -138,7 +138,7 @@ def encode(number: ExactNumbers, fmt: Format, mode: str, *, satfinite: bool = Fa
 
 
 def _rounds_up(mode: str, negative: Codes, kept: Codes, rest: Codes, half: Codes) -> Codes:
-    """Return a mask of numbers to round up in magnitude; `rest` has the dropped bits, `half` half their range."""
+    """Return a mask of numbers to round away from 0; `rest` holds the dropped bits, and `half` is their midpoint."""
     if mode == "rn":
         return (rest > half) | ((rest == half) & ((kept & U1) == U1))
     if mode == "rna":
@@ -171,7 +171,7 @@ def two_sum(x: Codes, y: Codes) -> tuple[Codes, Codes]:
 
 
 def sticky_round(high: Codes, low: Codes) -> Codes:
-    """Round high + low to odd, so that rounding the float64 to any narrower format rounds the exact number.
+    """Round high + low to odd, so that rounding the result to a narrower format is the same as rounding the exact sum.
 
     If bits are lost, the last bit is set: it is sticky, as in hardware adders (Boldo and Melquiond).
     """
@@ -200,7 +200,7 @@ def _halves(x: Codes) -> tuple[Codes, Codes]:
 
 
 def parts(code: int) -> tuple[bool, int, int]:
-    """Return the sign, the significand, and the exponent of the significand's last bit, of a finite f64."""
+    """Return a finite f64 code as sign, significand, and exponent of the significand's last bit."""
     exponent, fraction = code >> 52 & 0x7FF, code & ((1 << 52) - 1)
     return bool(code >> 63), fraction | (1 << 52 if exponent else 0), max(exponent, 1) - 1075
 

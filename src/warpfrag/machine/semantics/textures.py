@@ -1,8 +1,8 @@
 """Textures and surfaces: arrays that a kernel samples or accesses by coordinates, through a handle.
 
 A `Texture` is a CUDA texture object over a CUDA array: texels of one, two or four channels along x, y and z, optionally
-in layers, with the sampling options. A `Surface` is the same memory without sampling, which a kernel may modify. Axes
-are in NumPy's order: an image is [y, x], a volume [z, y, x], layers come first, and channels last.
+in layers, with the sampling options. A `Surface` is such an array without sampling options, which a kernel may modify.
+Axes are in NumPy's order: an image is [y, x], a volume [z, y, x], layers come first, and channels last.
 
 Sampling is that of an H200: one texel, or a weighted mean of the texels around a coordinate. Coordinates are converted
 to integers first. An unnormalized coordinate is rounded down to a texel for point sampling, or to the nearest 256th of
@@ -50,11 +50,11 @@ def _choice(name: str, value: object, known: tuple[object, ...]) -> None:
 def _address_modes(address: object, axes: int) -> tuple[AddressMode, ...]:
     """Return the address mode of each axis.
 
-    `address` is one mode for all axes, or one for each (three are accepted too).
+    `address` is one mode for all axes, or a sequence of one mode per axis or of three, whose extra modes are ignored.
     """
     modes = (address,) * MAX_AXES if isinstance(address, str) else address
     if not isinstance(modes, list | tuple) or len(modes) not in {axes, MAX_AXES}:
-        raise InvalidOperand(f"expected one address mode, or one for each of {axes} axes, got {quote(address)}")
+        raise InvalidOperand(f"expected one address mode, or one for each of the {axes} axes, got {quote(address)}")
     for mode in modes:
         _choice("address", mode, get_args(AddressMode))
     return tuple(modes[:axes])
@@ -135,7 +135,7 @@ class Texture:
                 f"read='normalized': expected texels of type {', '.join(NORMALIZED_FORMATS)}, got {array.dtype}"
             )
         if filter == "linear" and array.dtype.kind != "f" and read == "element":
-            raise InvalidOperand(f"linear filtering needs floats, or read='normalized', got {array.dtype}")
+            raise InvalidOperand(f"linear filtering needs float texels or read='normalized', got {array.dtype}")
         self.border = _border(border, array.dtype)
 
     @property
@@ -166,7 +166,7 @@ class Texture:
 class Surface:
     """An array that `suld`, `sust` and `sured` access by coordinates: an argument for a cudaSurfaceObject_t.
 
-    Stores change the array in place. Axes are those of a `Texture`.
+    Stores change the array in place. The axes are in the same order as in a `Texture`.
     """
 
     def __init__(self, array: NDArray[Any], *, channels: Literal[1, 2, 4] = 1, layered: bool = False) -> None:
@@ -198,7 +198,7 @@ GUARD = 4  # the extra low bits that floats keep when they are aligned
 
 
 class AxisPlace(NamedTuple):
-    """The texel indices on both sides of each coordinate along one axis, and the weight of the second in 256ths."""
+    """The indices of the texels on both sides of each coordinate on one axis; `weight` is the second's, in 256ths."""
 
     before: Integers
     after: Integers
