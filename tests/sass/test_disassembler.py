@@ -210,7 +210,7 @@ def test_code_that_cannot_be_decoded_is_named_with_its_address(texts):
 
 @pytest.mark.parametrize("arch", ["sm_70", "90", "H100"])
 def test_architectures_begin_with_sm_75(texts, arch):
-    with pytest.raises(SassError, match=f"expected an architecture from sm_75 on, such as sm_90a, got '{arch}'"):
+    with pytest.raises(SassError, match=f"expected sm_75 or a later architecture, such as sm_90a, got '{arch}'"):
         disassemble([bytes(16)], arch)
     with pytest.raises(SassError, match="the code has 15 bytes, not a multiple of 16"):
         disassemble([bytes(15)], "sm_90")

@@ -218,7 +218,7 @@ def test_a_ptx_module_is_assembled_and_runs(engine, tmp_path):
         run = each["twice"].launch(grid=2, block=32, args=[out], engine=engine)
         assert out.tolist() == [2 * index for index in range(64)]
         assert run.basis.startswith("sass sm_90, ptxas ")
-        assert all("was not compared with a GPU" in reason for reason in run.inexact)  # another ptxas may spell it so
+        assert all("was not compared with an" in reason for reason in run.inexact)  # another ptxas may spell it so
     assert [inst.address for inst in module["twice"].instructions[:3]] == [0, 16, 32]
 
 

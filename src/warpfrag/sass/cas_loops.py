@@ -1,4 +1,4 @@
-"""Compare-and-swap loops that compute one commuting atomic, which ptxas emits for 64-bit atomics in shared memory.
+"""Find compare-and-swap loops that perform one commuting atomic; ptxas emits them for 64-bit atomics in shared memory.
 
     again: old = load [a]            and for min and max:    again: old = load [a]
            new = f(old)                                             if x >= old: leave
@@ -9,9 +9,9 @@ maximum. This is proved from the instructions: the loop is executed symbolically
 operation, and bitwise functions and comparisons are evaluated for all distinct cases. The registers after a loop do
 depend on the order.
 
-Some proofs need equal values: the load and the swap have one address, and the compared words are the stored words. If
-different expressions compute them, the proof holds only for threads in which they are equal (`CasLoop.holds`). This is
-checked when the loop runs, so it does not matter how the code copied a value.
+Some proofs require two values to be equal: the addresses of the load and the swap, or the compared and stored words. If
+the code computes them by different expressions, the proof holds only for threads in which they are equal
+(`CasLoop.holds`). This is checked when the loop runs, so it does not matter how the code copied a value.
 """
 
 from __future__ import annotations
@@ -52,14 +52,15 @@ PAIR_BITS = 64
 WORD_BITS = 32
 MAX_WORD = 0xFFFFFFFF
 ENDS = (0, 1, 0x7FFFFFFF, 0x80000000, 0xFFFFFFFF)
-"""Words that take every relative order, compared as signed or unsigned integers."""
+"""Sample words: their pairs have every relative order, as signed and as unsigned integers."""
 ORDERS = {"min": np.greater, "max": np.less}
 
 
 class Node(NamedTuple):
-    """A value in a loop; a leaf is named "constant", "operand", "value", "old", "swapped" or "done", other values "".
+    """A value in a loop.
 
-    A "value" is computed from constants and operands only. Proofs do not depend on its value.
+    `name` is "constant", "operand", "value", "old", "swapped" or "done" for a leaf, and "" for other values. A "value"
+    is computed from constants and operands only; proofs treat it as unknown.
     """
 
     name: str
@@ -90,7 +91,7 @@ class Node(NamedTuple):
 
 
 class EqualValues(NamedTuple):
-    """Two values that must be equal after a constant is added to the first."""
+    """Two values that must be equal after `difference` is added to the first."""
 
     first: Node
     second: Node
@@ -271,7 +272,7 @@ class CasLoop:
         return bool(taken[0]) and not taken[1] and last.targets == (self.loop.start,)
 
     def uncertain_registers(self) -> list[set[int]]:
-        """Return, for each branch, the registers that depend on the order of threads when it leaves the loop."""
+        """Return, for each branch, the registers that depend on the order of threads if the loop is left there."""
         exits = [{index for index, node in self.values.items() if node.depends_on_memory()}]
         for _, guard in self.guards[:-1]:  # registers written after this branch depend on how often the loop repeats
             own = {index for index, node in self.first.items() if node != guard and node.depends_on_memory()}
@@ -307,14 +308,14 @@ def evaluate(node: Any, leaves: Mapping[Node, Codes], kind: Type = B32) -> Codes
 
 
 def simplified(node: Node) -> Node:
-    """Return a constant for an operation on constants, and a "value" for any other that does not depend on memory."""
+    """Return the node, evaluated if all leaves are constants, or renamed to "value" if it does not depend on memory."""
     if node.name or any(leaf.name not in FIXED for leaf in node.leaves):
         return node
     return node._replace(name="value") if node.leaves else Node("constant", Immediate(int(evaluate(node, {}))))
 
 
 def bitwise(new: tuple[Node, ...]) -> str:
-    """Return "and", "or" or "xor" if each new bit is this function of the old bit, whatever the other operands are."""
+    """Return "and", "or" or "xor" if each new bit is that function of the old bit, whatever the other operands are."""
     effects = set()
     for word, node in enumerate(new):
         if any(part.inst is not None and part.inst.attributes.opcode not in BITWISE for part in node.operations()):
@@ -346,7 +347,7 @@ def is_sum(new: tuple[Node, ...]) -> bool:
 
 
 def same_word(node: Node) -> Node:
-    """Return the other factor if a value is a product with 1, else the value itself."""
+    """Return the other factor if a value is a multiplication by 1, else the value itself."""
     is_product = node.inst is not None and node.inst.name.startswith("mul.lo")
     factors = [source for source in node.sources if not is_number(source, 1)] if is_product else []
     return factors[0] if len(factors) == 1 else node
@@ -363,10 +364,11 @@ def is_word(node: Any) -> bool:  # noqa: ANN401
 
 
 def extreme(leaving: DecodedInstruction, guard: Node, new: tuple[Node, ...]) -> tuple[str, list[Node]]:
-    """Return "min" or "max" if the loop computes it and leaves early when the new value would not replace the old one.
+    """Return the minimum or maximum that a loop computes, such as "min.u8" (8 bytes), and the words that it compares.
 
-    The values are compared word by word, so evaluating words in all orders is enough. This is valid only if the
-    compared words are the stored words, so the compared words are returned too.
+    Such a loop exits early if the new value would not replace the old one. It compares word by word, so it is enough to
+    test words in every relative order. The result is valid only if the compared words are also the stored words, which
+    the caller must check.
     """
     failed = "", list[Node]()
     olds = Node("old", 0), Node("old", 1)

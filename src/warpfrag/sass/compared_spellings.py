@@ -38,10 +38,11 @@ def read_compared(arch: str) -> frozenset[str]:
 
 
 def is_compared(spelling: str, compared: frozenset[str]) -> bool:
-    """Return True if a spelling was compared, or an equivalent that differs only in fields that name no register.
+    """Return True if a spelling, or an equivalent one, was compared with a GPU.
 
-    These fields are encoded like a register number: the equivalents have R for RZ, and [R+UR] for [UR]. The accumulator
-    predicate and the scoreboard of wgmma are treated in the same way: `HGMMA R,gdesc[UR],R` has UPT and no scoreboard.
+    An equivalent spelling has the same encoding fields, but names a register where this one names none: R instead of
+    RZ, or [R+UR] instead of [UR]. This includes the accumulator predicate and the scoreboard of wgmma:
+    `HGMMA R,gdesc[UR],R` is equivalent to `HGMMA R,gdesc[UR],R,UP,gsb`.
     """
     return spelling in compared or not compared.isdisjoint(equivalents(spelling))
 

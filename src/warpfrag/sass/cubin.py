@@ -236,7 +236,7 @@ class Cubin:
             if len(data) - offset >= 4:
                 layout, attribute, size = struct.unpack_from("<BBH", data, offset)
             if len(data) - offset < 4 or layout not in {NO_VALUE, BYTE_VALUE, WORD_VALUE, SIZED_VALUE}:
-                raise self._elf.error(f"section {quote(section.name)} has no attribute at byte {offset:#x}")
+                raise self._elf.error(f"section {quote(section.name)} has no valid attribute at byte {offset:#x}")
             end = offset + 4 + (size if layout == SIZED_VALUE else 0)
             if end > len(data):
                 raise self._elf.error(f"section {quote(section.name)}: the attribute at byte {offset:#x} is truncated")
@@ -310,6 +310,6 @@ class Cubin:
 
 
 def _parameter(attribute: int, value: bytes) -> CubinParameter:
-    """Decode a parameter attribute; version 2 has a separate field for sizes of 4 KiB and more."""
+    """Decode a parameter attribute; the size has 14 bits in version 1, and 16 bits in version 2."""
     _, ordinal, offset, flags = struct.unpack("<IHHI", value)
     return CubinParameter(ordinal, offset, flags & 0xFFFF if attribute == KPARAM_INFO_V2 else flags >> 18)

@@ -1,7 +1,7 @@
 """Decode machine code with nvdisasm, whose text is cached by the contents of the code.
 
-One nvdisasm process decodes all functions as one raw binary, because most of its time is start-up. The text of a
-function does not depend on the functions before it, because code addresses are relative to its own start.
+A single nvdisasm process decodes all functions as one raw binary, because starting nvdisasm takes most of the time.
+Code addresses are then made relative to the start of each function, so its text does not depend on other functions.
 """
 
 import hashlib
@@ -79,7 +79,7 @@ def _texts(codes: Sequence[bytes], arch: str, tool: CudaTool) -> list[str]:
 def _nvdisasm_name(arch: str) -> str:
     match = ARCHITECTURE.fullmatch(arch)
     if not match or int(match[1]) < OLDEST:
-        raise SassError(-1, f"expected an architecture from sm_{OLDEST} on, such as sm_90a, got {quote(arch)}")
+        raise SassError(-1, f"expected sm_{OLDEST} or a later architecture, such as sm_90a, got {quote(arch)}")
     return f"SM{match[1]}{match[2]}"
 
 

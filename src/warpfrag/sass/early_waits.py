@@ -1,8 +1,8 @@
 """Let loops that wait for a word see the values that were overwritten before the load, oldest first.
 
 On a GPU, a waiting thread may load the word after each of its changes, and may continue earlier than in a run whose
-blocks start one after the other. A load that only waits therefore first returns each overwritten value that it may
-still see, and is ordered after the other threads only if the loop needs the last value.
+blocks start one after the other. The load in such a loop therefore first returns each overwritten value that the thread
+may still see. The thread is ordered after other threads only if it keeps waiting until the load returns the last value.
 """
 
 from collections import defaultdict
@@ -19,7 +19,7 @@ OPEN_ORDER = "threads change a word in an undetermined order, and other threads 
 
 
 class Overwritten(NamedTuple):
-    """A value that a thread replaced at a time."""
+    """An overwritten value, with the thread that replaced it and the time."""
 
     value: int
     entity: int
@@ -27,7 +27,7 @@ class Overwritten(NamedTuple):
 
 
 class WaitedWords:
-    """The overwritten values of a launch's words, and the number of them that each waiting thread has seen."""
+    """The overwritten values of each word, and the number of them that each waiting thread has seen."""
 
     def __init__(self) -> None:
         """Create an empty record."""
@@ -39,7 +39,7 @@ class WaitedWords:
         self.words[word].append(Overwritten(value, entity, time))
 
     def load(self, word: tuple[int, int], current: int, thread: int, ordering: Ordering) -> tuple[int, bool]:
-        """Return the next value that a thread may see, and False if a different order gives different values."""
+        """Return the next value that a thread may see, and False if another order of the changes gives other values."""
         entity = int(ordering.entities(np.array([thread]))[0])
         replaced, first = self.words.get(word, []), self.seen.get((entity, word), 0)
         if first == len(replaced):

@@ -73,7 +73,7 @@ DRIVER_WORDS = {
     ),
     0x380: DriverWords(0x360, 0x370, 0x37C, None, None, None, None, (0x358, 0x35C), 1024),
 }
-"""The driver's words by the offset of the first parameter: for sm_75 to sm_89, sm_90, sm_100 and sm_120."""
+"""The driver's words, keyed by the offset of the first parameter: sm_75 to sm_89, sm_90, sm_100 and later."""
 FILES = {"R": 32, "UR": 32, "P": 1, "UP": 1, "B": 32}
 SASS_ROW = OpcodeRow("", (), {}, lambda _: Refused("bound by its own row"), "the table of machine opcodes")
 
@@ -128,7 +128,7 @@ class Emitter:
         self._own_guard = self.guard
 
     def end(self) -> None:
-        """Finish a SASS instruction; if the instruction overwrites its guard early, the guard is copied first."""
+        """Finish a SASS instruction; if it writes its guard before its last operation, use a copy of the guard."""
         own, guard = self.instructions[self._first :], self._own_guard
         if not own:
             self.emit("pmevent", (), ())
@@ -303,7 +303,7 @@ class Emitter:
         return self._signed(operand, self.unselected(operand), 0x80000000)
 
     def double(self, operand: asm.Operand) -> PtxOperand:
-        """Return an f64 operand with its sign modifiers applied, except to a NaN; an immediate gives the upper half."""
+        """Return an f64 operand with its sign modifiers applied, except to a NaN; an immediate is the upper half."""
         if isinstance(operand, asm.ImmediateOperand):
             return Immediate((operand.value & WORD) << 32)
         value = self.pair(operand)
@@ -363,7 +363,7 @@ class Emitter:
         return Discard() if operand.is_constant else self.register(operand.file, operand.index + step)
 
     def results(self, operand: asm.Operand, count: int) -> PtxOperand:
-        """Return consecutive result registers, as a vector or as one wider integer."""
+        """Return `count` consecutive result registers as one operand."""
         return VectorOperand(tuple(self.result(operand, step) for step in range(count)))
 
     # --- addresses

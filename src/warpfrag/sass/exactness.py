@@ -1,9 +1,12 @@
-"""Decide whether a machine-code result is exact: compared spellings, fixed order, written values.
+"""Decide whether a machine-code result is exact.
+
+It is exact if all executed spellings were compared with a GPU, and neither the order of accesses nor unwritten values
+can change it.
 
 A short launch runs once, in the interpreter with the judge (`order_judge`). A longer one runs in compiled code that may
 prove that the order does not matter (`order_screen`); if no loaded value can affect the proof, it is reused for
-launches with the same arguments. If the proof fails, the interpreter may judge for a few seconds, once for the same
-launch. If that is not enough, the run reports that the order was not judged.
+launches with the same arguments. If the proof fails, the interpreter may judge the launch for a few seconds, which is
+not repeated for the same launch. If this time is too short, the run reports that the order was not judged.
 """
 
 from __future__ import annotations
@@ -69,7 +72,8 @@ def judge(
 
     def run(limit: int, deadline: float, uncertain: frozenset[CasLoop] = frozenset()) -> tuple[LaunchJudge, Work]:
         checks = LaunchJudge(sources, loops, values, uncertain)
-        # if the order matters in more loops than assumed, start the launch again, with all of these loops if possible
+        # if the order matters in a loop that is not in `uncertain`, the launch runs again with this loop added; the
+        # present run stops early once the order matters in all loops
         checks.stops = lambda steps: (
             steps > limit or thread_time() > deadline or uncertain < checks.contended == set(loops.values())
         )
@@ -115,7 +119,7 @@ def judge(
 
 SCREENS: WeakKeyDictionary[Program, MachineScreen] = WeakKeyDictionary()
 GIVEN_UP: WeakKeyDictionary[Program, dict[Hashable, float]] = WeakKeyDictionary()
-"""Launches that the judge gave up on, with the seconds that they had."""
+"""Launches that the judge gave up on, each with its time limit in seconds."""
 
 
 def screened(
@@ -162,14 +166,15 @@ def is_mbarrier(program: Program, at: int) -> bool:
 GLOBAL = {"LDG", "STG", "LD", "ST", "ATOM", "ATOMG", "RED", "REDG"}
 JUMPS = {"BRA", "BRX", "CALL", "RET", "EXIT", "BSYNC", "JMP"}
 READ_BARRIER, NO_BARRIER, WAITS = 113, 7, 116
-"""Fields of an encoding: the position of the scoreboard that is released once operands have been read, its value if
-there is none, and the position of the mask of scoreboards that the instruction waits for."""
+"""Scoreboards in an encoding: the position of the scoreboard that is released once the operands have been read, its
+value if there is none, and the position of the mask of scoreboards that the instruction waits for."""
 
 
 def late_addresses(instructions: Collection[SassInstruction]) -> dict[int, str]:
-    """Return global accesses, by address, whose uniform register may be overwritten before they have read it.
+    """Return a reason, by address, for each global access whose uniform register may be overwritten before it is read.
 
-    No instruction in between waits for the scoreboard of the access. An H200 used the new value in such a case.
+    This is the case if no instruction between the access and the write waits for the access's scoreboard. An H200 then
+    used the new value.
     """
     found: dict[int, str] = {}
     pending: list[tuple[int, SassInstruction, set[int]]] = []  # the scoreboard, the access, and its uniform registers
@@ -216,5 +221,5 @@ def uncompared(
         if address in late:
             found[late[address]] = f"{where}: {late[address]}"
         if not is_compared(spelling, compared) and spelling not in found:
-            found[spelling] = f"{where}: {spelling} was not compared with a GPU of {arch}"
+            found[spelling] = f"{where}: {spelling} was not compared with an {arch} GPU"
     return tuple(found.values())

@@ -20,9 +20,10 @@ from warpfrag.sass.elf_file import CUDA_MACHINE, ELF_MAGIC, ElfFile
 
 FATBIN_MAGIC = b"\x50\xed\x55\xba"
 HEADER = struct.Struct("<IHHQ")  # magic, version, header size, and size of the entries
-# see _read_entry; in an entry with several cubins, the header size is the offset of their table
+# see _read_entry; an entry with several cubins has a table whose rows have the same fields, with a cubin's offset
+# instead of the header size
 ENTRY = struct.Struct("<HHIQIIIIIIQQQ")
-MEMBERS = struct.Struct("<II")  # the head of an entry with several cubins: their number and the size of their table
+MEMBERS = struct.Struct("<II")  # the head of a cubin table: the number of cubins and the size of the table
 PTX, ELF, SEVERAL_ELF = 1, 2, 0x100
 LZ4, ZSTD = 0x2000, 0x8000  # entry flags for compression
 SECTIONS = (".nv_fatbin", "__nv_relfatbin")

@@ -70,7 +70,7 @@ class _Reader:
         return text
 
     def form(self, form: int) -> str | int:
-        """Read one value, encoded in a DWARF form, of a version 5 directory or file entry."""
+        """Read one value of a version 5 directory or file entry, which is encoded in a DWARF form."""
         if form == STRING:
             return self.text()
         if form == LINE_STRING:
@@ -101,14 +101,14 @@ class _LineProgram:
     """The state machine that runs one line program, and the rows that it produced for each code section."""
 
     def __init__(self, reader: _Reader, starts: dict[int, tuple[str, int]], rows: dict[str, list[Row]]) -> None:
-        """Read the header; `starts` maps each address operand of the section to the function that it refers to."""
+        """Read the header; `starts` maps the offset of each address operand to a code section and an address in it."""
         self.reader, self.starts, self.rows = reader, starts, rows
         self.table: list[Row] = []
         self.address, self.file, self.line = 0, 1, 1
         self.caller: SourceLine | None = None
         version = reader.integer(2)
         if version not in VERSIONS:
-            reader.position = reader.end  # the rows by code section
+            reader.position = reader.end  # skip the program
             return
         if version >= 5:
             reader.take(2)  # skip the address and segment sizes

@@ -83,7 +83,7 @@ def lower(
 ) -> SassProgram:
     """Lower a kernel; an instruction that is not modelled raises an error only if it runs.
 
-    With `in_cluster`, or if the kernel requires clusters, shared-memory addresses contain a block's rank.
+    With `in_cluster`, or if the kernel requires clusters, shared-memory addresses contain the rank of a block.
     """
     base = _parameter_base(function)
     banks = {bank: section.relocated(address_of) for bank, section in function.constants.items()}
@@ -125,7 +125,9 @@ def _parameter_base(function: SassFunction) -> int:
     number = int(function.arch.removeprefix("sm_").rstrip("af"))
     base = function.parameter_base or (0x160 if number < 90 else PARAMETERS if number < 100 else 0x380)
     if base not in DRIVER_WORDS:
-        raise NotModelled(f"{function.name}: expected parameters at {PARAMETERS:#x} of bank 0, got {base:#x}")
+        raise NotModelled(
+            f"{function.name}: expected parameters at {' or '.join(map(hex, DRIVER_WORDS))} in bank 0, got {base:#x}"
+        )
     return base
 
 
@@ -142,7 +144,7 @@ def _parameters(function: SassFunction) -> list[Parameter]:
 
 
 def _alignment(offset: int, size: int) -> int:
-    """Return a parameter's alignment, derived from its offset."""
+    """Return a parameter's alignment, derived from its offset and size."""
     align = 1
     while align < BANK_ALIGN and offset % (2 * align) == 0 and align < size:
         align *= 2

@@ -72,7 +72,7 @@ class JudgedOrder(RaceCheck):
         polling = {at for at, inst in enumerate(code) if is_polling(inst)}
         self.waits = {at for at in polling - judge.values.loads if is_word_load(code[at])}
         self.value_loads, self.waited = polling - self.waits, judge.waited
-        self.early: dict[int, int] = {}  # threads whose load has an overwritten value
+        self.early: dict[int, int] = {}  # the overwritten value that each of these threads loads
         self.classes = np.zeros((self.state.warps, LANES), np.int64)
         self.next_class = 1
         # [warp, lane, other lane]: True if the other lane has exited in every order of threads
@@ -94,12 +94,12 @@ class JudgedOrder(RaceCheck):
             at: own for at, inst in enumerate(instructions) if (own := copied.intersection(indices_of(inst.results)))
         }
         self.loops = judge.loops
-        # a proven compare-and-swap loop is an atomic, and takes no lock
+        # a proven compare-and-swap loop counts as an atomic, and takes no lock
         taken = self.locks.polled - self.loops.keys()
         self.locks = LockFollower(
             instructions, taken, judge.order.lock_owners, one_block=state.launch.grid == (1, 1, 1)
         )
-        self.locks.has_unfenced_access = False  # the judgement of machine code does not depend on it
+        self.locks.has_unfenced_access = False  # machine code is judged without it
         self.synchronizing -= self.loops.keys()
         sensitive = {at for at, inst in enumerate(instructions) if is_order_sensitive(inst)}
         self.sensitive = sensitive - self.loops.keys()
@@ -130,7 +130,7 @@ class JudgedOrder(RaceCheck):
         self.uniform.run(at, inst, group, group.of(self.classes))
 
     def follow_copy(self, at: int, group: LaneGroup) -> None:
-        """Record the lane whose value R2UR copies to a uniform register; after any other instruction, there is none."""
+        """Record the lane whose value R2UR copies to a uniform register; another write clears this record."""
         inst = self.state.program.instructions[at]
         lanes: Numbers = np.full(len(group.mask), -1)
         rows: NDArray[np.bool_] = np.ones(len(group.mask), np.bool_)
@@ -229,7 +229,7 @@ class JudgedOrder(RaceCheck):
                 self.collector.leave_out(OPEN_ORDER)
 
     def receive(self, buffer: Bytes, offsets: Numbers, threads: Numbers, strength: Strength) -> None:
-        """Order threads after releases, except those whose load has an overwritten value."""
+        """Order threads after releases, except those whose load returns an overwritten value."""
         is_last = ~np.isin(threads, list(self.early))
         super().receive(buffer, offsets[is_last], threads[is_last], strength)
 
@@ -264,13 +264,13 @@ class JudgedOrder(RaceCheck):
         for offset, data, entity in zip(offsets.tolist(), old, entities, strict=True):
             self.waited.replace((id(buffer), offset), int.from_bytes(data.tobytes(), "little"), entity, now)
 
-    # --- mbarriers: an answer is certain if all changes are ordered before or after it
+    # --- mbarriers: an answer (a result) is certain if every change of the mbarrier is ordered before or after it
 
     def mbarrier_initialised(self, cell: int, thread: int) -> None:
         """Record mbarrier.init as a change."""
         thread = self.thread_of(thread)
         super().mbarrier_initialised(cell, thread)
-        self.initialised[cell].is_fenced = True  # a relaxed cluster barrier shows it to the whole cluster
+        self.initialised[cell].is_fenced = True  # a relaxed cluster barrier makes it visible
         self.change(cell, thread)
 
     def mbarrier_invalidated(self, cell: int, thread: int) -> None:
@@ -327,7 +327,7 @@ class JudgedOrder(RaceCheck):
         self.ordering.widen(threads, releases=False, acquires=True)
         for cell, thread in zip(cells.tolist(), threads.tolist(), strict=True):
             changes = self.changes.get(cell, {})
-            # the completed phase included them
+            # the arrivals of copies belong to the completed phase
             if changes.get(BY_COPIES, self.ordering.now) <= self.completed.get(cell, 0):
                 del changes[BY_COPIES]
                 changes[int(self.ordering.entities(np.array([thread]))[0])] = self.ordering.now
@@ -396,7 +396,7 @@ class JudgedOrder(RaceCheck):
     def follow_updates(
         self, buffer: Bytes, offsets: Numbers, threads: Numbers, update: Update, loop: CasLoop | None = None
     ) -> None:
-        """Compare updates with the earlier ones of each word."""
+        """Compare updates with earlier updates of the same words."""
         kept = self.shared_atomics if buffer is self.state.memory.shared else self.atomics
         name, is_sensitive, agent = update
         entities = self.ordering.entities(threads) if agent is None else np.full(len(threads), agent)
@@ -509,7 +509,7 @@ def is_order_sensitive(inst: DecodedInstruction) -> bool:
 
 
 class JudgedWarpBatch(CheckedWarpBatch):
-    """A batch of blocks whose accesses are judged for a fixed order."""
+    """A batch of blocks that runs under the judge."""
 
     def __init__(self, part: LaunchPart, judge: LaunchJudge) -> None:
         """Create a batch for the launch's judge."""
@@ -543,7 +543,7 @@ class JudgedWarpBatch(CheckedWarpBatch):
         return has_run
 
     def put_early(self, inst: DecodedInstruction, group: LaneGroup, values: Mapping[int, int]) -> None:
-        """Give the threads of a waiting load overwritten values, which count as progress."""
+        """Replace the results of a waiting load with overwritten values, which counts as progress."""
         threads = group.of(self.lane_number)
         for number, reg in enumerate(items_of(inst.results[0])):
             if isinstance(reg, Register):

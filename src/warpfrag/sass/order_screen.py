@@ -61,7 +61,7 @@ VALUE_ACTIONS = (
     actions.LaneOp | actions.Move | actions.NoOp | actions.MemoryLoad | actions.MemoryStore | actions.WarpCollective
     | actions.MatrixOp | actions.TextureFetch
 )  # fmt: skip
-"""Actions whose operands, except addresses, are only values."""
+"""Actions whose operands are only data, except for addresses: they do not affect accesses or their order."""
 COMPUTED = actions.LaneOp | actions.Move | actions.WarpCollective | actions.MemoryBarrier
 """Actions whose results come from memory only if an operand does; mbarriers contain no data."""
 MBARRIER_OPERATIONS = {"init", "inval", "arrive", "expect_tx", "try_wait", "test_wait"}
@@ -131,10 +131,10 @@ def has_fixed_accesses(program: Program, marked: MarkedRegisters) -> bool:
 
 
 class MachineScreen(ProgramScreen):
-    """Determines for which checks a machine-code program can be screened, and keeps the launches that were proved."""
+    """Determines the checks for which a machine-code program can be screened, and records the launches with a proof."""
 
     def __init__(self, compiled: CompiledProgram) -> None:
-        """Create a screen that has proved no launch yet."""
+        """Create a screen without proofs."""
         super().__init__(compiled)
         self.proofs: set[Hashable] = set()
 
@@ -203,10 +203,11 @@ class MachineLaunchScreen(LaunchScreen):
 
 @dataclass
 class MbarrierClock:
-    """An mbarrier: its number in its block, and the clock that threads receive when they wait for it.
+    """An mbarrier, and the clocks of the threads that arrive at it.
 
-    `completed` counts its phases, `owed` is the number of bytes announced in this phase, and `uses` has each warp's
-    last use.
+    `number` is its index in its block. `arrived` joins the clocks of arriving warps; when a phase ends, it is copied to
+    `learned`, which waiting warps receive. `completed` counts the phases that have ended, `owed` is the number of bytes
+    that were announced but not yet copied, and `uses` has the time of each warp's last use.
     """
 
     number: int
@@ -329,7 +330,7 @@ class MachineWarpBatch(ScreenedWarpBatch):
     """Blocks that run in compiled code, while the interpreter follows the marks of unwritten registers."""
 
     def marked_lanes(self, register: int) -> NDArray[np.uint32]:
-        """Return, as a view, the mask of each warp's lanes in which a register is unwritten."""
+        """Return a view of the masks, one per warp, of the lanes in which a register is unwritten."""
         lanes: NDArray[np.uint32] = self.buffer.view(np.uint32)[:, self.compiled.layout.marks[register] // 4]
         return lanes
 
@@ -457,7 +458,7 @@ class ClockedWarpBatch(MachineWarpBatch):
         self.note_access(cell, thread)
 
     def arrive(self, cell: int, thread: int, arrivals: int, owed: int) -> None:
-        """Handle an arrival, which releases, or announced bytes; the previous phase must be ordered before it."""
+        """Handle an arrival (a release), announced bytes, or both; the previous phase must be ordered before them."""
         row = thread // LANES
         found = self.use(cell, row)
         if found is None:

@@ -39,6 +39,6 @@ def run_ptxas(text: str, target: str, ptxas: CudaTool) -> bytes:
             said = f"ptxas did not finish within {SECONDS} s"
             raise CompilationFailed(f"the module for {target}", said, f"ptxas {ptxas.version}") from None
         if done.returncode or not cubin.is_file():
-            said = done.stderr.strip() or f"ptxas ended with status {done.returncode}, without a message"
+            said = done.stderr.strip() or f"ptxas exited with status {done.returncode} and no message"
             raise CompilationFailed(f"the module for {target}", said[:MAX_MESSAGE], f"ptxas {ptxas.version}")
         return cubin.read_bytes()

@@ -64,8 +64,8 @@ class ConstantOperand:
 class AddressOperand:
     """A memory address or descriptor: prefix[descriptor][base + uniform + offset].suffixes.
 
-    `prefix` is "" or desc, gdesc (wgmma), idesc, tmem. `base` is a vector register with its width or scale as the
-    selector (64, U32, X4); `uniform` is a uniform register. `suffixes` are for example tnspB and negA.
+    `prefix` is "", desc, gdesc (wgmma), idesc or tmem. `base` is a vector register whose selector is its width or scale
+    (64, U32, X4); `uniform` is a uniform register. Examples of `suffixes` are tnspB and negA.
     """
 
     prefix: str

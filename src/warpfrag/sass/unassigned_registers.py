@@ -1,7 +1,7 @@
 """Find reads of registers that may be unassigned, in machine code.
 
 A backward analysis finds the bits of each register that can still affect the launch. Compilers read some registers only
-to drop their bits (PRMT that fills one half). These reads do not count. A forward analysis then finds, at each
+to drop their bits, such as a PRMT that fills one half. Such reads do not count. A forward analysis then finds, at each
 instruction, the registers that may be unassigned, or that are computed from unassigned ones.
 """
 

@@ -46,9 +46,11 @@ def is_wanted(inst: DecodedInstruction) -> bool:
 
 
 class ProgramValues(NamedTuple):
-    """The instructions whose uncertain result can reach memory, with the reason, and the waits that must succeed.
+    """The uncertain values of a program.
 
-    `loads` are the volatile and relaxed loads whose value can reach memory; the others only wait.
+    `uncertain` has a reason for each instruction whose uncertain result can reach memory. `decisive` has the waits that
+    a thread passes only once the phase has ended. `loads` has the volatile, relaxed and acquire loads whose value can
+    reach memory; all other such loads only wait.
     """
 
     uncertain: dict[int, str]
@@ -195,7 +197,7 @@ class ValueFlow:
         return isinstance(inst.action, actions.MemoryBarrier) and inst.action.name in WAITS and is_wanted(inst)
 
     def waits_again(self, wait: int, start: int, allowed: set[int]) -> bool:
-        """Return True if, on every path from a block, one of these waits for the same mbarrier comes first."""
+        """Return True if every path from a block reaches an allowed wait for this mbarrier before any side effect."""
         place = self.instructions[wait].sources[0]
         queue, seen = [start], {start}
         while queue:
@@ -212,7 +214,7 @@ class ValueFlow:
         return True
 
     def reaching(self, sources: Collection[int]) -> set[int]:
-        """Return the instructions whose results can change memory; all of them if there are too many to separate."""
+        """Return the sources whose results can change memory; more than MAX_SOURCES are not examined individually."""
         if not self.reaches_memory(sources):
             return set()
         return {at for at in sources if len(sources) > MAX_SOURCES or self.reaches_memory([at])}

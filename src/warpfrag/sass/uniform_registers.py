@@ -1,8 +1,8 @@
 """Find uniform registers whose values depend on the order in which the diverged lanes of a warp run.
 
-A warp has one copy of each uniform register. ptxas sometimes assigns one on one side of a divergent branch although the
-lanes on the other side still need the old value: the result then depends on the side that the hardware runs first. The
-machine keeps a copy for each lane, so both sides see the value of their own path.
+A warp has one copy of each uniform register. On one side of a divergent branch, ptxas sometimes writes a uniform
+register whose old value the lanes on the other side still need. The result then depends on the side that the hardware
+runs first. The machine keeps a copy for each lane, so both sides see the value of their own path.
 """
 
 from collections.abc import Iterator
@@ -19,7 +19,7 @@ Numbers = NDArray[np.int64]
 
 
 def uniform_names(operands: list[PtxOperand]) -> set[str]:
-    """Return the uniform registers of operands."""
+    """Return the names of the uniform registers in these operands."""
     return {register.name for operand in operands for register in registers_of(operand) if register.name[0] == "U"}
 
 
@@ -29,11 +29,11 @@ def is_first_value(inst: DecodedInstruction) -> bool:
 
 
 class UniformOrder:
-    """The assignments of uniform registers whose values the lanes of each warp expect.
+    """For each uniform register and lane, the assignment whose value the lane expects.
 
-    `assigned` numbers the last assignment on each lane's path; a lane is `stale` if lanes that had the same value have
-    assigned the register since. `used` is the assignment whose value a lane has read last, and `readers` are the lanes
-    that read it at the same time: they need no order.
+    Assignments are numbered. `assigned` is the last one on a lane's path; a lane is `stale` if other lanes, which
+    expected the same value, have assigned the register since. `used` is the assignment that a lane has read last.
+    `readers` are the lanes that read it together with the lane or have met the lane since; they need no other order.
     """
 
     def __init__(self, state: WarpBatch, found: dict[int, str]) -> None:
@@ -41,7 +41,7 @@ class UniformOrder:
         self.state, self.found, code = state, found, state.program.instructions
         reads = [uniform_names([*inst.sources, *([] if inst.guard is None else [inst.guard])]) for inst in code]
         writes = [uniform_names(list(inst.results)) for inst in code]
-        # R2UR keeps the value if no lane takes part; its result is not used otherwise
+        # R2UR reads its result register only to keep the old value if no lane takes part, which is not a use
         reads = [
             item - own if is_first_value(inst) else item for inst, item, own in zip(code, reads, writes, strict=True)
         ]
@@ -56,7 +56,7 @@ class UniformOrder:
         self.count, self.has_diverged = 0, False
 
     def run(self, at: int, inst: DecodedInstruction, group: LaneGroup, classes: Numbers) -> None:
-        """Follow an instruction of lanes; lanes of different classes may run it at different times."""
+        """Follow an instruction that a group runs; lanes of different classes may run it at different times."""
         if not (self.reads[at] or self.writes[at]):
             return
         mask, alive = group.mask, group.of(self.state.alive)
@@ -74,7 +74,7 @@ class UniformOrder:
                     self.write(inst, number, warp, lanes)
 
     def meet(self, group: LaneGroup, masks: NDArray[np.bool_]) -> None:
-        """Order lanes that meet after each other's reads; `masks` is [warp, lane, lane that it meets]."""
+        """Order lanes after the reads of the lanes that they meet; `masks` is [warp, lane, lane that it meets]."""
         if self.has_diverged:
             self.readers[:, group.warp_rows] |= masks & group.mask[:, :, None]
 
@@ -94,7 +94,7 @@ class UniformOrder:
         self.used[number, warp, active], self.readers[number, warp, active] = values, lanes
 
     def write(self, inst: DecodedInstruction, number: int, warp: int, lanes: NDArray[np.bool_]) -> None:
-        """Assign a register in the lanes of a class; other lanes must not need or have used the value it replaces."""
+        """Assign a register in the lanes of a class; report unordered lanes that have used the value it replaces."""
         assigned, others = self.assigned[number, warp], self.state.alive[warp] & ~lanes
         replaced = np.unique(assigned[lanes])
         apart = others & ~(self.readers[number, warp] & lanes).any(axis=1)
@@ -106,8 +106,8 @@ class UniformOrder:
         assigned[lanes] = self.count
 
     def report(self, address: int, number: int, action: str) -> None:
-        """Add a reason."""
+        """Add a reason for an address, if it has none."""
         other = "assign" if action == "read" else "read"
         name = self.names[number]
-        text = f"{name} is {action} here, and diverged lanes of the warp {other} it, in an order that is left open"
+        text = f"{name} is {action} here, and diverged lanes of the warp {other} it, in an unspecified order"
         self.found.setdefault(address, text)

@@ -67,7 +67,7 @@ class MachineUnwrittenCheck(UnwrittenCheck):
         return super().may_read(group) | self.exited[group.warp_rows]
 
     def leave_loop(self, loop: CasLoop, inst: DecodedInstruction, group: LaneGroup) -> None:
-        """Mark the registers that depend on the order of threads in lanes that leave a compare-and-swap loop."""
+        """Mark, in lanes that leave a compare-and-swap loop, the registers that depend on the order of threads."""
         branches = [branch for branch, _ in loop.guards]
         if inst.guard is not None and inst in branches:
             is_taken = group.of(self.state.registers[inst.guard.index]) ^ inst.guard.negated

@@ -72,9 +72,10 @@ def _go(e: Emitter, target: asm.Operand) -> None:
 
 
 def bra(e: Emitter, modifiers: Modifiers, a: list[asm.Operand]) -> None:
-    """BRA: jump; .U: all lanes jump, or none; .DIV: jump if lanes of a mask are missing; .CONV: if none are.
+    """BRA: jump to a code address.
 
-    .U jumps if the condition holds for all active lanes, .U.ANY if it holds for one.
+    .U: all active lanes jump if the condition holds for all of them, or with .ANY, for at least one. .DIV: jump if a
+    lane of a mask is missing. .CONV: jump if none is.
     """
     *conditions, target = a
     if "DIV" in modifiers or "CONV" in modifiers:
@@ -128,7 +129,7 @@ def _call_address(e: Emitter, modifiers: Modifiers, target: asm.RegisterOperand)
 
 
 def _call_registers(e: Emitter, sizes: tuple[int, ...]) -> list[PtxOperand]:
-    """Return the registers, from R4 on, of arguments or results with these sizes; each is aligned."""
+    """Return the registers of arguments or results with these sizes: R4 and up, each aligned to its size."""
     found: list[PtxOperand] = []
     at = FIRST_ARGUMENT
     for count in (size // 4 for size in sizes):
@@ -284,7 +285,7 @@ def b2r(e: Emitter, modifiers: Modifiers, a: list[asm.Operand]) -> None:
 
 
 def cluster_arrive(e: Emitter, _modifiers: Modifiers, _a: list[asm.Operand]) -> None:
-    """UCGABAR_ARV: arrive at the cluster barrier; only a MEMBAR before it releases."""
+    """UCGABAR_ARV: arrive at the cluster barrier without a release, which a MEMBAR before it provides."""
     e.emit("barrier.cluster.arrive.relaxed", [], [])
 
 
@@ -318,7 +319,7 @@ def _special(e: Emitter, name: str) -> PtxOperand:
 
 
 def s2r(e: Emitter, modifiers: Modifiers, a: list[asm.Operand]) -> None:
-    """S2R, S2UR and CS2R: read a special register; CS2R writes 64 bits without .32."""
+    """S2R, S2UR and CS2R: read a special register; CS2R without .32 writes 64 bits."""
     if not isinstance(a[1], asm.SpecialRegisterOperand):
         raise Unsupported(f"the special register {asm.form_of(a[1])}")
     name = a[1].name
@@ -372,7 +373,7 @@ def vote(e: Emitter, modifiers: Modifiers, a: list[asm.Operand]) -> None:
 
 
 def collective(e: Emitter, name: str, results: list[PtxOperand], sources: list[PtxOperand]) -> None:
-    """Emit an operation across the active lanes, given by its PTX spellings with and without a lane mask."""
+    """Emit an operation across the active lanes, given by its PTX spelling; its lane mask, if any, is omitted."""
     opcode = opcode_lookup.find(name, len(results) + len(sources))
     action = opcode.action
     if not isinstance(action, WarpCollective):
@@ -440,7 +441,10 @@ def to_uniform(e: Emitter, operand: asm.Operand) -> tuple[PtxOperand, bool]:
 
 
 def match(e: Emitter, modifiers: Modifiers, a: list[asm.Operand]) -> None:
-    """MATCH.ANY: return the active lanes with the same value. .ALL: return all, and true, if all values are equal."""
+    """MATCH.ANY: return the active lanes with the same value.
+
+    .ALL: if all values are equal, return all active lanes and true.
+    """
     done = None
     if is_predicate(a[0]):
         done, a = a[0], a[1:]

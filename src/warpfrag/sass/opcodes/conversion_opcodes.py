@@ -51,7 +51,10 @@ def i2f(e: Emitter, modifiers: Modifiers, a: list[asm.Operand]) -> None:
 
 
 def f2i(e: Emitter, modifiers: Modifiers, a: list[asm.Operand]) -> None:
-    """F2I: convert a float to an integer and clamp it; NaN gives 0 with .NTZ, else only the top bit is set."""
+    """F2I: convert a float to an integer and clamp it.
+
+    A NaN gives 0 with .NTZ; otherwise, only the top bit of the result is set.
+    """
     source, target = modifiers.first(FLOATS, "F32"), modifiers.first(INTEGERS, "S32")
     mode = INTEGRAL.get(modifiers.first(tuple(INTEGRAL)), "rni")
     from_type, to_type = TYPES[source.lower()], TYPES[target.lower()]

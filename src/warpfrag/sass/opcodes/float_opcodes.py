@@ -49,7 +49,10 @@ def _emit_rounded(
 
 
 def arithmetic(e: Emitter, modifiers: Modifiers, a: list[asm.Operand]) -> None:
-    """FADD, FMUL, FFMA and their f64 forms, rounded once; a NaN result is 7fffffff, or in f64 the NaN of b, c or a."""
+    """FADD, FMUL, FFMA and their f64 forms: add, multiply, or both, with one rounding.
+
+    A NaN result is 7fffffff in f32; in f64, it is the first NaN among b, c and a.
+    """
     opcode, count, function = OPERATIONS[modifiers.opcode[1:]]
     is_double = modifiers.opcode[0] == "D"
     dtype = F64 if is_double else F32

@@ -300,7 +300,7 @@ def isetp(e: Emitter, modifiers: Modifiers, a: list[asm.Operand]) -> None:
 
 
 def sgxt(e: Emitter, modifiers: Modifiers, a: list[asm.Operand]) -> None:
-    """SGXT: extend the low bits of a by their sign, or with zeros (.U32)."""
+    """SGXT: sign-extend the low bits of a, or with .U32, zero-extend them."""
     name = f"szext.{'wrap' if 'W' in modifiers else 'clamp'}.{'u' if 'U32' in modifiers else 's'}32"
     e.emit(name, [e.result(a[0])], [e.word(a[1]), e.word(a[2])])
 

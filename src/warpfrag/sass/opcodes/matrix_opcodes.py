@@ -157,7 +157,7 @@ def _gmma_scale(
 
 
 def _registers(e: Emitter, operand: asm.RegisterOperand, count: int, *, is_saved: bool) -> list[PtxOperand]:
-    """Return registers, or copies if they overlap a D that is written before they are read."""
+    """Return registers or, if `is_saved`, copies of them, because D is written before they are read and may overlap."""
     modifiers = [e.word(operand, step) for step in range(count)]
     return [e.compute("mov.b32", word) for word in modifiers] if is_saved else modifiers
 
@@ -219,7 +219,7 @@ def gmma(e: Emitter, modifiers: Modifiers, a: list[asm.Operand]) -> None:
 
 
 def _descriptor_half(e: Emitter, uniform: asm.RegisterOperand, first: int) -> Register:
-    """Return a matrix descriptor, two of the uniform registers from `uniform` on (0 for URZ), in a 64-bit temporary."""
+    """Copy a descriptor to a 64-bit temporary: register `uniform` + `first` and the next one, or 0 for URZ."""
     half = VectorOperand((e.bits_of(uniform, first), e.bits_of(uniform, first + 1)))
     return e.compute("mov.b64", half, bits=64)
 
@@ -245,7 +245,7 @@ def syncs(e: Emitter, modifiers: Modifiers, a: list[asm.Operand]) -> None:
         return
     address = e.shared_address(a[1])
     if "EXCH" in modifiers:
-        # The word of a new mbarrier holds 2**20 minus the arrival count, from bit 1 on.
+        # The word of a new mbarrier holds 2**20 minus the arrival count, starting at bit 1.
         upper = e.compute("shr.u32", e.word(a[2]), ONE)
         field = e.compute("and.b32", upper, Immediate(INIT_ARRIVALS - 1))
         count = e.compute("sub.u32", Immediate(INIT_ARRIVALS), field)

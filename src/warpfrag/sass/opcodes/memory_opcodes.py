@@ -136,8 +136,8 @@ def _update(
 ) -> None:
     """Emit the atomic operation itself, after its operands have been prepared.
 
-    Its scope is left out: an H200 executes atomics of all scopes in the L2 cache, so that in random kernels, those with
-    block scope (STRONG.SM) by several blocks write the same bytes as others.
+    The scope is ignored, because an H200 executes atomics of every scope in the L2 cache: in random kernels, atomics
+    with block scope (STRONG.SM) by several blocks wrote the same bytes as atomics with a wider scope.
     """
     vector, _, dtype = dtype.rpartition(".")
     bits = int(dtype[-2:]) if dtype[-1].isdigit() and "x" not in dtype else 32
