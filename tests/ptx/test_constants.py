@@ -100,7 +100,7 @@ REFUSED = {
     "1 || 1/0": "division by zero in a constant expression",
     "(-9223372036854775807 - 1) / -1": "does not fit in 64 bits",
     "1.0 / 0.0 == 1.0": "division by zero in a constant expression",
-    "1.5": "expected an initial value of the same category for .u64 'x', got 0d3FF8000000000000",
+    "1.5": "expected an initial value of a matching type for .u64 'x', got 0d3FF8000000000000",
     "1.5 < 2": "expected an integer in a constant expression, got the float",
     "!1.5": "expected an integer in a constant expression",
     "1.5 % 1.0": "expected integer operands for '%', got floats",

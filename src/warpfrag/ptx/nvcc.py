@@ -98,7 +98,7 @@ def _options(options: Sequence[str]) -> tuple[str, ...]:
         raise InvalidOperand(f'options: expected a list of words such as ["-DN=4"], got {quote(options)}')
     for word in options:
         if FORBIDDEN.fullmatch(word):
-            raise InvalidOperand(f"options: {quote(word)} sets nvcc's output, which is fixed, or its target: use arch")
+            raise InvalidOperand(f"options: {quote(word)} is not allowed: arch sets the target; the output is fixed")
     return tuple(options)
 
 
@@ -112,7 +112,7 @@ def _compiled(path: Path, content: str, arch: str, options: tuple[str, ...], fol
         kept = json.loads(data)
         with suppress(OSError):  # an included header no longer exists
             if all(_digest(Path(file)) == digest for file, digest in kept["included"].items()):
-                # the cached PTX may name another path of the source
+                # the cached PTX may name the source by another path
                 return str(kept["ptx"]).replace(f'"{kept["file"]}"', f'"{file}"')
     with tempfile.TemporaryDirectory() as folder_name:
         out, dependencies = Path(folder_name) / "kernel.ptx", Path(folder_name) / "kernel.d"

@@ -73,7 +73,7 @@ def _products(instructions: Sequence[DecodedInstruction]) -> Iterator[tuple[int,
 
 
 def _next(addresses: list[int], at: int) -> int:
-    """Return the first of these addresses after an instruction, or a very large number if there is none."""
+    """Return the first of these instruction indices after `at`, or a very large number if there is none."""
     index = bisect(addresses, at)
     return addresses[index] if index < len(addresses) else sys.maxsize
 

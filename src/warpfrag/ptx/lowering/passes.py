@@ -65,7 +65,7 @@ def expand_indirect_calls(kernel: KernelLowering) -> None:
 
 
 def resolve_state_spaces(kernel: KernelLowering) -> None:
-    """Replace the generic space of an access to a variable by the variable's space; function parameters are local."""
+    """Replace the generic space of an access to a variable with the variable's space; function parameters are local."""
     for at, inst in enumerate(kernel.instructions):
         if inst.row is None or "space" not in inst.row.modifiers:
             continue

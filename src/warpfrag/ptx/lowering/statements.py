@@ -86,7 +86,7 @@ class KernelLowering:
 
     def scope(self, scope: syntax.Scope, names: SymbolTable) -> None:
         """Decode a body."""
-        for statement in scope.items:  # after the whole body, because branches may refer to later labels
+        for statement in scope.items:  # declare all labels first, because branches may refer to later ones
             if isinstance(statement, syntax.Label):
                 if statement.name in names.labels.maps[0] or statement.name in names.tables.maps[0]:
                     raise PtxError(statement.line, f"duplicate label {statement.name}")
@@ -136,7 +136,9 @@ class KernelLowering:
             reg.base for reg in operands if isinstance(reg, syntax.Address) and isinstance(reg.base, syntax.SymbolRef)
         ]
         if attributes.opcode in RESOURCES and any(names.find(base.text) is None for base in named):
-            inst.action = Refused(f"{inst.name} of {named[0]}: only handles are modelled, no .texref or .surfref")
+            inst.action = Refused(
+                f"{inst.name} of {named[0]}: only handles are modelled, not .texref or .surfref variables"
+            )
             return
         count = address_count(inst.opcode.action)
         if count is not None and sum(isinstance(operand, syntax.Address) for operand in operands) != count:
@@ -267,7 +269,7 @@ class KernelLowering:
             inst.action = Refused(f"cannot call {label}: the function has no body in this module or in a linked one")
             return
         if len(results) != len(function.results) or len(arguments) != len(function.parameters):
-            raise PtxError(statement.line, f"expected the parameters of {function.name}, got {statement}")
+            raise PtxError(statement.line, f"expected the arguments and results of {function.name}, got {statement}")
         operands = tuple(self.operand(operand, names, statement) for operand in (*arguments, *results))
         self.check_arguments(statement, operands, formal_sizes(function))
         self.call_function(inst, function, operands)

@@ -103,7 +103,8 @@ class StorageAllocator:
         self.next_address = {"constants": self.memory_map.constants, "variables": self.memory_map.variables}
         self.used_bytes = dict.fromkeys(self.next_address, 0)
         self.external: set[str] = set()  # variables that are declared but not yet defined
-        self.values: dict[str, ModuleVariable] = {}  # variables declared in function bodies, by function and name
+        # variables in global and constant memory, by name; those of a function body, by function and name
+        self.values: dict[str, ModuleVariable] = {}
         self.waiting: list[tuple[VariableDecl, str]] = []
         self.carry = self.register("%cc", 1)
         self.frame = self.register("%frame", 64)
@@ -332,7 +333,7 @@ def _code(value: OperandSyntax, variable: VariableDecl, ptx_type: Type) -> int:
         isinstance(value, FloatLiteral) and ptx_type.bits not in {32, 64}
     ):
         label = f"for .{ptx_type.name} {quote(variable.name)}"
-        raise PtxError(variable.line, f"expected an initial value of the same category {label}, got {value}")
+        raise PtxError(variable.line, f"expected an initial value of a matching type {label}, got {value}")
     if isinstance(value, FloatLiteral) and value.bits < ptx_type.bits:
         return value.code  # 64-bit variables take the bits of a 0f... literal's f32, as in ptxas
     return Immediate(value.value if isinstance(value, IntegerLiteral) else value).code(ptx_type)

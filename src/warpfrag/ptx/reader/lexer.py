@@ -13,7 +13,7 @@ def separated(pattern: str, closing: str) -> str:
 
 
 WORD = r"(?:%[\w$]|[$A-Za-z_])[\w$]*+(?:(?:\.|::)\w++)*+"
-NAME = rf"(?!WARP_SZ){WORD}"  # a number
+NAME = rf"(?!WARP_SZ){WORD}"  # WARP_SZ is a number
 INTEGER = r"(?:[1-9]\d{0,18}+|0)U?(?![\w$.])"
 NUMBER = (
     rf"-?(?:{INTEGER}|(?:0[fF][0-9a-fA-F]{{8}}|0[dD][0-9a-fA-F]{{16}}|0[xX][0-9a-fA-F]{{1,16}}+U?|\d\.\d)(?![\w$.]))"

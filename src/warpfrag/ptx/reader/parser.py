@@ -39,7 +39,7 @@ def read_body(text: str, line: int, names: Mapping[str, str]) -> syntax.ScopeIte
 
 
 def check_names(functions: list[syntax.FunctionDecl]) -> None:
-    """Raise an error if two functions of one name have bodies; repeated declarations are allowed."""
+    """Raise an error if two functions with the same name have bodies; repeated declarations are allowed."""
     bodies: dict[str, int] = {}
     for function in functions:
         if function.body is not None:
@@ -98,7 +98,7 @@ class Parser:
         return self.take()
 
     def error(self, expected: str) -> PtxError:
-        """Return the error for an unexpected token, with the expected text."""
+        """Return the error for an unexpected token; `expected` describes the token that should come next."""
         return PtxError(self.next.line, f"expected {expected}, got {self.next.quoted}")
 
     def skip_line(self) -> None:
@@ -187,7 +187,7 @@ class Parser:
         return version
 
     def definition(self, variables: list[syntax.VariableDecl], functions: list[syntax.FunctionDecl]) -> None:
-        """Parse a variable or a function; its linkage has been consumed."""
+        """Parse a variable or a function, including its linkage."""
         linkage = ""
         while self.next.text in LINKAGE:
             linkage = self.take().text[1:]
@@ -295,7 +295,7 @@ class Parser:
             count = self.plain_integer()
             self.expect(">")
             if like.space != "reg" or count > MAX_REGISTERS:
-                raise PtxError(token.line, f"expected at most {MAX_REGISTERS} registers, got {count} of .{like.space}")
+                raise PtxError(token.line, f"expected at most {MAX_REGISTERS} registers, got {count} in .{like.space}")
         while self.takes("["):
             dims = (*(dims or ()), 0 if self.next.text == "]" else self.plain_integer())
             self.expect("]")
@@ -325,7 +325,7 @@ class Parser:
         return values
 
     def initial_value(self) -> syntax.OperandSyntax | syntax.MaskedAddress:
-        """Parse an initial value: a number, an address such as generic(x)+4, or bits of one such as 0xFF00(x)."""
+        """Parse an initial value: a number, an address such as generic(x)+4, or part of one, such as 0xFF00(x)."""
         if self.next.kind == "number" and self.tokens[self.at + 1].text == "(":
             mask = self.plain_integer()
             self.expect("(")
