@@ -184,7 +184,7 @@ def _field(form: Form, name: str) -> str:
 
 
 def _operand(form: Form, role: str) -> OperandSpec:
-    """Return the operand whose register count is part of a name, or None."""
+    """Return the operand with this role; its register count is part of a name."""
     from warpfrag.isa.operands import measured_architectures, operands
 
     return operands(form, measured_architectures()[0])[role]

@@ -29,7 +29,7 @@ POINTER = r"\.p\d+$"  # the address space in an overloaded LLVM intrinsic
 CALLED = {"cute": "CuTe atom", "sass": "machine code (SASS)", "nvvm": "NVVM intrinsic", "mlir": "MLIR operation"}
 
 Users = tuple[tuple[Form, ...], tuple[Form, ...]]
-"""The forms that compile to one opcode alone, and the forms that compile to it together with others."""
+"""The forms that compile to one opcode alone, and the forms that compile to it and other opcodes."""
 
 
 class Aliases(TypedDict):
@@ -50,7 +50,7 @@ class Meaning(NamedTuple):
     """The instructions that a name in another notation refers to.
 
     forms  the instructions that have this name
-    among  instructions that consist of it and others
+    among  instructions whose machine code contains this opcode and others
     how    the relation, if the text names a construct built from the instruction
     """
 
@@ -146,7 +146,7 @@ def _rows(op: str) -> tuple[dict[str, Any], ...]:
 
 
 def opcodes(code: str) -> tuple[str, ...]:
-    """Return the distinct instructions of a sequence."""
+    """Return the opcodes in a machine-code sequence."""
     return tuple(re.findall(OPCODE, code))
 
 

@@ -49,7 +49,7 @@ def as_immediates(argument: object) -> Immediates:
 
 
 def suffix_of(immediates: Immediates, roles: Container[str]) -> str:
-    """Return a suffix for a kernel's name, which is empty without immediates or if all ids are 0."""
+    """Return a suffix for a kernel's name: the selector of a sparse A, and the ids of scales unless all are 0."""
     text = f"_selector{immediates.selector}" if "metadata" in roles else ""
     ids = (*immediates.byte_id, *immediates.thread_id)
     return text + ("_bytes{}{}_threads{}{}".format(*ids) if any(ids) else "")
@@ -87,7 +87,7 @@ def check_ids(immediates: Immediates, layouts: Mapping[str, Layout], name: Calla
 
 
 def legal(layout: Layout, coordinate: str) -> range:
-    """Return the legal values of an immediate: for byte_id the first byte of each group, otherwise 0 and up."""
+    """Return the legal values of an immediate: for byte_id the first byte of each group, otherwise all from 0 up."""
     count = layout.outs[coordinate]
     return range(0, WORD_BYTES, WORD_BYTES // count) if coordinate == "byte_id" else range(count)
 

@@ -20,7 +20,7 @@ LONGEST = 256  # the longest text that is parsed; the longest legal name has abo
 
 
 class ParsedName(NamedTuple):
-    """A parsed name: its operation, and the value of each qualifier, in the order of checking.
+    """A parsed name: its operation, and the value of each qualifier, in the order in which they are checked.
 
     Qualifiers that the text omits are absent; `legality` decides whether this is allowed.
     """
@@ -55,7 +55,7 @@ def tokens(text: str) -> list[str]:
 
 
 def head(text: str) -> str:
-    """Return the start of a text, which may be an instruction name, shortened for a message."""
+    """Return the first word of a text, shortened for a message; it may be an instruction name."""
     start = text[: 2 * LONGEST].strip().lstrip('"').strip()
     return re.split(r"[\s;{}\[\]%,]", start, maxsplit=1)[0].rstrip('."')
 

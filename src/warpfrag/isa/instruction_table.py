@@ -206,7 +206,7 @@ def able_architectures(form: Form) -> tuple[str, ...]:
 
 
 def running_target(form: Form, arch: str) -> str:
-    """Return an architecture, or the target with its arithmetic, on which a form is legal.
+    """Return `arch` if a form is legal on it, else the first target that has its arithmetic and accepts the form.
 
     >>> from warpfrag.isa.legality import resolve
     >>> form = resolve("wgmma.m64n8k16.f32.f16.f16")

@@ -86,7 +86,9 @@ def _tensor_form(text: str, target: str | None, selector: int | None, asked: dic
         full = read_spelling(plain) if " " in plain else form.spelling
         reason = full.refusal(name)
         if not reason and name not in form.targets:
-            reason = f"{form.shape} of {form.kind} is not available on {name}, only on {', '.join(form.targets)}"
+            reason = (
+                f"{form.shape} with kind::{form.kind} is not available on {name}, only on {', '.join(form.targets)}"
+            )
         if reason:
             raise illegal(plain, reason)
     if selector is not None:
@@ -291,7 +293,7 @@ def companions(form: Form) -> list[tuple[str, str]]:
 
 
 def check_selector(form: Form, selector: int) -> None:
-    """Raise InvalidOperand for a selector that a form does not accept or that makes the hardware trap."""
+    """Raise IllegalInstruction for a selector that a form does not accept or that makes the hardware trap."""
     if not form.is_sparse:
         raise illegal(form, f"selector {quote(selector)}: only sparse instructions have one")
     family = families_of(form)[0]

@@ -303,7 +303,7 @@ def _matrix_move(form: Form) -> list[OperandSpec]:
 
 @lru_cache(256)
 def addresses(form: Form) -> Layout | None:
-    """Return the lane that provides each row's address (each column's for stmatrix m16n8) in each matrix, or None."""
+    """Return the map from a lane to the row (for stmatrix m16n8, the column) whose address it provides, or None."""
     if form.op not in {"ldmatrix", "stmatrix"}:
         return None
     row = read_table("layouts")["movers"][f"{form.op}.{form.shape}" + (".trans" if form.trans else "")]

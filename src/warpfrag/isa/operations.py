@@ -1,7 +1,7 @@
 """Operations, such as `mma`, `wgmma.mma_async.sp` or `ldmatrix`: one row of `OPS` for each.
 
-Code never compares operation names. It reads the row of an operation: the threads that run it (`scope`), the storage of
-its operands (`storage`), the sparsity of A (`sparsity`), its qualifiers (`qualifiers`, `spaces`).
+Wherever possible, code reads the row of an operation instead of comparing its name: the threads that run it (`scope`),
+the storage of its operands (`storage`), the sparsity of A (`sparsity`), and its qualifiers (`qualifiers`, `spaces`).
 
 To add an operation, add a row here, its families in `tables/instructions.toml`, and its layouts.
 """

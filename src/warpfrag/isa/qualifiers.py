@@ -150,7 +150,7 @@ class QualifierSpec(NamedTuple):
     read     converts such qualifiers to a choice
     max_qualifiers  the maximum number of qualifiers that it takes
     choices  the values that `true` stands for in the row of a family
-    group    the qualifiers that keep their order with it
+    group    the group that it belongs to; qualifiers of one group keep their order
     after    the group that it must follow
     extra    qualifiers that are accepted, but not part of canonical names
     """

@@ -32,17 +32,16 @@ def similar_names(text: str, target: str | None = None) -> tuple[str, ...]:
     for order, (form, pieces) in enumerate(_form_pieces(operation).items()):
         shared = sum(min(count, pieces[piece]) for piece, count in wanted.items() if piece in pieces)
         if shared and (target is None or is_legal(form, target)):
-            # a sparse instruction cannot replace a dense one
             rest = pieces.total() - shared
-            # prefer f32, because most kernels accumulate in it
             apart = 0 if has_shape else _distance(shape, str(form.shape))
+            # a sparse instruction cannot replace a dense one; f32 is preferred, because most kernels accumulate in it
             scored.append((form.is_sparse != is_sparse, -shared, rest, apart, form.d == "f16", order, form))
     best = [form for *_, form in sorted(scored, key=lambda row: row[:-1])[:MOST]]
     return tuple(spell(_in_same_space(form, qualifiers)) for form in best)
 
 
 def _nearest_operation(qualifier: str) -> str:
-    """Return the operations whose names contain the first qualifier, or resemble it."""
+    """Return the first word of the operations that a qualifier names or resembles, or an empty string."""
     known = list(dict.fromkeys(op.split(".")[0] for op in OPS))
     if qualifier in known:
         return qualifier

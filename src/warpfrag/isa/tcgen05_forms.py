@@ -30,7 +30,7 @@ SINGLE_BLOCK_M, PAIR_M, WS_M = (64, 128), (128, 256), (32, 64, 128)
 
 
 class ShapeRow(NamedTuple):
-    """Mma shapes that differ only in m and n; `block` is the number of k elements per scale factor, or 0."""
+    """Shapes of mma that differ only in m, n and the types of A and B; `block` is the k elements per scale, or 0."""
 
     kind: str
     is_ws: bool
@@ -47,7 +47,7 @@ class ShapeRow(NamedTuple):
     block: int = 0
 
     def fits(self, spelling: TensorSpelling) -> bool:
-        """Return True if the spelling is a tcgen05.mma."""
+        """Return True if a tcgen05.mma with this spelling may have the shapes of this row."""
         return (self.kind, self.is_ws, self.blocks, self.is_sparse) == (
             spelling.kind,
             spelling.is_weight_stationary,
@@ -231,7 +231,7 @@ def typed(spelling: TensorSpelling, row: ShapeRow, m: int, n: int, a: str, b: st
 def choose(spelling: TensorSpelling, text: str, **wanted: Any) -> TensorForm:  # noqa: ANN401 (m, n, k, types)
     """Return the mma with this spelling, shape and types; raise IllegalInstruction if there is none.
 
-    A field may be omitted if only one value remains.
+    A field may be omitted if only one value remains. Otherwise, b defaults to a, and k to its smallest value.
     """
     asked = {name: entry for name, entry in wanted.items() if entry is not None}
     if not asked:
@@ -351,7 +351,7 @@ def unpublished(form: TensorForm, arch: str) -> str:
     if form.blocks > 1:
         return "the summation of a pair of blocks is not published, though it is probably that of one block"
     if form.kind in ("mxf4", "mxf4nvf4") and form.shape.k != 64:
-        return f"the grouping of k {form.shape.k} is not published"
+        return f"the grouping of the {form.shape.k} terms along k is not published"
     return f"its arithmetic on {arch} is neither published nor measured; published: {PUBLISHED_ARCH}"
 
 

@@ -116,7 +116,7 @@ ELSEWHERE = r"(?i)(?:cute::)?(?:sm100_(?:mma|tmem|utccp)|(?:llvm\.)?nvvm\.tcgen0
 
 
 def forms_named(text: str) -> tuple[TensorForm, ...] | None:
-    """Return the forms that match a CuTe, NVVM or MLIR name, or None if the text is not such a name.
+    """Return the forms that match a CuTe, NVVM, MLIR or SASS name, or None if the text is not such a name.
 
     >>> [form.name for form in forms_named("SM100_TMEM_LOAD_16dp256b8x")]
     ['tcgen05.ld.sync.aligned.16x256b.x8.b32']

@@ -156,7 +156,7 @@ def _split(qualifiers: list[str]) -> tuple[str, list[str]]:
     from difflib import get_close_matches
 
     near = get_close_matches(qualifiers[0][:30] if qualifiers else "", operations, n=3)
-    hint = f"near it: {', '.join(near)}" if near else f"operations are {', '.join(operations)}"
+    hint = f"near: {', '.join(near)}" if near else f"operations are {', '.join(operations)}"
     raise ParseError(f"{PREFIX} has no operation {qualifiers[0][:60] if qualifiers else ''!r}; {hint}")
 
 
@@ -202,7 +202,7 @@ def _unknown(op: str, qualifier: str) -> str:
     from difflib import get_close_matches
 
     near = get_close_matches(qualifier[:40], _group_of(op), n=3)
-    hint = f"; near it: {', '.join(near)}" if near else f"; its qualifiers are {', '.join(_groups(op)) or 'none'}"
+    hint = f"; near: {', '.join(near)}" if near else f"; its qualifiers are {', '.join(_groups(op)) or 'none'}"
     return f"{qualifier[:60]!r} is not a qualifier of {PREFIX}.{op}{hint}"
 
 

@@ -4,8 +4,8 @@ The tensor memory of a block has 128 lanes (`tlane`) and 512 columns of 32 bits;
 column, and `block` the two blocks of a pair. An accumulator maps these places to (row, col). A load maps (warp, lane,
 reg, slot) to these places. The layout of a load's registers is thus the composition `accumulator @ load`.
 
-All layouts are read from rows of `tables/tcgen05.toml`, bit by bit. A bit that moves by `0` means a copy; n2 and n4 are
-half and a quarter of the columns of D.
+All layouts are read from rows of `tables/tcgen05.toml`, bit by bit. A bit whose move is `0` selects a copy; n2
+and n4 are half and a quarter of the columns of D.
 """
 
 from __future__ import annotations
@@ -153,10 +153,11 @@ def padded(rows: int) -> int:
 
 @cache
 def scale_factors(form: TensorForm, side: str) -> Layout:
-    """Return the layout of scale factors, a map to (row, byte) of A or (byte, col) of B; the byte id is the first byte.
+    """Return the layout of scale factors, a map to (row, byte) for A or to (byte, col) for B.
 
-    32 lanes hold 32 rows, and the other three groups of 32 lanes hold copies; the next rows are in the next column.
-    Four bytes share a column. Rows are padded to a multiple of 128; each block of a pair has all scale factors of B.
+    A byte id is the number of the first byte that an mma reads. 32 lanes hold 32 rows, and the other three groups of 32
+    lanes hold copies; the next rows are in the next column. Four bytes share a column. Rows are padded to a multiple of
+    128; each block of a pair has all scale factors of B.
     """
     n = form.shape.n
     per_block = form.shape.m // form.blocks
@@ -226,9 +227,9 @@ def access(
 ) -> Layout:
     """Return the layout of a load's or store's registers, from (warp, lane, reg, slot) to (tlane, column, slot).
 
-    `column` and `base_lane` come from its address: a shape of 16 lanes accesses the lanes from base_lane (0 or 16)
-    of each warp's 32. With pack or unpack, a register contains the lower halves of two columns. `columns` is the
-    number of columns in the matrix.
+    `column` and `base_lane` are parts of its address: with a 16-lane shape, each warp accesses 16 of its 32 lanes,
+    starting at base_lane (0 or 16). `split` is the distance between the halves of 16x32bx2. With pack or unpack, a
+    register contains the lower halves of two columns. `columns` is the number of columns in the matrix.
     """
     shape = spelling.qualifier("lanes")
     row = read_table("tcgen05")["access"][shape]
