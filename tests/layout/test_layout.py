@@ -377,7 +377,7 @@ CROPPED = Layout.parse({"col": 24}, lane="", reg="c1 c2 c4 c8 c16")
         (lambda: accumulator().joined("i", "row"), "expected one of lane, reg, slot; got 'row'"),
         (lambda: accumulator().runs("lane"), "expected one of row, col; got 'lane'"),
         (lambda: accumulator().fix(reg=0).inverse(), "has no inverse: some elements of .* have no place"),
-        (lambda: Layout((Axis("lane", (2,)),), (Axis("row", (2,)),), ()), "0 columns for 1 digits"),
+        (lambda: Layout((Axis("lane", (2,)),), (Axis("row", (2,)),), ()), "expected 1 columns, .*; got 0"),
         (lambda: Layout((Axis("lane", (2,)),), (Axis("row", (3,)),), (1,)), "a digit of radix 2 cannot move"),
         (lambda: Layout((Axis("lane", (3,)),), (Axis("row", (3,)),), (0,)), "a digit of radix 3 cannot move"),
         (lambda: Layout((Axis("lane", (3, 3)),), (Axis("row", (3,)),), (1, 1)), "a digit of radix 3 cannot move"),

@@ -153,7 +153,7 @@ FAULTS = [
     ("triton", "#ttg.linear<{lane = [[0, 1], [1]]}>", {}, "one number per coordinate; got bases of 1, 2 numbers"),
     ("triton", "#ttg.linear<{lane = []}>", {}, "got no bases"),
     ("triton", "#ttg.linear<{lane = [[0, 1]], block = [[1, 0]]}>", {}, "block has bases"),
-    ("triton", "#ttg.linear<{lane = [[1], [2], [4], [8], [16], [32]]}>", {}, "64 lanes: an NVIDIA warp has 32"),
+    ("triton", "#ttg.linear<{lane = [[1], [2], [4], [8], [16], [32]]}>", {}, "at most 32 lanes in a warp, got 64"),
     ("triton", "#ttg.linear<{lane = [[1]], warp = [[2]]}>", {}, "1 bases for the lane, but 32 lanes need 5"),
     ("triton", "#ttg.linear<{lane = [[0, 3]]}>", {}, "only 2 of the 4 elements of 1x4 have a place"),
     ("triton", "#ttg.linear<{lane = [[0, 1]]}>", {"shape": (1, 1)}, "the bases reach 1x2, but the shape is 1x1"),
@@ -203,7 +203,7 @@ def test_what_a_notation_cannot_express_is_said():
     for layout, notation, reason in [
         (swizzled, "cute", "two digits move the same bit, and strides are added, not xored"),
         (started, "cute", "it does not start at the first element"),
-        (started, "triton", "it has no element 0 at its start"),
+        (started, "triton", "it has a start other than element 0"),
         (back, "cute", "cute maps from threads and values, not from row, col"),
         (A.tiled(col=3), "triton", "it has a size that is not a power of two"),
         (A.fix(reg=0), "triton", "it has elements without a place"),

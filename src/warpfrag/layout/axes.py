@@ -36,7 +36,7 @@ class Axis(NamedTuple):
 
     @classmethod
     def cut(cls, name: str, size: int, digits: Iterable[tuple[int, int]]) -> Axis:
-        """Return an axis of size `size` with digits of these weights and radices; `of_size` cuts the rest."""
+        """Return an axis of size `size` with digits of these weights and radices; the rest is cut as in `of_size`."""
         radices: tuple[int, ...] = ()
         for weight, radix in [*sorted(set(digits)), (cls.of_size(name, size).size, 1)]:
             gap, rest = divmod(weight, prod(radices))

@@ -155,7 +155,7 @@ def _coalesced(modes: list[Mode]) -> list[Mode]:
 
 
 def _cut(modes: list[Mode], size: int) -> list[Mode]:
-    """Split the mode in which the modes reach `size`: 6 becomes 3 times 2 if 3 values share a register."""
+    """Split the mode that crosses index `size`, such as 6 into 3 and 2 if 3 values share a register."""
     cut, counted = [], 1
     for mode in modes:
         below = size // counted

@@ -75,7 +75,9 @@ class LinearMap:
         for name in (*self.ins, *self.outs):
             check_name(name)
         if len(self.columns) != len(self._in_radices):
-            raise InvalidOperand(f"{len(self.columns)} columns for {len(self._in_radices)} digits of {self.ins}")
+            raise InvalidOperand(
+                f"expected {len(self._in_radices)} columns, one for each digit of {self.ins}; got {len(self.columns)}"
+            )
         larger = [column for radix, column in zip(self._in_radices, self.columns, strict=True) if radix != 2]
         alike = {radix: mask_of(radix, self._out_radices) for radix in {2, *self._in_radices}}
         for radix, column in [*zip(self._in_radices, self.columns, strict=True), (2, self.origin)]:

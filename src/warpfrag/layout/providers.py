@@ -1,4 +1,4 @@
-"""Functions that higher layers provide to lower ones: notebook cards and tensor-memory operands.
+"""Functions that higher layers provide to lower ones: figures, notebook cards, tensor-memory operands, emitted plans.
 
 `viz` draws the notebook card of a layout, but `layout` must not import `viz`. So `warpfrag/__init__.py` registers the
 function for each service, which is imported on first use.

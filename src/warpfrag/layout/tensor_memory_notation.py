@@ -2,9 +2,9 @@
 
     tmem_[32b](0x0000.0000) o ((_16,_4),_64):((_65536,_2097152),_1)
 
-is CuTe's notation. It maps the other way, from an element to its address in elements: adjacent lanes are 65536 columns
-apart, or `slots` times that if `slots` elements share a column (`tmem_[16b]`). Rows come first, then columns. Copies in
-other lanes are omitted.
+is CuTe's notation. It maps the other way, from an element to its address, which counts elements: the addresses of
+adjacent lanes differ by 65536, or by `slots` times that if `slots` elements share a column (`tmem_[16b]`). Rows come
+first, then columns. Copies in other lanes are omitted.
 
     _TensorMemoryLinearLayout(rows=[[1, 0], [2, 0], ...], cols=[[0, 1], [0, 2], ...], shape=[128, 64])
 

@@ -1,7 +1,7 @@
 """Threads and values, as CuTe and Triton number them: lanes, then warps; slots, then registers.
 
 Both notations have threads and values, while a `Layout` has warp, lane, register and slot. Values must therefore be
-split at register boundaries, which their texts do not contain; `slots` gives them.
+split at register boundaries, which their texts do not contain: `slots` gives the number of values per register.
 """
 
 from collections.abc import Iterable, Mapping, Sequence

@@ -56,7 +56,7 @@ def write_triton(layout: Layout) -> str:
     sizes = [*layout.ins.values(), *layout.shape]
     faults = {
         "a size that is not a power of two": any(size & (size - 1) for size in sizes),
-        "no element 0 at its start": any(layout.start),
+        "a start other than element 0": any(layout.start),
         "elements without a place": not layout.is_onto,
     }
     for fault, is_so in faults.items():
@@ -125,7 +125,7 @@ def read_triton(
             "triton: block has bases, so the layout spans several thread blocks; warpfrag's layouts span one"
         )
     if 1 << len(bases["lane"]) > LANES:
-        raise InvalidOperand(f"triton: {1 << len(bases['lane'])} lanes: an NVIDIA warp has {LANES}")
+        raise InvalidOperand(f"triton: expected at most {LANES} lanes in a warp, got {1 << len(bases['lane'])}")
     missing = LANES.bit_length() - 1 - len(bases["lane"])
     if missing and bases["warp"]:
         raise InvalidOperand(
