@@ -53,6 +53,16 @@ mov.u32 %r40, 0;
 """  # of a wgmma, all zero: descriptors in %rd7 and %rd8, accumulators in %f0 to %f3
 WGMMA = "wgmma.mma_async.sync.aligned.m64n8k16.f32.f16.f16 {%f0, %f1, %f2, %f3}, "
 KERNELS = {
+    "tensor map": """st.shared.u32 [%r5], %r1;
+{sync}
+mov.u32 %r10, 0;
+setp.ge.u32 %p2, %r1, 32;
+@%p2 bra MADE;
+bar.warp.sync -1;
+add.u64 %rd6, %rd1, 512;
+add.u32 %r6, %r3, 128;
+tensormap.cp_fenceproxy.global.shared::cta.tensormap::generic.release.gpu.sync.aligned [%rd6], [%r6], 128;
+MADE:""",
     "exchange": LEFT + "st.shared.u32 [%r5], %r1;\n{sync}\nld.shared.u32 %r10, [%r6];",
     "sum": LEFT
     + """st.shared.u32 [%r5], %r1;
@@ -302,6 +312,7 @@ OWN = {  # what is right in one kernel alone
     "unwritten register": {"store": "mov.u32 %r30, 5;"},
 }
 PLANTED = [
+    ("tensor map", "sync", "", "race", "tensormap.cp_fenceproxy"),
     ("exchange", "sync", "", "race", "ld.shared.u32 %r10, [%r6]"),
     ("sum", "sync", "", "race", "ld.shared.u32 %r10, [%r6]"),
     ("sum", "again", "", "race", "st.shared.u32 [%r5], %r10"),

@@ -186,7 +186,7 @@ def test_variables_start_with_their_values():
         (f"{HEAD}.visible .entry k(", "line 4: expected a .param, got the end"),
         (f"{HEAD}.visible .entry k()\n{{ add.s32 %r1 %r2; }}", "line 5: expected ';', got '%r2'"),
         (f"{HEAD}.entry k() {{ .reg .b32 ; }}", "the name of a .reg"),
-        (f"{HEAD}.entry k() {{ .reg .b32 %r<99999999>; }}", "at most 1048576 registers"),
+        (f"{HEAD}.entry k() {{ .reg .b32 %r<99999999>; }}", "up to 1048576 registers in .reg, got 99999999"),
         (f"{HEAD}.global .b32 x = {{ 1", "expected '}'"),
         (f"{HEAD}.entry k() {{ ld.u32 %r1, [%rd1; }}", "expected ']'"),
         (f"{HEAD}\x00", "expected PTX, got the character"),

@@ -261,7 +261,7 @@ class Emitter:
         is_indexed = operand.base is not None and not operand.base.is_constant
         is_driver_word = operand.bank == 0 and operand.offset < self.parameters and not is_indexed
         if is_driver_word and operand.offset + more not in self.driver_words.known:
-            raise Unsupported(f"c[0x0][{operand.offset:#x}], an unknown driver word")
+            raise Unsupported(f"c[0x0][{operand.offset + more:#x}], an unknown driver word")
         # an indexed array parameter; the constant offset may be before its start
         if operand.base is not None and is_indexed:
             base = self.register(operand.base.file, operand.base.index)

@@ -440,11 +440,11 @@ def run_map_copy(copies: LaneCopies, inst: DecodedInstruction, _action: actions.
     for lane in np.unique(warps, return_index=True)[1].tolist():
         _check(lane, targets[lane], MAP_BYTES, "a target address")
         home, at = copies.span_at("generic", targets[lane], lane, writes=True)
-        buffer, first = copies.span_at("shared", sources[lane], lane)
-        copies.store(
-            home, at + GRANULE * np.arange(MAP_BYTES // GRANULE),
-            buffer[first : first + MAP_BYTES].copy().view(np.uint32).reshape(-1, 4), lane,
-        )  # fmt: skip
+        buffer, first = copies.span_at("shared", sources[lane], lane, writes=False)
+        parts = GRANULE * np.arange(MAP_BYTES // GRANULE)
+        if copies.memory.observer is not None:
+            copies.memory.observer.read(buffer, first + parts, GRANULE, np.full(len(parts), copies.owners.threads[lane]))
+        copies.store(home, at + parts, buffer[first : first + MAP_BYTES].copy().view(np.uint32).reshape(-1, 4), lane)
 
 
 COPIES: dict[type[actions.Action], Callable[..., None]] = {

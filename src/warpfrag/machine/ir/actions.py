@@ -149,9 +149,6 @@ class SurfaceReduction(Action):
 class AsyncCopy(Action):
     """cp.async: copy from global to shared memory, padding with zeros."""
 
-    size: int
-    operands: int
-
 
 class BulkCopy(Action):
     """cp.async.bulk and cp.reduce.async.bulk: copy or reduce consecutive bytes, lane by lane.

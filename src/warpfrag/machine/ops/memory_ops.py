@@ -173,7 +173,7 @@ ROWS: list[OpcodeRow] = [
     *_atomics("atom", (*UPDATES, *EXCHANGES), has_result=True),
     *_atomics("red", UPDATES, has_result=False),
     row(
-        "cp", [], lambda attributes: actions.AsyncCopy(0, attributes.operand_count), ASYNC, has_result=False,
+        "cp", [], lambda _: actions.AsyncCopy(), ASYNC, has_result=False,
         asynchronous=required("async"), cache=required("ca", "cg"),
         to=required("shared", "shared::cta"), source=required("global"), cache_hint=CACHE_HINT, prefetch=PREFETCH,
     ),
