@@ -14,7 +14,8 @@ STORES = actions.MemoryStore | actions.Atomic
 def stored_addresses(program: SassProgram, memory: DeviceMemory) -> set[int]:
     """Return the stores and atomics to global memory whose data may be computed from an address in a constant bank.
 
-    Only registers are followed. Loaded values and predicates count as independent of addresses.
+    Only whole registers are followed. Loaded values and predicates count as independent of addresses, and so does a
+    register that was written under a guard: the old value is hardly ever used.
     """
     sources = {at for at, inst in enumerate(program.instructions) if reads_address(inst, program, memory)}
     found: set[int] = set()
@@ -33,9 +34,10 @@ def stored_addresses(program: SassProgram, memory: DeviceMemory) -> set[int]:
                 data = sum(1 << index for index in indices_of(inst.sources[1:]))
                 if state & data:
                     found.add(at)
-            if isinstance(inst.action, COMPUTES) and (at in sources or state & flow.reads[at]):
+            is_whole = inst.attributes.opcode != "prmt"  # ptxas packs halves into registers whose other half is unused
+            if isinstance(inst.action, COMPUTES) and is_whole and (at in sources or state & flow.reads[at]):
                 state |= writes
-            elif inst.guard is None:
+            else:
                 state &= ~writes
         for other in flow.following[block]:
             if other not in before or state & ~before[other]:
