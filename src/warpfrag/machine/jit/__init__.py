@@ -1,9 +1,11 @@
-"""The compiled engine: runs of instructions become machine code over 32-lane vectors; the interpreter runs the rest.
+"""The compiled engine: segments of a program become machine code with vector operations; the interpreter runs the rest.
 
-Compilation: `segments` cuts a program into runs of instructions that can be compiled, with the help of `register_flow`;
-`warp_code` builds the LLVM code of a run for one warp with `ir_builder`, using `lane_ops` and `sfu_code` for lane
-arithmetic and `memory_access` and `store_overlaps` for memory; `llvm_compiler` compiles the module, caches object files
-on disk and loads them. These modules need llvmlite; without it, kernels are interpreted.
+Compilation: `segments` cuts a program into segments, sequences of instructions that can be compiled; `register_flow`
+finds the registers that a segment must write back. `warp_code` builds the LLVM code that runs a segment for one warp
+with `ir_builder` and `lane_loop`. It uses `lane_ops` and `sfu_code` for lane arithmetic, `warp_ops` for operations
+across lanes, `memory_access` and `store_overlaps` for memory, and `register_marks` for unwritten registers.
+`llvm_compiler` compiles the module, caches object files on disk and loads them. These modules need llvmlite; without
+it, kernels are interpreted.
 
 Execution: `engine` is the batch of warps that runs compiled code; `scheduler.c` decides which lanes run next and calls
 their code; `mma_issue` issues mma and wgmma, which `pending_mma` joins into large products with `operand_tiles.c`;

@@ -1,4 +1,4 @@
-/* The function to which compiled code reports its accesses while a launch is screened; it records uncertain ones.
+/* The screening of accesses, which compiled code and the interpreter report; uncertain accesses are recorded.
 
    Unwritten bytes: a load is uncertain if it reads an unmarked byte of shared memory, of local memory, or of an array
    that the caller marks.
@@ -7,12 +7,12 @@
    to one block with no barrier in between. Threads of a block may store the same bytes. A cell's read tag covers all
    of its readers: one thread, several threads of a block in one interval, or EVERYBODY. An access to bytes that
    cp.async writes is uncertain until its thread has waited for the group, and for other threads until a barrier follows
-   the wait; bytes that cp.async reads must not be written afterwards. Bytes that wgmma reads may be written after a wait and
-   a barrier, and wgmma may read bytes that a thread stored before a fence.proxy.async and a barrier.
+   the wait. Bytes that cp.async reads must not be written afterwards. Bytes that wgmma reads may be written after a
+   wait and a barrier, and wgmma may read bytes that a thread stored before a fence.proxy.async and a barrier.
 
    A thread's tag has its lane and its warp in the low bits, the interval between barriers from INTERVAL_BIT on, and its
-   block from BLOCK_BIT on. The tags of a cp.async, which writes, and of a wgmma, which reads, are negative. They have the
-   group from COPY_THREAD_BITS on and, below it, the thread that copies or one bit per warpgroup that reads.
+   block from BLOCK_BIT on. The tags of cp.async writes and of wgmma reads are negative. They have the group from
+   COPY_THREAD_BITS on and, below it, the thread that copies or one bit per warpgroup that reads.
 
    If a launch has clocks (`order_clocks.h`), tags have the time instead of the interval, and clocks order accesses. A
    copy's tag then has the phase of its mbarrier from COPY_THREAD_BITS on and, below it, the number of the mbarrier; a
@@ -54,7 +54,7 @@ static bool is_product_pending(const launch_context *context, int64_t tag, int64
     return false;
 }
 
-/* Return true if no fence.proxy.async orders the store of a tag before the wgmma of a thread. */
+/* Return true if no fence.proxy.async orders the store with tag `written` before a thread's wgmma. */
 static bool is_fence_missing(const launch_context *context, int64_t written, int64_t thread, int64_t mine)
 {
     const thread_fences *fences = context->screen_state->fences;
@@ -100,7 +100,7 @@ INLINED bool is_read_unordered(const launch_context *context, int64_t read, int6
     return read != 0 && read != mine && are_concurrent(read, mine);
 }
 
-/* Return the read tag of a cell after a thread has read it, unless it is negative. */
+/* Return the read tag of a cell after a thread has read it; the old tag `read` must not be negative. */
 INLINED int64_t plain_read_tag(int64_t read, int64_t mine)
 {
     int64_t difference = (read & ~SEVERAL) ^ mine;
@@ -126,7 +126,7 @@ INLINED int64_t warp_of(int64_t tag)
     return tag / LANES & (LANES - 1);
 }
 
-/* Return true if the access of a tag is ordered before a warp: it is the warp's own, or the warp knows it. */
+/* Return true if the access with a tag is ordered before a warp: it is the warp's own, or the warp knows it. */
 static bool is_known(const launch_context *context, int64_t tag, int64_t row)
 {
     int64_t mine = tag_of(context, row, 0);
@@ -135,7 +135,7 @@ static bool is_known(const launch_context *context, int64_t tag, int64_t row)
     return warp_of(tag) == warp_of(mine) || clocks_of(context, row)[warp_of(tag)] >= (tag >> INTERVAL_BIT & TIME_MASK);
 }
 
-/* Return true if the reads of a positive tag are ordered before a warp. */
+/* Return true if the reads with a positive tag are ordered before a warp. */
 static bool are_reads_known(const launch_context *context, int64_t read, int64_t row)
 {
     if (!(read & SEVERAL))
@@ -165,7 +165,7 @@ static bool is_read_known(const launch_context *context, int64_t read, int64_t r
     return read == 0 || are_reads_known(context, read, row);
 }
 
-/* Return true if the last write of a cell is ordered before a warp; `by_copy`: before its asynchronous accesses. */
+/* Return true if the last write to a cell is ordered before a warp (`by_copy`: before its asynchronous accesses). */
 static bool is_write_known(const launch_context *context, int64_t written, int64_t row, bool by_copy)
 {
     if (written < 0)
@@ -247,7 +247,7 @@ static void fence_clocks(launch_context *context, int64_t row)
     memcpy(state->fenced + row * LANES, own, LANES * sizeof *own);
 }
 
-/* Return true if a store does not change the bytes in memory. */
+/* Return true if a store does not change the bytes in memory; record that the result depends on stored values. */
 static bool stores_the_same(const lane_access *access)
 {
     access->context->screen_state->is_by_value = 1;
@@ -257,7 +257,7 @@ static bool stores_the_same(const lane_access *access)
         access->items, LANES * access->unit, data + access->offset, access->unit, access->size, access->unit);
 }
 
-/* Return true if an access of a tag was before a thread's in its block, and in an earlier interval or its own. */
+/* Return true if a tag is the thread's own current tag, or belongs to its block and an earlier interval. */
 INLINED bool is_earlier(int64_t tag, int64_t mine)
 {
     uint64_t difference = (uint64_t)((tag & ~SEVERAL) ^ mine);
@@ -310,7 +310,7 @@ INLINED bool check_lane(const lane_access *access)
 
 /* Return true if a read by wgmma is uncertain given earlier writes; tag the cells for its warpgroup.
 
-   The lane is the first of the warpgroup. */
+   The access's lane is the first lane of the warpgroup. */
 static bool check_product(const lane_access *access)
 {
     const launch_context *context = access->context;
@@ -379,7 +379,7 @@ static bool is_changed(const lane_access *access)
     return is_wrong;
 }
 
-/* Record that no fence.proxy.async follows a thread's store to shared memory yet. */
+/* Record a thread's store to shared memory, which no fence.proxy.async follows yet. */
 static void note_unfenced(const lane_access *access)
 {
     thread_fences *fences = access->context->screen_state->fences;
@@ -390,8 +390,8 @@ static void note_unfenced(const lane_access *access)
         fences->unfenced = (access->tag | access->lane) >> INTERVAL_BIT;
 }
 
-/* Record that a thread's cp.async reads or writes cells, until the thread waits for it, or forever; a load of constant
-   data also reads them forever. */
+/* Record the cells that a thread's cp.async accesses: cells that it writes until the thread waits for it, and cells
+   that it reads for the whole launch. A load of constant data is recorded like these reads. */
 static void note_copy(const lane_access *access)
 {
     access_cell *cells = access->cells;
@@ -453,7 +453,7 @@ static void follow_groups(
     }
 }
 
-/* Check an access that compiled code reports; `memory_access.tell` calls this function by its address. */
+/* Check accesses that compiled code reports; the code that `memory_access.tell` emits calls this function. */
 EXPORTED void WITH_LEVEL(screen_access, LEVEL)(
     launch_context *context, int64_t row, int64_t mask, const int64_t *places, int64_t base, int64_t buffer,
     int64_t size, int64_t is_store, int64_t inst, const uint8_t *items, int64_t unit)

@@ -13,7 +13,7 @@
 #define INTERVAL_BIT 10
 #define BLOCK_BIT 37
 #define COPY_THREAD_BITS 20
-#define WARPGROUPS 8 /* at most in a block */
+#define WARPGROUPS 8 /* maximum in a block */
 #define WARPGROUP_THREADS 128
 #define SEVERAL (INT64_C(1) << 62)
 #define READ_TIME_BIT 32
@@ -70,7 +70,7 @@ INLINED int64_t last_cell(const lane_access *access)
     return (access->offset + access->size - 1) >> access->shift;
 }
 
-/* Return the tag of accesses in a warp's current interval. */
+/* Return the tag of a lane's accesses in the current interval of its warp. */
 INLINED int64_t tag_of(const launch_context *context, int64_t row, int64_t lane)
 {
     const screen_state *state = context->screen_state;
@@ -82,7 +82,7 @@ INLINED int64_t tag_of(const launch_context *context, int64_t row, int64_t lane)
     return (int64_t)((context->writers[row] & ~(uint64_t)WORD_BYTES) << 1) | lane;
 }
 
-/* Find what all lanes of an instruction share. */
+/* Fill in the fields that are the same for all lanes of an instruction. */
 INLINED lane_access located(lane_access access)
 {
     access.marks = marks_of(&access);

@@ -76,7 +76,7 @@ class BatchedMbarriers(Mbarriers):
         return before
 
     def can_initialise(self, cells: NDArray[np.int64], numbers: Codes) -> bool:
-        """Return True if all these mbarriers are new, and their memory's contents cannot make a phase seem to end."""
+        """Return True if all these mbarriers are new, and no parity bit in their memory makes a phase seem to end."""
         own = set(cells.tolist())
         is_new = len(own) == len(cells) and own.isdisjoint(self.live)
         return bool(
@@ -101,13 +101,13 @@ class BatchedMbarriers(Mbarriers):
     def ended_phases(
         self, inst: DecodedInstruction, action: MemoryBarrier, group: LaneGroup
     ) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-        """Return the awaited mbarriers, and a mask of those whose phases have ended; uniform warps are tested once."""
+        """Return the awaited mbarriers, and a mask of those whose phases have ended; a uniform warp is tested once."""
         if action.space == "shared" and self.state.memory.accesses is None and self.agree(inst, group):
             first = np.zeros_like(group.mask)
             first[:, 0] = True
             try:
                 cells, done = super().ended_phases(inst, action, group.part(first))
-            except MemoryFault:  # the error must use the lane's number among all lanes
+            except MemoryFault:  # the error must name the lane by its index among all lanes
                 return super().ended_phases(inst, action, group)
             others = (LANES - 1) * len(cells) * OBJECT_BYTES
             self.state.memory.count_bytes("shared", others, writes=True)

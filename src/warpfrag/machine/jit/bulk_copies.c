@@ -1,4 +1,4 @@
-/* Box copies and mbarriers of many lanes at once; `box_copies.py`. */
+/* Box copies and mbarrier updates for many lanes at once; `box_copies.py` calls them. */
 
 #include <string.h>
 
@@ -14,7 +14,7 @@ typedef struct {
     int64_t first, count; /* 64-bit words */
 } word_run;
 
-/* Copy i moves units at byte offsets 8 * plans[which[i]] from `data` plus 8 * bases[i]. */
+/* The source or the target of copies. Copy i accesses units at data + 8 * (bases[i] + plans[which[i]]). */
 typedef struct {
     uint8_t *data; /* not aligned, because it may be the caller's array */
     ARRAY(1, const int64_t) bases;
@@ -31,19 +31,19 @@ struct copy_units_arguments {
     ARRAY(1, int64_t) done;
 };
 
-/* Return true if some words have tags of another warp's unordered stores (`store_tags.py`). */
+/* Return true if some words have tags of other warps' unordered stores (`store_tags.py`). */
 static bool meets_others(const uint64_t *tags, int64_t count, uint64_t mine, uint64_t others)
 {
     uint64_t met = 0;
     for (int64_t i = 0; i < count; i++) {
-        uint64_t difference = tags[i] ^ mine; /* another warp in this interval differs only in the warp field */
+        uint64_t difference = tags[i] ^ mine; /* for another warp in this interval, only the warp field differs */
         uint64_t is_near = difference - (1 << WARP_SHIFT) < WARP_FIELD ? ~UINT64_C(0) : 0;
         met |= tags[i] & WORD_BYTES ? is_near | (difference & others) : 0;
     }
     return met != 0;
 }
 
-/* Move 16-byte units at offsets that count 64-bit words. */
+/* Copy 16-byte units; the offsets count 64-bit words. */
 static void move_units(
     uint8_t *restrict target, const int64_t *restrict to, const uint8_t *restrict source,
     const int64_t *restrict from, int64_t units)
@@ -58,8 +58,8 @@ static void set_tags(uint64_t *tags, int64_t count, uint64_t tag)
         tags[i] = tag;
 }
 
-/* Move 16-byte units copy by copy, and tag the words; stop at a copy that overlaps others. `done` receives the
-   number of completed copies. */
+/* Execute the copies in order, and tag the words that they write; stop at a copy that overlaps another warp's stores.
+   `done` receives the number of completed copies. */
 ENTRY(copy_units)(const struct copy_units_arguments *arguments)
 {
     const copy_side *source = &arguments->source, *target = &arguments->target;
@@ -86,7 +86,7 @@ ENTRY(copy_units)(const struct copy_units_arguments *arguments)
 #define TX_MASK ((INT64_C(1) << TX_BITS) - 1)
 #define TX_SIGN (INT64_C(1) << (TX_BITS - 1))
 
-/* Return an mbarrier word after arrivals and a change of pending bytes, or the same word if that is invalid. */
+/* Return an mbarrier word after arrivals and a change of the pending bytes, or the same word if they are invalid. */
 static uint64_t word_after(uint64_t word, int64_t arrivals, int64_t owed, bool drops)
 {
     int64_t pending = word & COUNT, count = word >> COUNT_SHIFT & COUNT;

@@ -54,7 +54,7 @@ def warn_interpreted() -> None:
     if library() is not None:
         warnings.warn(
             f"kernels are interpreted, because llvmlite is not installed: {install_command('jit')}. "
-            "Results are the same, but slower",
+            "The results are the same, but launches are slower",
             SlowArithmetic,
             stacklevel=4,  # attributes the warning to the caller of `launch`, which is decorated
         )

@@ -1,8 +1,8 @@
 /* Structures and constants that the C files share with Python and with compiled kernels.
 
    Every member takes 8 bytes. `context.py` has the same words under the same names in capitals, as indices into arrays
-   of 64-bit words; constants have the names of `context.py` and of the modules of the interpreter that define them.
-   tests/ptx/test_loops.py compares the two. */
+   of 64-bit words. Constants have the same names as in `context.py` and in the interpreter modules that define them.
+   tests/ptx/test_loops.py checks that they agree. */
 
 #ifndef WARPFRAG_CONTEXT_H
 #define WARPFRAG_CONTEXT_H
@@ -25,15 +25,15 @@ typedef struct {
     int64_t written, read; /* tags: `access_screen.c` */
 } access_cell;
 
-/* The groups of a thread, of cp.async or wgmma: closed, waited for, the interval of the last wait, and waited for before
-   it. */
+/* A thread's cp.async or wgmma groups: the number of closed groups, the number that it has waited for, the interval of
+   its last wait, and the number that it had waited for before that interval. */
 typedef struct {
     int64_t groups, groups_done, done_interval, groups_done_before;
 } thread_groups;
 
-/* The fence.proxy.async of a thread. `unfenced` is the interval of its first store to shared memory that no fence
-   follows (0 for none), `interval` that of its last fence, `first` that of the first store that this fence, or an
-   earlier one of the same interval, covers. */
+/* A thread's fence.proxy.async instructions. `unfenced` is the interval of the thread's first store to shared memory
+   that no fence follows yet (0 for none). `interval` is the interval of its last fence. `first` is the interval of the
+   first store that this fence, or an earlier fence in the same interval, covers. */
 typedef struct {
     int64_t unfenced, interval, first;
 } thread_fences;
@@ -46,10 +46,10 @@ typedef struct {
     thread_groups *copies, *products;
     thread_fences *fences;
     const uint8_t *tracked_instructions; /* enum tracked */
-    thread_groups *bulk_groups;              /* of bulk copies that no mbarrier counts */
+    thread_groups *bulk_groups;          /* for bulk copies that no mbarrier counts */
     int64_t *clocks, *fenced, now;       /* `order_clocks.h` */
-    int64_t is_split;                    /* whether lanes of a warp took different branches */
-    int64_t is_by_value;                 /* whether the result of the screen depends on stored values */
+    int64_t is_split;                    /* 1 if lanes of a warp took different branches */
+    int64_t is_by_value;                 /* 1 if the screen's result depends on stored values */
 } screen_state;
 
 typedef struct {
@@ -61,7 +61,7 @@ typedef struct {
     int64_t fault_inst, fault_warp, fault_mask, inst_wavefronts, fault_addresses[LANES];
     int64_t read_bytes[SPACE_COUNT], written_bytes[SPACE_COUNT], wavefronts[SPACE_COUNT];
     int64_t inst_causes, shared_tags;
-    const uint64_t *writers; /* the store tags of the warps */
+    const uint64_t *writers; /* each warp's store tag */
     int64_t block_warps, inst_read, inst_written, inst_conflicts;
     int64_t screen;
     screen_state *screen_state;
@@ -70,13 +70,13 @@ typedef struct {
 
 #define NO_FAULT ((INT64_C(1) << 62) - 1)
 
-/* The buffers of reported accesses that are not rows of the allocation table. */
+/* Numbers of the buffers that have no row in the allocation table. */
 enum buffers { SHARED_BUFFER = 1, LOCAL_BUFFER, COPY_GROUPS };
 
 /* Instructions that start or order asynchronous accesses. */
 enum tracked { NOT_TRACKED, TRACKED_COPY, TRACKED_PRODUCT, TRACKED_FENCE, TRACKED_STORE, TRACKED_CONSTANT };
 
-/* The parts of a warp's clocks: warps, fenced warps, wgmma groups by warp, mbarriers. */
+/* The offsets of the parts of a warp's clocks: warps (0), fenced warps, wgmma groups by warp, and mbarriers. */
 #define FENCED_CLOCKS 32
 #define PRODUCT_CLOCKS 64
 #define MBARRIER_CLOCKS 96

@@ -15,7 +15,8 @@ SHARED_TAGS, WRITERS, BLOCK_WARPS = range(INST_CAUSES + 1, INST_CAUSES + 4)  # `
 # addresses of per-instruction counters
 INST_READ, INST_WRITTEN, INST_CONFLICTS = range(BLOCK_WARPS + 1, BLOCK_WARPS + 4)
 SCREEN, SCREEN_STATE, SUSPICIONS = range(INST_CONFLICTS + 1, INST_CONFLICTS + 4)
-"""The address of the screening function (0 for none), that of its state (`access_screen`), and an uncertainty flag."""
+"""The addresses of the screening function (0 for none) and of its state, and a word that is nonzero if an access is
+uncertain (`access_screen.c`)."""
 CLUSTER_WARPS = SUSPICIONS + 1
 CONTEXT_WORDS = CLUSTER_WARPS + 1
 ALLOCATION_WORDS = 5  # start, end, data, writable flag, tags
@@ -50,20 +51,20 @@ ALL_LANES = np.uint32(0xFFFFFFFF)
 
 
 SHARED_MARKS, LOCAL_MARKS, GLOBAL_MARKS = range(3)
-"""Addresses of the shared-memory marks and the local-memory marks, and of a table of marks by allocation."""
+"""Addresses of the shared-memory marks, of the local-memory marks, and of a table with each allocation's marks."""
 SHARED_ACCESSES, GLOBAL_ACCESSES, CELL_SHIFT = range(3, 6)
-"""Addresses of the shared-memory access tags and of a table by allocation, and the number of offset bits in a cell."""
+"""Addresses of the shared-memory tags and of a table with each allocation's tags; number of offset bits in a cell."""
 COPIES, PRODUCTS, FENCES, TRACKED_INSTRUCTIONS = range(6, 10)
-"""Addresses of per-thread cp.async groups, wgmma groups and proxy fences, and of one byte per instruction."""
-# Addresses of the bulk-copy groups and of the clocks (`order_clocks.h`); the last proxy fence; the time; and two flags:
-# a warp has diverged, and the screen's result depends on stored values.
+"""Addresses of each thread's cp.async groups, wgmma groups and proxy fences, and of the instructions' classes."""
+# Addresses of the bulk-copy groups, of the clocks, and of the times that proxy fences cover (`order_clocks.h`); the
+# current time; and two flags: a warp has diverged, and the screen's result depends on stored values.
 BULK_GROUPS, CLOCKS, FENCED, NOW, IS_SPLIT, IS_BY_VALUE = range(10, 16)
 NOT_TRACKED, TRACKED_COPY, TRACKED_PRODUCT, TRACKED_FENCE, TRACKED_STORE, TRACKED_CONSTANT = range(6)
-"""Values of the byte that classifies an instruction which starts or orders asynchronous accesses."""
+"""Classes of instructions, by the asynchronous accesses that they start or order."""
 FENCED_CLOCKS, PRODUCT_CLOCKS, MBARRIER_CLOCKS, CLOCK_WORDS = range(32, 160, 32)
 SCREEN_WORDS = 16
 PADDING = 8
-"""The number of padding bytes after a buffer's marks, because compiled code reads whole words."""
+"""The number of padding bytes after a buffer's marks, which compiled code reads in whole words."""
 MAX_BLOCKS = (1 << 25) - 2
 COPY_WORDS, FENCE_WORDS = 4, 3
 """The number of words per thread for cp.async or wgmma groups, and for proxy fences."""

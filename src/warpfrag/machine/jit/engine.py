@@ -1,7 +1,8 @@
 """The compiled engine: the interpreter's batch of warps, with machine code for instructions that can be compiled.
 
 Scheduling, waiting and counting follow the interpreter's rules, so both engines give the same results. Instructions
-without machine code (matrix instructions, atomics) run in the interpreter, on the same registers.
+without machine code, such as atomics, run in the interpreter, on the same registers. mma and wgmma instructions are
+combined into large products (`mma_issue`).
 
 A program is compiled in chunks. With engine="compiled", a chunk is compiled before it first runs. With engine="auto",
 it is compiled once interpreting it has taken as long as compiling it would, so code that runs only a few times is never
@@ -45,7 +46,7 @@ MIN_INSTRUCTIONS = 2000  # instructions to interpret before compiling anything
 HOT = 200_000  # average executions per instruction (10 ns each) that justify recompiling a chunk (2 ms per instruction)
 CHUNK = 64  # minimum instructions per chunk
 BUDGET = 1_000_000  # warp instructions between two interrupt checks by Python
-POLLING_BUDGET = 64  # the initial budget per warp of a program that may poll memory
+POLLING_BUDGET = 64  # the initial budget per warp if the program may poll memory
 WATCHED_LEVELS = 4  # the number of quanta that the interpreter runs when it checks for a livelock
 LANE_BITS = np.uint32(1) << np.arange(LANES, dtype=np.uint32)
 BUFFER_ALIGN = 64
@@ -53,7 +54,7 @@ MATRIX_ROW_BYTES = 16  # the size of an ldmatrix or stmatrix row
 
 
 class CompiledProgram:
-    """A program's machine code, compiled in chunks: before they run, or after they were interpreted long enough."""
+    """A program's machine code; each chunk is compiled before it runs, or once it was interpreted long enough."""
 
     def __init__(self, program: Program) -> None:
         """Lay out the registers, without compiling anything."""
@@ -75,7 +76,7 @@ class CompiledProgram:
         self.patience = PATIENCE * len(program.instructions) + MIN_INSTRUCTIONS
         self.chunks = chunks_of(program)
         self.chunk = np.repeat(np.arange(len(self.chunks)), [end - start for start, end in self.chunks]).tolist()
-        self.interpreted = [0] * len(self.chunks)  # the number of interpreted instructions in each chunk
+        self.interpreted = [0] * len(self.chunks)  # instructions interpreted so far, by chunk
         self.compiled = [False] * len(self.chunks)
         self.optimized = [False] * len(self.chunks)
         self.executed = np.zeros(
@@ -151,7 +152,7 @@ class CompiledProgram:
             return self.tables[arch]
 
     def with_segments(self, table: NDArray[np.int64], segments: list[Segment], arch: str) -> NDArray[np.int64]:
-        """Return the table with rows for those segments whose first instruction the architecture supports."""
+        """Add the segments whose first instruction the architecture supports to the table, and return the table."""
         for segment in segments:
             row = table[segment.start]
             row[ctx.NEEDS_PRODUCTS] = self.mma_instructions.needs_products[segment.start : segment.end].any()
@@ -204,7 +205,7 @@ def chunks_of(program: Program) -> list[tuple[int, int]]:
 
 
 def has_instruction(action: actions.Action, arch: str) -> bool:
-    """Return True if an architecture supports the instruction of an action."""
+    """Return True unless the action is a matrix instruction that the architecture lacks."""
     try:
         return not isinstance(action, actions.MatrixOp) or bool(architecture_of(action.form, arch))
     except WarpfragError:  # the interpreter raises this error when the instruction runs
@@ -248,7 +249,7 @@ def view_of(buffer: NDArray[np.uint8], offset: int, dtype: np.dtype[Any]) -> Cod
 
 
 class CompiledWarpBatch(WarpBatch):
-    """Blocks that run at the same time, in machine code as far as their program has been compiled."""
+    """Blocks that run together; the compiled parts of their program run as machine code."""
 
     def __init__(self, part: LaunchPart, compiled: CompiledProgram) -> None:
         """Create a batch in which every lane is at the entry, with all registers in one buffer."""
@@ -280,7 +281,7 @@ class CompiledWarpBatch(WarpBatch):
         self.boxes = BoxCopies(self, self.batched_mbarriers)
 
     def _new_mbarriers(self) -> BatchedMbarriers:
-        """Return mbarriers that one loop updates for many lanes."""
+        """Return mbarriers that are updated for many lanes in one loop."""
         self.batched_mbarriers = BatchedMbarriers(self)
         return self.batched_mbarriers
 
@@ -342,7 +343,7 @@ class CompiledWarpBatch(WarpBatch):
         return executed
 
     def run_block(self, start: int, group: LaneGroup) -> None:
-        """Interpret a block of instructions."""
+        """Interpret a basic block; compile its chunk if the chunk was interpreted long enough."""
         compiled = self.compiled
         is_hot = compiled.interpret(start, self.program.ends[start] - start)
         super().run_block(start, group)
@@ -483,7 +484,7 @@ class CompiledWarpBatch(WarpBatch):
                 tiling.issue(self.products, rows, compiled.mma_instructions.accumulators[start])
 
     def execute(self, inst: DecodedInstruction, group: LaneGroup) -> None:
-        """Run an instruction that falls through, batched over many lanes if possible, else as the interpreter does."""
+        """Run an instruction that falls through, for many lanes at once if possible, else as the interpreter does."""
         action, at = inst.action, self.memory.inst
         is_done = False
         if isinstance(action, actions.MatrixOp) and action.operation == "wgmma":
@@ -522,7 +523,7 @@ class CompiledWarpBatch(WarpBatch):
         owners = Owners(self.lane_block[warp][mask], self.lane_number[warp][mask], None)
         group = LaneGroup(self, np.array([warp]), mask[None, :])
         try:
-            # the first instruction of its segment, so the registers are unchanged
+            # cp.async is the first instruction of its segment, so the registers are unchanged
             if isinstance(action, actions.AsyncCopy):
                 run_async_copy(self, inst, action, group)
             elif isinstance(action, actions.MemoryLoad | actions.MemoryStore):

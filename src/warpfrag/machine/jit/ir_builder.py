@@ -49,7 +49,7 @@ class SplatConstant(ir.Constant):  # type: ignore[misc] # llvmlite has no types
     """A vector constant whose elements are all equal, in LLVM's short syntax."""
 
     def __init__(self, kind: ir.VectorType, element: ir.Constant) -> None:
-        """Create the constant from the text of one element."""
+        """Create the constant from one element."""
         self.type, self.constant = kind, f"splat ({element})"
 
     def _get_reference(self) -> str:
@@ -57,7 +57,7 @@ class SplatConstant(ir.Constant):  # type: ignore[misc] # llvmlite has no types
 
 
 def constant(kind: ir.Type, number: float) -> ir.Constant:
-    """Return a number as a constant of a type, splatted if that is a vector type; integers wrap."""
+    """Return a number as a constant of a type, in every lane if that is a vector type; integers wrap."""
     if isinstance(kind, ir.VectorType):
         return SplatConstant(kind, constant(kind.element, number))
     return ir.Constant(kind, int(number) & ((1 << kind.width) - 1) if isinstance(kind, ir.IntType) else number)
@@ -143,7 +143,7 @@ class IRBuilder(ir.IRBuilder):  # type: ignore[misc] # llvmlite has no types
     def select_where(
         self, predicate: str, a: ir.Value, code: int, then: ir.Value | int, otherwise: ir.Value
     ) -> ir.Value:
-        """Return `then` in lanes whose value compares true with the constant `code`, and `otherwise` elsewhere."""
+        """Return `then` in lanes where the comparison of `a` with a constant is true, and `otherwise` elsewhere."""
         return self.select(self.icmp(predicate, a, code), operand(otherwise.type, then), otherwise)
 
     def resize(self, a: ir.Value, bits: int, *, signed: bool = False) -> ir.Value:
@@ -165,7 +165,7 @@ class IRBuilder(ir.IRBuilder):  # type: ignore[misc] # llvmlite has no types
         return self.call_named(f"llvm.{name}.{count}{suffix}", result or kind, *arguments)
 
     def reduce(self, name: str, a: ir.Value) -> ir.Value:
-        """Reduce a vector of integers to a scalar; `name` is or, add, umin or umax."""
+        """Reduce a vector of integers to a scalar; `name` is an LLVM reduction, such as or, add or umin."""
         return self.intrinsic(f"vector.reduce.{name}", a, result=a.type.element)
 
     def call_named(self, name: str, result: ir.Type, *arguments: ir.Value) -> ir.Value:
@@ -254,7 +254,7 @@ class IRBuilder(ir.IRBuilder):  # type: ignore[misc] # llvmlite has no types
     # --- lanes
 
     def lane_mask(self, predicate: ir.Value) -> ir.Value:
-        """Convert a predicate to a 32-bit lane mask."""
+        """Convert a predicate to a lane mask with one bit per element."""
         return self.bitcast(predicate, ir.IntType(predicate.type.count))
 
     def predicate_of(self, mask: ir.Value) -> ir.Value:

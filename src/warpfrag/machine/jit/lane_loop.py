@@ -38,7 +38,7 @@ class LaneLoop:
         self.loaded: dict[int, Value] = {}
         self.changed: dict[int, Register] = {}
         self.collected: list[tuple[llvm.PhiInstr, Value]] = []
-        self.taken: set[int] = set()  # the element sizes that this loop loads from %items
+        self.taken: set[int] = set()  # the element sizes, in bits, that this loop loads from %items
 
     def place(self, array: Value, size: int) -> Value:
         """Return the address of the current group's elements in an array with `size` bytes per lane."""

@@ -195,7 +195,7 @@ def lower_predicate_bits(ir: IRBuilder, _attributes: Attributes, operands: Lanes
     bits = splat(0, 32)
     for index, predicate in enumerate(predicates):
         bits = ir.or_(bits, ir.shl(ir.resize(predicate, 32), index))
-    mask = ir.shl(ir.and_(mask, 0xFF), shift)  # bit 7 is 0, because there are only seven predicates
+    mask = ir.shl(ir.and_(mask, 0xFF), shift)  # bit 7 of `bits` is 0: there are only seven predicates
     return (ir.or_(ir.and_(ir.shl(bits, shift), mask), ir.and_(c, ir.not_(mask))),)
 
 
@@ -277,7 +277,10 @@ def flush(ir: IRBuilder, a: Value) -> Value:
 
 
 def canonical(ir: IRBuilder, result: Value, operands: Lanes) -> Value:
-    """Replace NaN results with the canonical NaN, or in f64 with an operand's NaN (see `choose_nan` for several)."""
+    """Replace NaN results with the canonical NaN, or in f64 with the NaN of the only operand.
+
+    f64 results of several operands are returned unchanged; `choose_nan` handles them.
+    """
     nan = splat(NAN[width(result)], width(result))
     if width(result) == 64:
         if len(operands) > 1:
@@ -287,7 +290,7 @@ def canonical(ir: IRBuilder, result: Value, operands: Lanes) -> Value:
 
 
 def choose_nan(ir: IRBuilder, result: Value, operands: Lanes, order: Sequence[int]) -> tuple[Value, Value]:
-    """Return f64 results with the operand NaN that is first in `order`, and a mask of lanes whose NaNs differ."""
+    """Return f64 results with the operand NaN that is first in `order`, and the lanes with different operand NaNs."""
     nan, differs, is_chosen = splat(NAN[64], 64), splat(0, 1), splat(0, 1)
     for index in order[::-1]:
         here, quieted = is_nan(ir, operands[index]), ir.or_(operands[index], QUIET_F64)
@@ -307,8 +310,8 @@ def saturate(ir: IRBuilder, a: Value) -> Value:
 def flush_before_rounding(ir: IRBuilder, result: Value, scaled: Value) -> Value:
     """Flush an f32 result to zero if it is subnormal when rounded to 24 bits with an unbounded exponent.
 
-    Only a result equal to the smallest normal number can have been rounded up to it. `scaled` is the same operation
-    times 2**24, where nothing is subnormal; it shows whether the result was rounded up.
+    Only a result equal to the smallest normal number can have been rounded up to it. `scaled` is the result
+    of the same operation, scaled by 2**24 so that nothing is subnormal; it shows whether the result was rounded up.
     """
     smallest = MIN_NORMAL[32]
     edge = ir.icmp("eq", magnitude(ir, result), smallest)
@@ -317,7 +320,7 @@ def flush_before_rounding(ir: IRBuilder, result: Value, scaled: Value) -> Value:
 
 
 def scale_up(ir: IRBuilder, a: Value) -> Value:
-    """Return f32 codes multiplied by 2**24."""
+    """Return the values of f32 codes times 2**24, as floats."""
     return ir.fmul(ir.as_float(a), float_splat(2.0**24, 32))
 
 
@@ -432,7 +435,7 @@ UNSIGNED_PREDICATES = {"lo": "ult", "ls": "ule", "hi": "ugt", "hs": "uge", "eq":
 
 
 def comparison(ir: IRBuilder, attributes: Attributes, kind: Type, a: Value, b: Value) -> Value | None:
-    """Return a setp comparison as a predicate, or None if LLVM lacks that float comparison."""
+    """Return a setp comparison as a predicate, or None for float types other than f32 and f64."""
     order = attributes.comparison or ""
     if kind.is_float:
         if kind.name not in IEEE_TYPES:

@@ -20,9 +20,9 @@ from warpfrag.smem import shared_memory
 
 CACHE = DiskCache("ptx", ".o", max_bytes=1 << 28)  # enough for thousands of kernels
 FAST, HOT, HELPER = (0, 0), (0, 2), (2, 2)
-"""Optimization levels of LLVM's passes and its code generator: for new segments, for segments that run often, and for
-helpers. Segments are straight-line vector code, which the passes do not improve; the code generator
-makes them a fifth faster but takes four times as long."""
+"""Optimization levels (LLVM's passes, code generator) for new segments, for segments that run often, and for helpers.
+Segments are straight-line vector code, which the passes do not improve. At level 2, the code generator makes them a
+fifth faster but takes four times as long."""
 HELPER_SOURCES = [
     Path(str(module.__file__))
     for module in (

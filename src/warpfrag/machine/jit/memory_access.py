@@ -13,8 +13,9 @@ While a launch is screened, every access is reported to a function whose address
     void function(context, row, mask, places, base, buffer, size, is_store, instruction, items, unit)
 
 Lane l accesses `size` bytes at offset places[l] + base of a buffer, which is identified by its row in the allocation
-table, or by the number of shared or local memory. A store writes elements of `unit` bytes. cp.async groups are reported
-as accesses to `COPY_GROUPS`: a store closes a group, and a load waits until at most `size` groups are incomplete.
+table, or by `SHARED_BUFFER` or `LOCAL_BUFFER`. A store writes elements of `unit` bytes. cp.async and wgmma groups are
+reported as accesses to `COPY_GROUPS`: a store closes a group, and a load waits until at most `size` groups are
+incomplete.
 
 The functions that count wavefronts try the common case first: sectors in ascending order, or words in different banks.
 Otherwise, they count units one by one: a unit is new if no earlier lane accesses it. In shared memory, the upper half
@@ -267,7 +268,7 @@ def define_plain(module: ir.Module, access: str, space: str, bits: int, count: i
 
 
 def is_misaligned(b: IRBuilder, call: AccessCall, size: int) -> ir.Value:
-    """Emit code that tests if an active lane's address is not a multiple of `size`, a power of two."""
+    """Emit code that tests if any active lane's address is not a multiple of `size`, a power of two."""
     every = b.load(call.addresses, typ=vector(64), align=8)
     live = b.select(b.predicate_of(call.mask), every, constant(vector(64), 0))
     return b.icmp("ne", b.and_(b.reduce("or", live), size - 1), 0)
@@ -404,7 +405,7 @@ def define_tell_groups(module: ir.Module) -> None:
 
 
 def define_mover(module: ir.Module, access: str, bits: int, count: int) -> None:
-    """Define a function that moves data between `items` and the lanes' addresses, as one block if contiguous."""
+    """Define a function that moves data between `items` and the lanes' addresses, as one vector if contiguous."""
     types, element = (I32, POINTER, I64, POINTER), ir.IntType(bits)
     name = f"{access}_{bits}_{count}"
     order = store_order(bits // 8 * count) if access == "store" else list(range(LANES))
@@ -446,7 +447,7 @@ def in_order(b: IRBuilder, part: ir.Value, first: int) -> ir.Value:
 
 
 def define_copy(module: ir.Module, count: int) -> None:
-    """Define the global-memory half of cp.async: copy each lane's `src_bytes` to `items` and pad with zeros.
+    """Define the global-memory half of cp.async: copy `src_bytes` bytes per lane to `items`, padded with zeros.
 
     Lanes that copy the same number of bytes form one request, as in the interpreter.
     """

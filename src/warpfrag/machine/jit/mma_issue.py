@@ -1,7 +1,7 @@
 """Combine a warp's mma instructions into the tiles of one large product, which many warps issue together.
 
-Several mma are the tiles of one product if each A is multiplied with each B once; successive mma on the same
-accumulators are one product with a longer K. Registers are compared to find the warps that hold the same A or B.
+Several mma are the tiles of one product if each A is multiplied by each B once; successive mma on the same accumulators
+are one product with a longer K. Registers are compared to find the warps that hold the same A or B.
 `pending_mma` executes the products.
 """
 
@@ -49,13 +49,13 @@ from warpfrag.tensorcore.resolved_instruction import OperandCodec, ResolvedInstr
 
 Index = NDArray[np.int64]
 
-# the first words of the 16-byte units in a 32-bit register
+# the first 64-bit words of the 16-byte units in a warp's 32-bit register
 UNITS_OF_REGISTER = np.arange(0, LANES * 4 // 8, UNIT_WORDS)
 
 
 @dataclass(frozen=True)
 class RegisterTile:
-    """The byte offsets [rows, cols] of an operand's codes in a warp's registers."""
+    """The offsets [rows, cols] of an operand's codes in a warp's registers, in elements of `dtype`."""
 
     dtype: np.dtype[Any]
     index: Index
@@ -105,7 +105,7 @@ class Tiling:
         a, b = join(along_a, 1), join(along_b, 0)
         c = tile_of(runner.c, operands_of(first, is_result=False), layout)
         d = tile_of(runner.d, operands_of(last, is_result=True), layout)
-        # every code is stored once, without copies in other lanes
+        # True if every code of D is stored once, without copies in other lanes
         fills = runner.d.size * runner.d.container.itemsize == 4 * prod(runner.d.words)
         if a is None or b is None or c is None or d is None or not fills:
             return None
@@ -127,9 +127,9 @@ class Tiling:
 def tilings_of(
     parts: list[list[DecodedInstruction]], layout: RegisterLayout, arch: str, *, is_chain: bool
 ) -> list[tuple[Tiling | None, list[DecodedInstruction]]]:
-    """Return one tiling of a whole chain, without instructions, if `is_chain` and one exists.
+    """Return the tiling of a whole chain, without instructions, if `is_chain` is true and there is one.
 
-    Otherwise, return each part's tiling, or None, with the part's instructions.
+    Otherwise, return a pair for each part: its tiling, or None, and its instructions.
     """
     whole = Tiling.of(parts, layout, arch) if is_chain else None
     if whole is not None:
@@ -294,7 +294,7 @@ WgmmaPlans: TypeAlias = dict[tuple[int, str], WgmmaPlan | None]
 
 
 class WgmmaProducts:
-    """Issues a batch's wgmma; the plans are cached by the program."""
+    """Issues a batch's wgmma; the program caches the plans."""
 
     def __init__(
         self,
@@ -335,7 +335,7 @@ class WgmmaProducts:
     ) -> dict[str, tuple[OperandUnits, bool]] | None:
         """Locate A [64, k] and B [k, n] of every warpgroup; return None if an operand cannot be gathered.
 
-        Operands outside the memory, and codes that are not whole bytes, cannot be gathered.
+        Operands that extend beyond shared memory, and codes that are not whole bytes, cannot be gathered.
         """
         operands, bits = {}, plan.prepared.operands.a.format.bits
         if bits % 8:
@@ -391,7 +391,7 @@ def is_matrix_store(action: Action) -> bool:
 
 
 def _is_plain_product(action: Action) -> bool:
-    """Return True for an mma that has one tile per warp and reads all operands before it writes D."""
+    """Return True for an mma with one tile per warp that reads all operands before it writes D."""
     if not isinstance(action, MatrixOp) or action.operation != "mma":
         return False
     return action.form.shape[:2] == (16, 8)
@@ -404,13 +404,13 @@ PASSED = (AsyncCopy, LaneOp, MemoryLoad, MemoryStore, Move, NoOp)
 def grouped(program: Program) -> Program:
     """Return a program in which independent mma instructions are adjacent.
 
-    ptxas puts loads and integer arithmetic between mma instructions that together are the tiles of one product. An mma
-    is moved only across instructions that do not depend on it.
+    ptxas puts loads and integer arithmetic between mma instructions that are the tiles of one product. An mma is moved
+    only across instructions on which it does not depend and which do not depend on it.
     """
     instructions = list(program.instructions)
     last: int | None = None  # the block's last mma so far
-    between: set[int] = set()  # registers written by the instructions after that mma
-    used: set[int] = set()  # registers used by the instructions after that mma
+    between: set[int] = set()  # registers written by the instructions after `last`
+    used: set[int] = set()  # registers used by the instructions after `last`
     for at, inst in enumerate(program.instructions):
         action = inst.action
         if _is_plain_product(action) and inst.guard is None:
@@ -434,8 +434,8 @@ def grouped(program: Program) -> Program:
 def mma_runs(program: Program) -> dict[int, tuple[int, ...]]:
     """Map the first instruction of each mma run to the end of each of its parts.
 
-    The mma of a part are independent, so a part is one product of more warps; the parts may form one product with a
-    longer K.
+    The mma of a part are independent, so they can be computed together, like one mma of more warps. The parts may form
+    one product with a longer K.
     """
     runs: dict[int, tuple[int, ...]] = {}
     start: int | None = None

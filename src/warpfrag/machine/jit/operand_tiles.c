@@ -1,6 +1,6 @@
-/* Copies between the registers of warps, shared memory and matrices of codes; `pending_mma.py` and `mma_issue.py`.
+/* Copies between registers, shared memory and matrices of codes; `pending_mma.py` and `mma_issue.py` call them.
 
-   `take` and the two loops over tiles exist for every width of a register; codes of up to 32 bits become 32-bit codes. */
+   `take` and the two loops over tiles exist for several code widths; codes of up to 32 bits become 32-bit codes. */
 
 #include <string.h>
 
@@ -38,8 +38,8 @@ DEFINE_TAKE(2, uint16_t, uint32_t)
 DEFINE_TAKE(4, uint32_t, uint32_t)
 DEFINE_TAKE(8, uint64_t, uint64_t)
 
-/* take_tiles_W and put_tiles_W: one matrix of [height, width] tiles; tile (i, j) is at offsets `index` from bases[i,
-   j]. */
+/* take_tiles_W and put_tiles_W: copy the tiles of a matrix from or to `cells`. The codes of tile (i, j) are at offsets
+   `index` [height, width] from bases[i, j]. */
 #define DEFINE_TILES(name, width, element, code, MOVE)                                                    \
     struct name##_##width##_arguments {                                                                   \
         ARRAY(1, element) cells;                                                                          \
@@ -114,7 +114,7 @@ static uint64_t hash_of(const unit_tiles *tiles, int64_t tile)
     return low ^ high >> 29 ^ high;
 }
 
-/* Return true if `first` names an equal tile for every tile, and some tiles share one. */
+/* Return true if first[i] is equal to tile i for every i, and at least one tile repeats another. */
 static bool holds(const unit_tiles *tiles, const int64_t *first)
 {
     const int64_t *bases = tiles->bases.data, *which = tiles->which.data;
@@ -169,7 +169,7 @@ static void take_plan(
         memcpy(out + unit * UNIT_WORDS, words + plan[unit], UNIT_WORDS * sizeof *out);
 }
 
-/* Gather tiles unit by unit. */
+/* Copy the units of each tile to a row of `out`. */
 ENTRY(take_units)(const struct take_units_arguments *arguments)
 {
     const unit_tiles *tiles = &arguments->tiles;

@@ -1,9 +1,10 @@
 /* Vector clocks of a screened launch whose threads synchronise through mbarriers and asynchronous copies.
 
-   Time counts synchronisation events. `clocks` has a row for each warp: for every warp of its block, the time up to
-   which that warp's accesses are ordered before its own; the same for accesses before a fence.proxy.async of their
-   warp; the wgmma groups of each warp that are complete; and the completed phases of each mbarrier. A warp's own row
-   in `fenced` has the times that its own last fence.proxy.async covers. Lanes of a warp run in lockstep. */
+   Time counts synchronisation events. `clocks` has a row for each warp, with four parts: for every warp of its block,
+   the time up to which that warp's accesses are ordered before its own; the same for accesses that are followed by a
+   fence.proxy.async of their warp; the number of complete wgmma groups of each warp; and the number of completed phases
+   of each mbarrier. `fenced` also has a row for each warp: the times that the warp's last fence.proxy.async covers.
+   Lanes of a warp run in lockstep. */
 
 #ifndef WARPFRAG_ORDER_CLOCKS_H
 #define WARPFRAG_ORDER_CLOCKS_H
@@ -18,7 +19,7 @@ INLINED int64_t *clocks_of(const launch_context *context, int64_t row)
     return context->screen_state->clocks + row * CLOCK_WORDS;
 }
 
-/* Let the warps of each block that meet at a barrier know everything that one of them knows or did. */
+/* For the warps of each block that meet at a barrier: order each after everything that any of them did or knows. */
 INLINED void join_warps(launch_context *context, const int64_t *rows, int64_t count)
 {
     screen_state *state = context->screen_state;

@@ -97,7 +97,7 @@ class OperandUnits(NamedTuple):
         return OperandUnits(words, np.arange(0, len(words), size), units, np.zeros(len(codes), np.int64))
 
     def take(self, some: NDArray[np.bool_]) -> NDArray[np.uint64]:
-        """Copy the operands of the selected warps, [warps, words]."""
+        """Return a copy of the selected warps' operands, [warps, words]."""
         bases = self.bases[some]
         out = np.empty((len(bases), UNIT_WORDS * self.plans.shape[1]), np.uint64)
         c_functions.take_units.run(self.words, bases, self.plans, self.which[some], out)
@@ -213,7 +213,7 @@ class PendingProducts:
             tiles.swapaxes(1, 2)[~product.has_c[group]] = 0
         codes: NDArray[Any] = c.reshape(a[0].shape[0], -1, c.shape[1])
         pairs = [(a, b)]
-        if kernels.rule.c != kernels.rule.d:  # D and C differ, so no later instruction uses this D as its C
+        if kernels.rule.c != kernels.rule.d:  # C and D have different formats, so each instruction rounds its own D
             pairs = [([part_a], [part_b]) for part_a, part_b in zip(a, b, strict=True)]
         for parts_a, parts_b in pairs:
             whole_a = np.concatenate(parts_a, axis=2, dtype=code_type(parts_a[0].dtype))

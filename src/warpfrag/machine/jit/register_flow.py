@@ -1,10 +1,10 @@
 """Liveness: the registers that a thread may still read after each instruction. Dead registers are not written back.
 
 Only registers that a block reads before it writes them can be live between blocks. The registers that are live at the
-start of each block form a set (the bits of an integer). Inside a block, one set is updated from its end to its start,
-so memory does not grow with registers times instructions. If there are too many blocks and registers even for this, all
-registers that any block reads count as live everywhere, and more registers are written back than necessary. Lanes at
-other instructions keep their values, so a register that is dead for a segment's lanes may keep its old value.
+start of each block form a set (the bits of an integer). Inside a block, a single set is updated from the block's end to
+its start, so memory does not grow with registers times instructions. If there are too many blocks and registers even
+for this, all registers that any block reads first count as live everywhere, and more registers are written back than
+necessary. Only the lanes that run a segment matter: other lanes keep the register values that they have in memory.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from warpfrag.machine.ir.program import (
 from warpfrag.machine.ir.scalar_types import container
 
 REGISTER_ALIGN = 64  # alignment in bytes: the size of an AVX-512 register
-MAX_BITS = 1 << 28  # maximum product of blocks and cross-block registers that the analysis handles
+MAX_BITS = 1 << 28  # maximum of blocks times cross-block registers that the analysis handles
 MAX_VISITS = 64  # the average number of visits per block after which the analysis gives up
 
 
@@ -105,7 +105,7 @@ class BlockLiveness:
         self.places = {register: place for place, register in enumerate(self.crossing)}
         self.everything = (1 << len(self.crossing)) - 1
         calls = [inst for inst in instructions if isinstance(inst.action, DirectCall)]
-        self.returned = self.bits_of(set().union(*map(reads_of, calls)))  # registers that are live after a function
+        self.returned = self.bits_of(set().union(*map(reads_of, calls)))  # registers that are live after a return
         self.before = [self.everything] * len(self.starts)
         self.is_exact = len(self.crossing) * len(self.starts) <= MAX_BITS
         if self.is_exact:
@@ -137,7 +137,7 @@ class BlockLiveness:
     def _propagate(self, changes: list[tuple[int, int]]) -> None:
         """Propagate liveness to a fixed point; if this takes too many visits, treat every register as live."""
         predecessors: list[set[int]] = [set() for _ in self.starts]
-        returns, behind_calls = [], set()
+        returns, after_calls = [], set()
         for number, end in enumerate(self.ends):
             inst = self.instructions[end - 1]
             for at in (end, *inst.targets):
@@ -146,7 +146,7 @@ class BlockLiveness:
             if isinstance(inst.action, Return):
                 returns.append(number)
             elif isinstance(inst.action, DirectCall) and end in self.number:
-                behind_calls.add(self.number[end])
+                after_calls.add(self.number[end])
         queue, queued = list(range(len(self.starts))), set(range(len(self.starts)))
         visits = MAX_VISITS * len(queue)
         while queue:
@@ -163,7 +163,7 @@ class BlockLiveness:
                 return
             self.before[number] = live
             changed = set(predecessors[number])
-            if number in behind_calls and live | self.returned != self.returned:
+            if number in after_calls and live | self.returned != self.returned:
                 self.returned |= live
                 changed.update(returns)
             for other in sorted(changed - queued):
@@ -225,7 +225,7 @@ def passes_marks(inst: DecodedInstruction) -> bool:
 
 
 def marked_registers(program: Program) -> MarkedRegisters | None:
-    """Return the registers that may be read unwritten and those computed from them, or None if they are not tracked."""
+    """Return the registers that may be read unwritten, with those computed from them; None if they are not tracked."""
     if not program.assigns_registers:
         return program.find_unassigned(program) if program.find_unassigned else None
     calls = any(isinstance(inst.action, DirectCall | IndirectCall) for inst in program.instructions)

@@ -30,7 +30,7 @@ typedef struct {
     bool *exited;
 } scheduler;
 
-/* Return the flags of a warp's lanes as a mask. The product moves the lowest bit of byte i of a word to bit 56 + i. */
+/* Return the flags of a warp's lanes as a mask. The multiplication moves the lowest bit of byte i to bit 56 + i. */
 INLINED uint32_t mask_of(const lane_flags flags)
 {
     uint32_t mask = 0;
@@ -49,7 +49,7 @@ static void set_pc(lane_numbers pc, uint32_t mask, int64_t value)
             pc[lane] = value;
 }
 
-/* Return the priority of a warp's first lane: its program counter and, above it, the time spent in loops. */
+/* Return the lowest priority of a warp's runnable lanes: the program counter and, above it, the used quanta. */
 static int64_t priority_of(const scheduler *self, int64_t row)
 {
     int64_t best = NOT_RUNNABLE;
@@ -62,7 +62,7 @@ static int64_t priority_of(const scheduler *self, int64_t row)
     return best;
 }
 
-/* Return the program counter in a priority. */
+/* Return the program counter that a priority contains. */
 INLINED int64_t pc_of(int64_t priority)
 {
     return priority & (PRIORITY_UNIT - 1);
@@ -146,9 +146,9 @@ static void end_slice(const scheduler *self)
     self->state->is_scheduled = 0;
 }
 
-/* Send all lanes of this time slice to one instruction; do not store it while they are converged.
+/* Send all lanes of this time slice to one instruction; do not store their program counters while they are converged.
 
-   It is stored before control returns to Python, which may run other lanes. */
+   They are stored before control returns to Python, which may run other lanes. */
 static void jump(const scheduler *self, int64_t target)
 {
     scheduler_state *state = self->state;
@@ -189,7 +189,7 @@ static void branch(const scheduler *self, int64_t at)
     end_slice(self);
 }
 
-/* Order later stores of this time slice's warps after their stores before a barrier. */
+/* Pass a barrier: order the later stores of this time slice's warps after their earlier ones. */
 static void pass_barrier(const scheduler *self)
 {
     for (int64_t i = 0; i < self->state->warp_count; i++) {
@@ -375,8 +375,8 @@ static int64_t run_until_needed(const scheduler *self)
 
 /* `flags` has the alive and waiting flags, `numbers` the program counters and time slices; `lists` has the priority
    of every warp, then the rows and the lane masks of the warps that have the time slice. `blocks` has the block of
-   every warp; `runs` counts the warps that ran each run of instructions; `writers` has the store tags of the warps,
-   which every barrier changes (`store_tags.py`); `exited` is true for every block with exited threads. */
+   every warp; `runs` counts the warps that ran each segment, by its first instruction; `writers` has the store
+   tag of every warp, which each barrier changes (`store_tags.py`); `exited` is true for blocks with exited threads. */
 struct run_scheduler_arguments {
     ARRAY(2, const instruction_row) table;
     ARRAY(1, scheduler_state) state;

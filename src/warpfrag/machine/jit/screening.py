@@ -1,12 +1,13 @@
 """Screening: run a launch in compiled code and try to prove that no check would report anything.
 
 Compiled code reports its accesses to `access_screen`, and the interpreter reports its own through `ScreenObserver`.
-Both have less information than the checks. If they are uncertain, the launch runs again with the checks. Otherwise, no
-check would report anything. Programs that do not meet a check's conditions cannot be screened for it:
+The screen has less information than the checks. If it is uncertain about an access or a barrier, the launch runs again
+with the checks. Otherwise, no check would report anything. A program can be screened for a check only if it meets the
+check's conditions:
 
-    uninitialised  written bytes of memory have marks; registers are written before they are read
-                   (`register_flow`), or compiled code tracks the unwritten lanes (`register_marks`)
-    barriers       all barriers are for the whole block; a barrier after some threads have exited is uncertain
+    uninitialised  all memory reads are reported, to be compared with the marks of written bytes; registers are written
+                   before they are read (`register_flow`), or compiled code tracks unwritten lanes (`register_marks`)
+    barriers       all barriers are block-wide; a barrier after some threads have exited is uncertain
     races          only such barriers order threads: no atomics, no loads that wait for other threads, no mbarriers
     async          nothing is asynchronous, so nothing needs a wait; or there is only cp.async, tracked as for races, or
                    wgmma, whose registers no path uses too early (`wgmma_registers`)
@@ -57,7 +58,7 @@ MARKED = (*ORDERED, actions.Atomic)
 
 
 def is_asynchronous(inst: DecodedInstruction) -> bool:
-    """Return True if an instruction starts asynchronous work: copies, wgmma, tcgen05 and their mbarriers."""
+    """Return True for asynchronous copies and stores, wgmma, tcgen05, and tensor-map and mbarrier instructions."""
     return isinstance(inst.action, ASYNCHRONOUS) or wgmma_registers.is_wgmma(inst)
 
 
@@ -118,7 +119,7 @@ class ProgramScreen:
 
     @cached_property
     def tracked_instructions(self) -> Bytes:
-        """One byte per instruction for the asynchronous work that it starts or orders; all 0 if there is none."""
+        """The class of asynchronous work that each instruction starts or orders, one byte each; 0 for none."""
         tracked = {"cp": ctx.TRACKED_COPY, "wgmma": ctx.TRACKED_PRODUCT}
         numbers = [
             ctx.TRACKED_COPY if isinstance(inst.action, actions.AsyncCopy)
@@ -151,7 +152,7 @@ class ProgramScreen:
 
     @cached_property
     def has_marks(self) -> bool:
-        """True if all memory reads are reported and the registers that may be read unwritten are known."""
+        """True if all memory reads are reported, and registers that may be read before they are written are known."""
         is_followed = self.compiled.layout.marked is not None
         return is_followed and all(isinstance(inst.action, MARKED) for inst in self.instructions)
 
@@ -226,13 +227,13 @@ class ScreenObserver(Observer):
         self.tell(self.batch.memory.shared, offsets, size, np.full(len(offsets), warp * LANES), is_store=False)
 
     def product_descriptor(self, form: Form, role: str, word: int, warp: int, *, is_transposed: bool) -> None:
-        """Mark the launch uncertain if a descriptor has a mistake."""
+        """Mark the launch as uncertain if a descriptor has a mistake."""
         del warp
         if wgmma_registers.descriptor_problem(form, self.batch.launch.arch, role, word, is_transposed=is_transposed):
             self.batch.mark_uncertain()
 
     def tell(self, buffer: Bytes, offsets: Numbers, size: int, threads: Numbers, *, is_store: bool) -> None:
-        """Report accesses to the screening function that compiled code also calls."""
+        """Report accesses to the C function that screens the interpreter's accesses."""
         batch = self.batch
         tracked = int(batch.screen.program.tracked_instructions[batch.memory.inst])
         where, who = np.ascontiguousarray(offsets, np.int64), np.ascontiguousarray(threads, np.int64)
@@ -285,13 +286,13 @@ class ScreenedWarpBatch(CompiledWarpBatch):
         self.state[word] = array.ctypes.data
 
     def put_table(self, word: int, arrays: Mapping[int, NDArray[Any]]) -> None:
-        """Store a table of arrays by allocation in the screen's state, unless there are no arrays."""
+        """Store the address of a table with one array address per allocation, unless there are no arrays."""
         rows = [arrays.get(id(item.data)) for item in self.memory.allocations]
         if arrays:
             self.put(word, np.array([0 if item is None else item.ctypes.data for item in rows], np.int64))
 
     def buffer_number(self, buffer: Bytes) -> int | None:
-        """Return a buffer's number in compiled code, or None for parameters, which are not tracked."""
+        """Return the number that identifies a buffer in compiled code; None for parameters, which are not tracked."""
         if buffer is self.memory.shared:
             return SHARED_BUFFER
         if buffer is self.memory.local:
@@ -310,7 +311,7 @@ class ScreenedWarpBatch(CompiledWarpBatch):
         return marked is None or bool(marked.reads[at])
 
     def run_inst(self, at: int, group: LaneGroup) -> bool:
-        """Interpret an instruction; mark the launch uncertain if lanes that it may read do not take part."""
+        """Interpret an instruction; mark the launch as uncertain if the screen cannot follow the instruction."""
         inst = self.program.instructions[at]
         action = inst.action
         if self.screen.follows_marks and (is_partial(inst, group) or self.reads_marks(at, group)):
@@ -330,7 +331,7 @@ class ScreenedWarpBatch(CompiledWarpBatch):
         return has_run
 
     def run(self) -> None:
-        """Run until every lane has exited, then evaluate the uncertainties that compiled code recorded."""
+        """Run until every lane has exited, then mark the launch as uncertain if compiled code recorded a suspicion."""
         super().run()
         self.is_late |= bool(self.schedule[IS_LATE])
         self.screen.is_by_value |= bool(self.state[ctx.IS_BY_VALUE])

@@ -1,9 +1,8 @@
 """Segments: instruction sequences that are compiled to one function each, and the LLVM modules that contain them.
 
-A program is compiled in chunks of a few blocks when they are first needed, because most of a large program never runs.
-A function runs its instructions for one warp at a time and keeps values in vector registers between memory accesses.
-Warps must see each other's stores in the interpreter's order, so a store starts a segment, and no load follows it
-there.
+A program is compiled in chunks of a few basic blocks, because most of a large program never runs. A function runs its
+instructions for one warp at a time and keeps values in vector registers between memory accesses. Warps must see each
+other's stores in the interpreter's order, so a store starts a segment, and no load follows the store in that segment.
 """
 
 from dataclasses import dataclass
@@ -24,7 +23,7 @@ MAX_INSTRUCTIONS = 256  # per segment; LLVM's compile time grows faster than lin
 
 @dataclass(frozen=True)
 class Segment:
-    """Instructions compiled to one function; `stores` counts the stores, and `is_whole` means it needs whole warps."""
+    """Instructions compiled to one function; `stores` counts the stores, `is_whole` is true if it needs whole warps."""
 
     start: int
     end: int

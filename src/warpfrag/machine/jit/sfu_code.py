@@ -86,7 +86,7 @@ def rcp(ir: IRBuilder, a: Value) -> Value:
 
 
 def _root(ir: IRBuilder, function: str, a: Value) -> tuple[Value, Value]:
-    """Return the square root of the significand, and half the exponent, which the caller applies."""
+    """Return `function` (sqrt or rsqrt) of the significand, and half the exponent, which the caller applies."""
     _, _, exponent, fraction = fields(ir, a)
     parity = ir.and_(ir.add(exponent, 1), 1)  # the parity of the unbiased exponent, because the bias is odd
     half = ir.ashr(ir.sub(ir.sub(exponent, 127), parity), 1)
@@ -116,8 +116,8 @@ def ex2(ir: IRBuilder, a: Value) -> Value:
     """Return 2 to the power of a as the special-function unit computes it."""
     scaled = ir.fmul(absolute_double(ir, a, BELOW_256), float_splat(2.0**23))
     digits = ir.to_int(scaled, 32, signed=True)
-    behind = ir.and_(digits, FRACTION)
-    negative = ir.select_where("ne", behind, 0, ir.not_(digits), ir.neg(digits))
+    fraction = ir.and_(digits, FRACTION)
+    negative = ir.select_where("ne", fraction, 0, ir.not_(digits), ir.neg(digits))
     digits = ir.select_where("slt", a, 0, negative, digits)
     power = ir.maximum(ir.ashr(digits, 23), -128, signed=True)
     power = ir.minimum(power, 128, signed=True)
@@ -145,7 +145,7 @@ def lg2(ir: IRBuilder, a: Value) -> Value:
 
 
 def _sine(ir: IRBuilder, a: Value, quarters: int, sign: Value) -> Value:
-    """Return the sine after `quarters` quarter turns; the angle in turns is a product truncated to 24 bits."""
+    """Return the sine of an angle plus `quarters` quarter turns; the product a * TURNS is truncated to 24 bits."""
     product = ir.as_int(ir.fmul(absolute_double(ir, a, TWO_TO_28), float_splat(TURNS)))
     kept = ir.as_float(ir.and_(product, -1 << 52 - 23))
     turns = ir.intrinsic("floor", ir.fmul(kept, float_splat(2.0**25)))
@@ -253,7 +253,7 @@ def lower_approximate(ir: IRBuilder, attributes: Attributes, operands: Sequence[
 
 
 def quotient_factors(ir: IRBuilder, attributes: Attributes, a: Value, b: Value) -> list[Value]:
-    """Return the unit's 1 / b, and a; a large (.full) or subnormal (without ftz) b scales both operands first."""
+    """Return the unit's 1 / b, and a; both are scaled first if b is large (.full) or subnormal (without ftz)."""
     magnitude = ir.and_(b, MAGNITUDE)
     if attributes.accuracy == "full":
         large = is_large(ir, magnitude)

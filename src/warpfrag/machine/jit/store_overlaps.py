@@ -2,9 +2,9 @@
 
 A helper that stores calls `tagged_B_C` instead of the mover `store_B_C` (elements of B bits, C per lane). It tags the
 words of all lanes, moves the data, and reads it again if two lanes may have stored to one address, that is, if a word
-already had this warp's tag. If the lanes fill one line, vectors of tags are used: the lanes' addresses are consecutive,
-or a permutation of those in an aligned line (lane times size, xor a constant, as in swizzles). Bytes are compared only
-if a tag belongs to another warp and no barrier orders the stores.
+already had this warp's tag. Vectors of tags are used if the lanes fill one line: their addresses are consecutive, or
+they are the addresses of an aligned line, permuted by xor with a constant, as in swizzles. Bytes are compared only if a
+tag belongs to another warp and no barrier orders the stores.
 """
 
 from typing import NamedTuple
@@ -42,7 +42,7 @@ TAGGED_TYPES = (I32, POINTER, I64, POINTER, I64, I64, I64, POINTER)
 
 
 class Writer(NamedTuple):
-    """The storing warp: the tag address for address 0, the warp's tag, the block bits to compare, and the causes."""
+    """The storing warp: the tag address for address 0, its tag, the block bits to compare, and the causes' address."""
 
     shadow: ir.Value
     tag: ir.Value
@@ -87,7 +87,7 @@ def writer_of(
 def define_end_wait(module: ir.Module) -> None:
     """Define `end_wait(context, row, mask, across)`, which orders the block's later stores after earlier stores.
 
-    These are the earlier stores of the block if `across` is 0, else of all blocks.
+    The earlier stores are those of the same block if `across` is 0, and those of all blocks otherwise.
     """
     with define(module, "end_wait", VOID, POINTER, I64, I32, I64) as (b, context, row, mask, across):
         with b.if_then(b.icmp("eq", mask, 0)):
@@ -106,7 +106,7 @@ def store_order(size: int) -> list[int]:
 
 
 def own_element(b: IRBuilder, items: ir.Value, bits: int, index: int, lane: ir.Value | int) -> ir.Value:
-    """Return the address of an element of a lane's data."""
+    """Return the address of one element in a lane's data."""
     return b.at(b.at(items, LANES * bits // 8 * index, I8), lane, ir.IntType(bits))
 
 

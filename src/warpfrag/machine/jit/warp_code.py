@@ -1,4 +1,4 @@
-"""LLVM code for an instruction sequence of one warp: loops over its lanes, with calls for the whole warp in between."""
+"""LLVM code that runs an instruction sequence for one warp: loops over its lanes, and calls for the whole warp."""
 
 import numpy as np
 from llvmlite import ir as llvm
@@ -55,7 +55,7 @@ COPY_SIZES = {4, 8, 16}  # the sizes of cp.async in bytes
 UNLIKELY = [1, 1000]  # branch weights
 PLAIN_MATRICES = ((8, 8), "b16", "", "shared")
 SEGMENT_FUNCTION = llvm.FunctionType(VOID, [POINTER, POINTER, POINTER, I64])
-"""The function type of a segment: (context, rows of the warps, lane masks of the warps, number of warps)."""
+"""The function type of a segment; the parameters are the context, the warps' rows and lane masks, and their number."""
 
 
 class UnsupportedInstruction(Exception):
@@ -63,7 +63,7 @@ class UnsupportedInstruction(Exception):
 
 
 class WarpCode:
-    """Builds the LLVM function of one segment; `loops` are its loops over lanes; the last may be open."""
+    """Builds the LLVM function of one segment; `loops` has its loops over lanes, of which the last may be open."""
 
     def __init__(self, layout: RegisterLayout, module: llvm.Module) -> None:
         """Start an empty function that loops over warps."""
@@ -130,7 +130,7 @@ class WarpCode:
         return lanes.current[register.index]
 
     def read(self, operand: PtxOperand, ptx_type: Type) -> Value:
-        """Return an operand's codes, as type `ptx_type`."""
+        """Return an operand's codes as type `ptx_type`."""
         if ptx_type.bits not in WIDTHS:
             raise UnsupportedInstruction
         if isinstance(operand, Register):
@@ -317,7 +317,7 @@ class WarpCode:
         *,
         is_certain: bool,
     ) -> Value:
-        """Return an f64 result with its operands' NaN, and record the lanes in which a GPU's NaN may differ."""
+        """Return an f64 result with NaNs taken from operands, and record whether a GPU may choose another NaN."""
         ir = self.ir
         before, after = ir.block, ir.append_basic_block("chosen")
         nan = ir.append_basic_block("nan")
@@ -407,7 +407,7 @@ class WarpCode:
             ir.call_named("end_wait", VOID, self.context, self.row, mask, constant(I64, across))
 
     def free_items(self, bits: int) -> None:
-        """Leave a loop over items of a different size: its groups would overwrite items that later groups need."""
+        """Leave a loop that loads items of a different size, because its groups would overwrite later groups' items."""
         if self.is_in_loop and self.lanes.taken - {bits}:
             self.leave()
 
@@ -453,7 +453,7 @@ class WarpCode:
         self.stop_on_fault(at, mask, self.ir.call_named(helper_name(*helper), I32, *lanes, constant(I64, at)))
 
     def stop_on_fault(self, at: int, mask: Value, fault: Value) -> None:
-        """If a helper returned a fault, record it and continue with the next warp."""
+        """Emit code that records a helper's fault, if there is one, and continues with the next warp."""
         ir = self.ir
         bad, good = (ir.append_basic_block(name) for name in ("bad", "good"))
         ir.cbranch(ir.icmp("ne", fault, 0), bad, good).set_weights(UNLIKELY)
@@ -504,7 +504,7 @@ class WarpCode:
             self.write_whole(part, ir.bitcast(words, vector(32)))
 
     def collective(self, inst: DecodedInstruction, action: actions.WarpCollective) -> None:
-        """Emit a shuffle, vote or reduction of the whole warp, or a vote of the active lanes."""
+        """Emit an operation across all lanes of the warp, or a vote or similar operation of the active lanes."""
         if warp_ops.is_masked(inst):
             self.masked(inst, action)
             return
@@ -578,7 +578,7 @@ class WarpCode:
         return lanes[0].tolist(), inside[0].tolist()
 
     def finish(self, live: LiveSet) -> None:
-        """Write the changed registers that are in `live` back to memory, in the active lanes."""
+        """Write the changed registers that are in `live` back to memory, in the active lanes, and end the function."""
         ir = self.ir
         self.leave()
         self.marks.finish()

@@ -1,7 +1,8 @@
 """Operations across the 32 lanes of a warp in LLVM: votes, matches, reductions, elections.
 
 The functions in `WARP_LOWERINGS` take the builder, the attributes and the operands of an instruction, and return its
-results, or None if the interpreter must run it. They require all lanes; `vote_of_active` handles any mask of lanes.
+results, or None if the interpreter must run it. They assume that all 32 lanes are active; `vote_of_active` handles any
+mask of lanes.
 """
 
 from collections.abc import Callable
@@ -94,7 +95,7 @@ def row_elements(half: int, *, trans: bool) -> list[int]:
 
 
 def fragment_elements(matrix: int, *, trans: bool) -> list[int]:
-    """Return the indices of a fragment's elements, first those in the first halves of all rows, then the others."""
+    """Return the index of each fragment element in the loaded rows: all first halves, then all second halves."""
     if not trans:  # words: lane l has word l % 4 of row l / 4
         return [64 * (lane % 4 // 2) + 2 * (8 * matrix + lane // 4) + lane % 2 for lane in range(LANES)]
     places: list[int] = []
@@ -105,9 +106,9 @@ def fragment_elements(matrix: int, *, trans: bool) -> list[int]:
 
 
 def group_events(inst: DecodedInstruction) -> list[int | None]:
-    """Return an instruction's effects on copy or wgmma groups: None closes a group, n waits until n are pending.
+    """Return an instruction's effects on copy or wgmma groups: None closes a group, n leaves at most n pending.
 
-    fence.proxy.async has one effect, although it concerns no group.
+    fence.proxy.async is reported like a closed group, although it concerns no group.
     """
     words = inst.name.split(".")
     if is_proxy_fence(inst):
