@@ -25,7 +25,7 @@ MISTAKES = {
     "no fence behind the wait": ("tcgen05.fence::after", 2, "tcgen05.ld", "and the wait for tcgen05.mma"),
     "no wait for the product": ("mbarrier.try_wait", 0, "tcgen05.ld", "no thread waited for an mbarrier"),
     "no commit": ("tcgen05.commit", 0, "tcgen05.ld", "no thread waited for an mbarrier"),
-    "not written": ("tcgen05.st", 0, f"{MMA}.", "was not written since it was allocated"),
+    "not written": ("tcgen05.st", 0, f"{MMA}.", "has not been written since it was allocated"),
 }
 
 

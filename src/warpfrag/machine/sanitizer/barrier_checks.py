@@ -2,7 +2,7 @@
 
 `interpreter.block_barriers` records barriers that only part of a warp reaches, in both engines. This module checks the
 rest: a block-wide barrier that completes although threads have exited without arriving, arrivals at one barrier with
-different counts, and more arrivals than the count. A deadlock ends the launch, which turns its message into a finding.
+different counts, and more arrivals than the count. A deadlock ends the launch, and its message becomes a finding.
 """
 
 from typing import Any

@@ -129,7 +129,7 @@ class CheckedWarpBatch(WarpBatch):
         return has_run
 
     def note(self, inst: DecodedInstruction, group: LaneGroup, fault: MemoryFault) -> None:
-        """Report a failed access to the checks."""
+        """Add a finding for a failed access that the launch skips."""
         warps, lanes = np.nonzero(group.mask)
         block, thread = self.indices(int(group.warp_rows[warps[fault.index]]), int(lanes[fault.index]))
         text = self.fault(inst, group, fault).reason

@@ -24,7 +24,7 @@ class InstructionObserver(Observer):
         return self.state.program.instructions[self.state.memory.inst]
 
     def access_by(self, thread: int, inst: DecodedInstruction | None = None) -> KernelAccess:
-        """Return an instruction (default: the running one) as an access by a thread of the batch."""
+        """Describe an instruction (default: the running one) as an access by a thread of the batch."""
         inst = inst or self.inst
         return KernelAccess(inst.name, inst.line, *self.state.indices(*divmod(thread, LANES)))
 

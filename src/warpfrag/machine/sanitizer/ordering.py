@@ -1,10 +1,10 @@
 """The order of accesses: happens-before as in the PTX memory model, computed with vector clocks.
 
 Time is the number of instructions executed so far, and is the same for all threads. Thread u is ordered after
-everything that e did up to time `known[u, e]`: an access of e at time c happens before the next access of u if
-`known[u, e] >= c`. Entities are the threads of the batch, and agents, which copy for a thread while it continues (the
+everything that entity e did up to time `known[u, e]`: an access by e at time c happens before the next access by u if
+`known[u, e] >= c`. Entities are the threads of the batch, and agents, which work for a thread while it continues (the
 cp.async and bulk groups of a thread, the copies that an mbarrier counts, the wgmma of a warpgroup). A thread learns by
-taking the maximum of rows:
+taking the element-wise maximum of its row and others:
 
     barriers             all waiting lanes get the rows of all lanes that arrived
     bar.warp.sync        the lanes of the mask get each other's; shfl.sync, mma.sync and others order nothing
@@ -12,17 +12,17 @@ taking the maximum of rows:
     release, acquire     a strong store or atomic leaves a message at its address: the thread's row if it releases, the
                          row at its last fence if it is relaxed; a strong load takes it, at once if it acquires, else at
                          the thread's next fence. Atomics pass messages on.
-    fence.sc, membar     two of them are ordered if a store after the first is loaded before the second, on whichever
-                         threads: this suffices for a reduction that the last block finishes
+    fence.sc, membar     two of them are ordered if a load before the second returns the value of a store after the
+                         first, whichever threads run them: this suffices for a reduction that the last block finishes
 
 Scopes are levels: block, cluster, GPU. A message counts if the scopes of both sides, and of their fences, reach the
 other side's block. `fenced` is the part of `known` with a proxy fence on the path: a thread's write must be in it
 before a copy of the async proxy or a wgmma reads the bytes.
 
-If too many blocks run at once for a matrix of all threads, one column represents a whole warp, and
-its lanes share their knowledge and accesses: order between the lanes of a warp is then not judged.
+If too many blocks run at once for a matrix of all threads, one column represents a whole warp, and its lanes share
+their knowledge and accesses: order between the lanes of a warp is then not judged.
 
-Blocks that ended in an earlier wave are not in the matrix: knowledge of them is kept by block (`Snapshot.past`).
+Blocks that ended in an earlier wave are not in the matrix: knowledge about them is kept by block (`Snapshot.past`).
 """
 
 from __future__ import annotations
@@ -73,10 +73,10 @@ class Snapshot:
 
 @dataclass(frozen=True)
 class ScFences:
-    """A thread's knowledge from fence.sc: gained at earlier fences, or to be gained at the next one.
+    """A thread's knowledge from fence.sc: gained at earlier fences (`done`), or to be gained at the next (`promised`).
 
-    A fence.sc before a strong write precedes, in the order of these fences, any fence.sc after a load of the written
-    value: otherwise the load would precede the write.
+    In the order of these fences, a fence.sc before a strong write precedes any fence.sc after a load of the written
+    value: otherwise, the load would precede the write.
     """
 
     done: Snapshot | None = None
@@ -137,11 +137,11 @@ class Ordering:
         self.pasts: list[Past] = [{}] * self.threads
         self.sc_fences: list[ScFences | None] = [None] * self.threads
         self.has_past = self.has_sc = False  # True if any thread knows of ended blocks, or of fence.sc
-        self.released: dict[int, Times] = {}  # the row at each thread's last fence, by fence level
+        self.released: dict[int, Times] = {}  # by fence level: each thread's row at its last fence
         self.released_fenced: dict[int, Times] = {}
         self.released_past: dict[tuple[int, int], Past] = {}
         self.has_released: dict[int, NDArray[np.bool_]] = {}
-        self.pending: dict[tuple[int, int], dict[int, Snapshot]] = {}  # received, not yet fenced; by thread and level
+        self.pending: dict[tuple[int, int], dict[int, Snapshot]] = {}  # by thread and level: received, not yet fenced
         self.barriers: dict[tuple[int, int], SyncObject] = {}
         self.clusters: dict[int, SyncObject] = {}
         self.mbarriers: dict[int, SyncObject] = {}
@@ -251,7 +251,7 @@ class Ordering:
         return any(column < len(each.row) and int(each.row[column]) >= time for each in received)
 
     def _knows_past(self, past: Past, entity: int, time: int) -> bool:
-        """Return True if knowledge of earlier batches includes an access by one of their entities."""
+        """Return True if the knowledge about earlier batches includes an access by one of their entities."""
         if entity < 0:  # an agent ends when its thread's block ends
             times = past.get((-1 - entity) >> 24)
             return times is not None and int(times.max()) >= time
@@ -313,9 +313,10 @@ class Ordering:
                 table[threads, column] = np.maximum(table[threads, column], time)
 
     def sync_lanes(self, threads: Rows) -> None:
-        """bar.warp.sync: merge the knowledge of the named lanes of a warp.
+        """Handle bar.warp.sync: merge the knowledge of the named lanes of a warp.
 
-        Afterwards the lanes share their objects of past and fence knowledge, so merging the same lanes again is free.
+        Afterwards, the lanes share one object for their past and one for their fence.sc knowledge, so that merging the
+        same lanes again takes no time.
         """
         snapshot = self.snapshot(threads)
         self.known[threads], self.fenced[threads] = snapshot.row, snapshot.fenced
@@ -323,7 +324,7 @@ class Ordering:
             self.pasts[thread], self.sc_fences[thread] = snapshot.past, snapshot.sc
 
     def sync_warps(self, warps: Rows) -> None:
-        """bar.warp.sync: merge the knowledge of all lanes in each warp."""
+        """Handle bar.warp.sync: merge the knowledge of all lanes in each warp."""
         threads = (warps[:, None] * LANES + np.arange(LANES)).reshape(-1)
         self.touch(threads)
         for table in (self.known, self.fenced):
@@ -363,7 +364,7 @@ class Ordering:
     # --- fences
 
     def fence(self, threads: Rows, level: int, *, is_sc: bool = False) -> None:
-        """fence and membar: later stores carry what the threads know now, and loaded messages are received."""
+        """Handle fence and membar: later stores carry what the threads know now, and loaded messages are received."""
         is_sc = is_sc and level == GPU
         for thread in threads.tolist() if is_sc else ():
             fences = self.sc_fences[thread]
@@ -396,7 +397,7 @@ class Ordering:
             times[threads // self.per_block] = self.now
 
     def is_wide(self, threads: Rows, entities: Rows, times: Times) -> NDArray[np.bool_]:
-        """Return False if an access by another block of the batch is not released and acquired with a wide scope."""
+        """Return a mask: False for accesses by other blocks that are not released and acquired with a wide scope."""
         blocks, columns = threads // self.per_block, self.columns(entities)
         others = columns // self.block_columns
         done = np.minimum(self.wide_releases[others.clip(0, len(self.numbers) - 1)], self.wide_acquires[blocks])
@@ -430,7 +431,7 @@ class Ordering:
         self.has_released.setdefault(level, np.zeros(self.threads, np.bool_))
 
     def fence_proxy(self, threads: Rows) -> None:
-        """fence.proxy.async: make what the threads know visible to the async proxy."""
+        """Handle fence.proxy.async: make what the threads know visible to the async proxy."""
         self.touch(threads)
         if self.fenced.shape[1]:
             self.fenced[threads] = self.known[threads]
@@ -438,7 +439,7 @@ class Ordering:
     # --- messages
 
     def place_of(self, thread: int) -> tuple[int, int]:
-        """Return the numbers, in the grid, of a thread's block and cluster."""
+        """Return the numbers in the grid of a thread's block and of the first block in its cluster."""
         at = thread // self.per_block
         size = self.state.launch.cluster_blocks
         return self.blocks[at], self.blocks[at // size * size]

@@ -19,7 +19,7 @@ from warpfrag.machine.sanitizer.shadow_memory import INST_SHIFT, AccessGroup, Nu
 WHY = {
     "race": "nothing orders them",
     "lockstep": "they are lanes of one warp, and no bar.warp.sync orders them",
-    "async": "it has not been waited for",
+    "async": "the operation in flight has not been waited for",
     "unordered": "both are volatile or relaxed, and nothing orders them, so the value depends on timing",
 }
 
@@ -84,9 +84,9 @@ class RaceReporter:
             )  # fmt: skip
 
     def loop_fix(self, earlier: int) -> str:
-        """Return the fix for accesses in two iterations of a loop.
+        """Return the fix for accesses in two iterations of a loop, or "" for other accesses.
 
-        "" unless the later access comes first in the code.
+        Accesses are in two iterations if a branch jumps back over both and the later access comes first in the code.
         """
         instructions, now = self.state.program.instructions, self.state.memory.inst
         ends = [

@@ -7,11 +7,11 @@ other (`ordering`), both are strong enough (`sync_tracking.strength_of`), or bot
     lockstep  two lanes of one warp, with no bar.warp.sync between: correct only while lanes run together
     async     a copy or a wgmma that has not been waited for
     unordered a volatile or relaxed load and a volatile or relaxed store, if the loaded value reaches memory and is not
-              polled for, or two of these stores, of different values and by different warps
-    fence     an async-proxy copy or a wgmma of bytes that a thread wrote, with no fence.proxy.async between
+              polled for; or two such stores of different values by different warps
+    fence     an async-proxy copy or a wgmma that accesses bytes that a thread wrote, with no fence.proxy.async between
 
-`sync_tracking` has the strength of accesses and follows barriers, `shadow_memory` the earlier accesses, `race_reports`
-the text and fix of a finding, and the choice among the first three categories.
+`sync_tracking` determines the strength of accesses and follows barriers. `shadow_memory` stores the earlier accesses.
+`race_reports` has the texts and fixes of findings, and chooses among the first three categories.
 """
 
 from collections.abc import Sequence
@@ -53,9 +53,9 @@ Numbers = NDArray[np.int64]
 STORES = actions.MemoryStore | actions.Atomic | actions.AsyncStore | actions.DirectCall
 # the largest relative difference between sums that differ only in rounding
 ROUNDED, ROUNDING = np.dtype(np.float32), 2.0**-20
-LOCK_ORDER = "threads may take a lock in several orders, and some accesses are outside its critical sections or fences"
+LOCK_ORDER = "threads may take a lock in several orders, and critical sections and fences do not protect all accesses"
 NO_ACQUIRE = "a volatile or relaxed load is ordered only by a flag that was loaded without an acquire or a fence"
-STORED_AFTER_WAIT = "a thread changes a word after a loop that waited for another thread's store to it"
+STORED_AFTER_WAIT = "a thread changes a word after a loop that waited for another thread's store to this word"
 UNCERTAIN_FENCE = "fences: several threads wrote a word before an asynchronous copy, and some may lack a fence"
 COPIES = actions.AsyncCopy | actions.BulkCopy | actions.TensorCopy | actions.AsyncStore
 
@@ -63,7 +63,7 @@ COPIES = actions.AsyncCopy | actions.BulkCopy | actions.TensorCopy | actions.Asy
 class RaceCheck(SyncFollower):
     """Compares the accesses of a batch, and reports those that are not ordered."""
 
-    judges_atomics = False  # True if a load that may see different atomics is reported, too
+    judges_atomics = False  # True to also report loads that may see different atomics
 
     def __init__(
         self,
@@ -188,7 +188,7 @@ class RaceCheck(SyncFollower):
                 table.pop((id(buffer), offset), None)
 
     def update(self, buffer: Bytes, offsets: Numbers, size: int, threads: Numbers) -> None:
-        """Check atom and red; blocks that run one instruction together are compared if its scope is narrower."""
+        """Check atom and red; with a narrower scope than GPU, compare the blocks that run the instruction together."""
         strength, blocks = self.strength(), threads // self.ordering.per_block
         if strength.level < GPU and (blocks != blocks[:1]).any():
             for block in np.unique(blocks).tolist():
@@ -286,7 +286,7 @@ class RaceCheck(SyncFollower):
         )
 
     def slots_of(self, shadow: ShadowMemory, entities: Numbers) -> Numbers:
-        """Return the slots at which the search for accesses starts, by warp; agents use the first free slot."""
+        """Return the slots at which the search for a free slot starts: a warp's own slot, or slot 0 for agents."""
         if entities[0] < 0:
             return np.zeros(len(entities), np.int64)
         warps, slots = self.state.launch.warps, entities // LANES
@@ -335,7 +335,7 @@ class RaceCheck(SyncFollower):
         self.keep_writes(access, (twice & ~wrong).reshape(-1), new)
 
     def is_decided(self, left: Bytes, right: Bytes) -> bool:
-        """Return True, and add a note, if lanes store sums that differ only in rounding and one is known to remain."""
+        """Return True and add a note if lanes store sums that differ only in rounding and it is known which remains."""
         name, inst = self.state.launch.arch, self.inst
         arch = targets()[name].arch if name in targets() else name
         is_measured = MEASURED_ON[InexactCause.LANES_AT_SAME_ADDRESS] == arch
@@ -353,7 +353,7 @@ class RaceCheck(SyncFollower):
         return True
 
     def keep_writes(self, access: AccessGroup, stays: NDArray[np.bool_], old: Accesses) -> None:
-        """Keep writes that the last write does not supersede; a strong one gets the time of its releasing fence."""
+        """Keep writes that the last write does not supersede; a strong write gets the time of its releasing fence."""
         cells, threads = access.cells.reshape(-1), np.repeat(access.threads, access.cells.shape[1])
         natures = old.natures | (SAME_BYTES if access.codes is not None else 0) * (old.natures & STRONG == 0)
         old = Accesses(old.entities, old.firsts, old.firsts, natures, old.lanes, old.times)
@@ -398,8 +398,8 @@ class RaceCheck(SyncFollower):
     def compare_values(self, access: AccessGroup, others: Accesses, chosen: NDArray[np.bool_]) -> None:
         """Report unordered pairs of strong accesses that make the loaded or final value depend on timing.
 
-        A thread that polled for a flag and has executed no fence since is not judged: neither its loads nor its stores
-        of loaded values. The PTX model does not order them, although programs rely on it.
+        If a thread polled for a flag and has executed no fence since, its loads and its stores of loaded values are not
+        judged. The PTX model does not order them, although programs rely on their order.
         """
         others.times = np.where(chosen & self.are_strong(access, others), others.times, 0)
         wrong = self.unordered(access._replace(nature=access.nature & ~STRONG), others)
@@ -425,7 +425,7 @@ class RaceCheck(SyncFollower):
         return any(is_polled(code, at) for at in (reads.natures[is_own] >> INST_SHIFT).tolist())
 
     def compare_with_value_loads(self, access: AccessGroup, chosen: NDArray[np.bool_]) -> None:
-        """Report strong stores and atomics that earlier unordered loads might have seen."""
+        """Report strong stores and atomics whose values earlier, unordered loads might have returned."""
         for slot in access.shadow.reads.used:
             reads = access.shadow.reads.slots.at((slot, access.cells))
             is_value = np.isin(reads.natures >> INST_SHIFT, list(self.value_loads))
@@ -485,7 +485,7 @@ class RaceCheck(SyncFollower):
         """Return a mask of accesses that are not ordered after `others`, unless both accesses are strong enough.
 
         Lanes that were added to a slot at different times have no exact time: an access that is ordered after only the
-        first of them is not judged. Entities in `others` are replaced by their first unordered lane.
+        first of them is not judged. Each entity in `others` is replaced by the first lane that is not ordered.
         """
         wrong = others.times > 0
         if access.nature & STRONG:

@@ -2,12 +2,12 @@
 
 A cell covers a few bytes, initially four; a narrower access splits all cells of its buffer. Each cell has its last
 write, and vectors of its reads and of earlier writes that the last one does not supersede. As in FastTrack, an access
-is removed from a vector when a later access of the same vector is ordered after it. A slot of a vector represents an
-agent, or lanes of one warp: the time of their last access, and of the first one since lanes were added. If no slot is
-free, the access is evicted: only the latest time and the block of all evicted accesses are kept, and a later access
-that they do not prove to be ordered cannot be judged.
+is removed from a vector when a later access in the same vector is ordered after it. A slot of a vector belongs to an
+agent, or to lanes of one warp. It has the time of their latest access and a lower bound on the time of each lane's
+access. If no slot is free, the access is evicted. Of all evicted accesses to a cell, only the latest time and the block
+are kept, and a later access cannot be judged unless these prove that it is ordered.
 
-An access has an entity, a time, an instruction and a `nature`: its strength, scope and size, and flags.
+An access has an entity, a time and a `nature`: its instruction, size, scope and flags.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ STRONG, ATOMIC, ASYNC_PROXY, SAME_BYTES = 1, 2, 4, 8
 SCOPE_SHIFT, SIZE_SHIFT, INST_SHIFT = 4, 6, 9
 NATURE_BITS = (1 << INST_SHIFT) - 1
 SEVERAL_BLOCKS = -1
-MAX_SLOTS = 64  # maximum number of warps or agents remembered per word
-RECORDS = 1 << 21  # slots of a global-memory vector; large arrays get fewer
+MAX_SLOTS = 64  # maximum number of slots per cell
+RECORDS = 1 << 21  # slots for all cells of a global array together; a cell has at least 4
 
 
 def nature_of(inst: int, flags: int, level: int, size: int) -> int:
@@ -40,7 +40,7 @@ def nature_of(inst: int, flags: int, level: int, size: int) -> int:
 
 @dataclass
 class Accesses:
-    """Accesses to cells: entity, time (0 for none), the earliest time of the slot's lanes, nature and lanes.
+    """Accesses to cells: entity, time (0 for none), earliest time of the slot's lanes, nature and lanes.
 
     In a kept strong write, `times` is the time of the fence that releases it, and `issued` that of the write itself.
     """
@@ -95,7 +95,7 @@ class AccessVectors:
         self.slots, self.evicted = self.slots.split(parts), self.evicted.split(parts)
 
     def add(self, slots: Cells, cells: Cells, threads: Numbers, new: Accesses, ordering: Ordering) -> None:
-        """Record each access in the first slot, from a given one on, that is free, superseded or its own warp's.
+        """Record each access in the first slot that is free, superseded or its own warp's, starting at a given slot.
 
         An access supersedes the accesses that are ordered before it, unless it is weaker. `threads` are the threads of
         the batch that access the cells now.

@@ -88,7 +88,7 @@ NO_INIT_FENCE = (
 
 @dataclass
 class BarrierInit:
-    """The initialisation of an mbarrier: its thread, time and line; fence.mbarrier_init sets `is_fenced`."""
+    """The initialisation of an mbarrier: its thread, time and instruction; fence.mbarrier_init sets `is_fenced`."""
 
     thread: int
     time: int
@@ -131,8 +131,8 @@ class CopyGroups:
 class LockFollower:
     """Finds locks: words that one thread polls with an atomic and then changes before another thread polls them.
 
-    Threads may acquire a lock in any order. If an access in the program is outside the critical sections, or no fence
-    separates it from a relaxed atomic on the lock, a different order could change the result, so the launch is not
+    Threads may acquire a lock in any order. A different order could change the result if an access in the program is
+    outside the critical sections, or if no fence separates it from a relaxed atomic on the lock. The launch is then not
     judged.
     """
 
@@ -144,7 +144,7 @@ class LockFollower:
         # keyed by word and thread: True if the thread has changed the word
         self.words: dict[tuple[int, int], dict[int, bool]] = defaultdict(dict)
         events = "".join(lock_event(inst, is_polled=at in polled) for at, inst in enumerate(code)) if polled else ""
-        # in a launch of one block, accesses before or after a barrier that precedes or follows all locks are ordered
+        # in a launch of one block, a barrier before or after all lock operations orders the accesses beyond it
         barriers = [at for at, inst in enumerate(code) if events and one_block and isinstance(inst.action, Barrier)]
         first = max((at for at in barriers if at < min(polled)), default=0)
         last = min((at for at in barriers if at > max(polled)), default=len(events))
@@ -152,7 +152,7 @@ class LockFollower:
         self.has_unfenced_access = not one_block and bool(re.search(r"T[.s]*a|[Tt][.saf]*a[.s]*G", events))
 
     def is_order_open(self, at: int, buffer: int, offsets: Numbers, threads: Numbers) -> bool:
-        """Record strong accesses; return True if several threads took a lock, and some accesses are not protected."""
+        """Record strong accesses; return True if several threads took a lock that does not protect all accesses."""
         is_open = is_unfenced = False
         for offset, thread in zip(offsets.tolist(), threads.tolist(), strict=True):
             users = self.words[buffer, offset]
@@ -193,7 +193,7 @@ class SyncFollower(InstructionObserver):
         super().__init__(state, collector)
         self.ordering, self.reporter = ordering, reporter
         self.copies, self.bulk_copies, self.products = CopyGroups(), CopyGroups(), CopyGroups()
-        # the time, instruction and thread of each agent's last copy
+        # by agent: the time, instruction and thread of its last copy
         self.issued: dict[Agent, tuple[int, int, int]] = {}
         self.initialised: dict[int, BarrierInit] = {}  # keyed by mbarrier cell
         # the time and instruction of the last access to another block's shared memory, by block and thread
@@ -239,9 +239,9 @@ class SyncFollower(InstructionObserver):
                 self.report_remote(block, thread, at, text)
 
     def report_remote(self, block: int, thread: int, at: int, text: str) -> None:
-        """Report an access to shared memory of a block that may not have started, or may have exited."""
+        """Report an access to the shared memory of a block that may not have started, or may have exited."""
         inst, place = self.state.program.instructions[at], self.state.blocks[block]
-        text = f"{inst.name} accesses shared memory of block {place} of the cluster: nothing orders it {text}"
+        text = f"{inst.name} accesses the shared memory of block {place} in its cluster: nothing orders it {text}"
         self.report("race", thread, text, line=inst.line, space="shared")
 
     def finish(self) -> None:
@@ -331,7 +331,7 @@ class SyncFollower(InstructionObserver):
             sync.current = self.with_agent(sync.current, column)
 
     def with_agent(self, snapshot: Snapshot | None, column: int, *, fences: bool = True) -> Snapshot:
-        """Return a snapshot that includes an agent's work; with `fences`, its completion is a proxy fence."""
+        """Return a snapshot that includes an agent's work; with `fences`, its completion counts as a proxy fence."""
         width = self.ordering.known.shape[1]
         row, fenced = np.zeros(width, np.int32), np.zeros(self.ordering.fenced.shape[1], np.int32)
         row[column] = self.ordering.now

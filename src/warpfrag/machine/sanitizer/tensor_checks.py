@@ -10,9 +10,9 @@ same columns must be ordered if one writes:
 
 An operation that has completed for one warp is complete for another warp ordered after it (`ordering`), if
 tcgen05.fence::before_thread_sync precedes the synchronisation and tcgen05.fence::after_thread_sync follows it. A commit
-implies the first fence. Some compilers omit both throughout a kernel (Triton 3.9 does). A kernel that has neither is
-not required to have them, and the run lists this as unjudged. Lanes of a warp count as one. A warp that stores to
-columns that it loaded needs no wait: the store needs the loaded registers.
+implies the first fence. Some compilers omit both fences throughout a kernel (Triton 3.9 does). A kernel that has
+neither fence is not required to have them, and the run lists this as unjudged. Lanes of a warp count as one. A warp
+that stores to columns that it loaded needs no wait: the store needs the loaded registers.
 
 Columns that were not written since their allocation are undefined. This is tracked for each 32 lanes: an mma with
 64 rows leaves 16 of them unchanged. An mma that reads such columns is a finding here. A load is not, because pipelined
@@ -45,7 +45,7 @@ PIPELINED = {("mma", "mma"), ("cp", "mma"), ("shift", "mma"), ("shift", "cp"), (
 IN_ISSUE_ORDER = PIPELINED | {("mma", "cp"), ("cp", "cp")}
 FENCES = ("fence::before_thread_sync", "fence::after_thread_sync")
 PRODUCT_OPERANDS = {"d", "a", "metadata", "scale_a", "scale_b"}
-MAX_EVENTS = 16  # maximum number of waits for one thread's commits recorded per warp
+MAX_EVENTS = 16  # maximum number of waits recorded per warp for each committing thread
 
 
 def uses_tensor_memory(program: Program) -> bool:
@@ -168,7 +168,7 @@ class TensorMemoryCheck(InstructionObserver):
         column = self.written.first_unwritten(access) if access.reads and access.operand in PRODUCT_OPERANDS else None
         if column is not None:
             label = "the old D" if access.operand == "d" else access.operand
-            text = f"reads column {column} ({label}), which was not written since it was allocated"
+            text = f"reads column {column} ({label}), which has not been written since it was allocated"
             self._report(access, None, text)
         for prior in list(self.issued[access.block]):
             if prior.access.overlaps(access) and (access.writes or prior.access.writes):
@@ -215,7 +215,7 @@ class TensorMemoryCheck(InstructionObserver):
     # --- order
 
     def _fault(self, prior: IssuedAccess, access: TensorAccess, *, needs_fences: bool = True) -> str:
-        """Return the reason why an access is not ordered after the earlier access `prior`, or an empty string."""
+        """Return the reason why an access is not ordered after the earlier access `prior`, or "" if it is ordered."""
         warp, op = access.thread // LANES, _op(access.inst)
         needs_fences = needs_fences and self.asks_for_fences
         name = f"{prior.access.inst.name} at line {prior.access.inst.line}"
@@ -236,7 +236,7 @@ class TensorMemoryCheck(InstructionObserver):
         return f"there is no tcgen05.fence::after_thread_sync between it and the wait for {name}"
 
     def _fault_of_warp(self, prior: IssuedAccess, warp: int, op: str, name: str, *, needs_fences: bool) -> str:
-        """Return the reason why an access is not ordered after an earlier ld or st, or an empty string."""
+        """Return the reason why an access is not ordered after an earlier ld or st, or "" if it is ordered."""
         if prior.waited is None:
             if warp == prior.warp and (prior.op, op) in {("ld", "st"), ("st", "st")}:
                 return ""
@@ -294,7 +294,7 @@ class WgmmaCheck(InstructionObserver):
     """Checks the registers and descriptors of wgmma, warp by warp."""
 
     def __init__(self, state: WarpBatch, collector: FindingCollector) -> None:
-        """Create the check and find the instructions that use tracked registers; it skips all others."""
+        """Create the check and find the instructions that use tracked registers; all others are skipped."""
         super().__init__(state, collector)
         self.touching = touching(state.program)
         self.warps: dict[int, WarpProducts] = defaultdict(WarpProducts)

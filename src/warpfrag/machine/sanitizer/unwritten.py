@@ -1,4 +1,4 @@
-"""Track unwritten values from registers and memory through every instruction.
+"""Track values that come from unwritten registers or memory through every instruction.
 
 Each register has a mask of the bits that come from unwritten data. Each byte of shared and local memory, and of arrays
 that the caller marks (`ptx.Unwritten`), has one too; for tensor memory, written columns are recorded. Reading an
@@ -43,7 +43,7 @@ Bytes = NDArray[np.uint8]
 Numbers = NDArray[np.int64]
 
 APPLIED = {"shl", "shr", "prmt", "bfi", "bfe", "shf"}
-"""Opcodes that move bits; if their control operands are written, they move the bits of a mask like those of values."""
+"""Opcodes that move bits; if their control operands are written, they move a mask's bits like a value's bits."""
 MOVED_OPERANDS = {"shl": 1, "shr": 1, "prmt": 2, "bfi": 2, "bfe": 1, "shf": 2}
 ADDRESSED = (
     actions.MemoryLoad | actions.MemoryStore | actions.Atomic | actions.AsyncCopy | actions.BulkCopy
@@ -53,7 +53,7 @@ VALUES = actions.LaneOp | actions.Move | actions.WarpCollective | actions.NoOp
 """Actions that only compute values, so an unwritten guard is not a mistake in itself."""
 MARK = np.uint8(0xFF)
 WORDS_OF_PAIR = 2
-FIRST_VALUE_SOURCES = 3  # the value, the guard, and the old value
+FIRST_VALUE_SOURCES = 3  # the value, the predicate, and the old value
 
 
 class UnwrittenCheck(InstructionObserver):
@@ -80,7 +80,7 @@ class UnwrittenCheck(InstructionObserver):
         self.marked = marked
         # marks, threads and offsets of the bytes that this instruction reads
         self.loaded: list[tuple[Bytes, Numbers, Numbers]] = []
-        self.products: list[Bytes] = []  # marks of the bytes that this wgmma reads
+        self.products: list[Bytes] = []  # marks of the bytes that this wgmma reads from shared memory
         self.results: list[Codes] | None = None
         self.is_clean = False  # True if no operand of this instruction is marked
         self.copied: list[Bytes] = []
@@ -187,7 +187,10 @@ class UnwrittenCheck(InstructionObserver):
     def copy_write(
         self, buffer: Bytes, offsets: Numbers, size: int, thread: int, cell: int | None, *, reduction: str = ""
     ) -> None:
-        """Copy or, unless it is a bulk copy, clear the marks; marked bytes that reach global memory are a finding."""
+        """Update the target's marks: a bulk copy to shared memory copies marks, and other copies clear them.
+
+        Marked bytes that a copy stores to global memory are a finding.
+        """
         del cell  # only other checks use it
         source = np.concatenate(self.copied) if self.copied else np.zeros(0, np.uint8)
         marks = self.marks_of(buffer)
@@ -307,14 +310,14 @@ class UnwrittenCheck(InstructionObserver):
             self.results = self.collected(inst, action, group)
 
     def idle_sources(self, inst: DecodedInstruction, action: actions.WarpCollective, group: LaneGroup) -> Codes:
-        """Return the lanes that read a lane outside the group or the member mask of a shuffle, which is undefined."""
+        """Return the lanes that shuffle an undefined value, from a lane outside the group or the member mask."""
         args = values_of(inst, action, group)
         source = action.function(None, np.arange(LANES) + np.zeros_like(args[0], np.int64), *args[1:])[0]
         is_named = args[-1] >> source.astype(np.uint32) & 1 != 0 if action.synced else np.True_
         return group.mask & ~(np.take_along_axis(self.may_read(group), source[:, :, None], axis=2)[:, :, 0] & is_named)
 
     def may_read(self, group: LaneGroup) -> NDArray[np.bool_]:
-        """Return the lanes that each lane may read in a shuffle, those that run it, as [warps, lanes, source lanes]."""
+        """Return a mask of the (active) lanes that each lane may read in a shuffle, [warps, lanes, source lanes]."""
         return np.repeat(group.mask[:, None, :], LANES, axis=1)
 
     def check(self, group: LaneGroup, operand: PtxOperand, text: str) -> None:

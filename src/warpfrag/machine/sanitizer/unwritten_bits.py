@@ -1,4 +1,4 @@
-"""Determine which bits of a result are unwritten: for packed parts, sums and products."""
+"""Determine which bits of a result are unwritten, for packed operations, sums and products."""
 
 from functools import reduce
 
