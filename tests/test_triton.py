@@ -208,7 +208,7 @@ def test_a_launch_can_be_debugged_and_profiled():
         match=r"expected a PTX register of add_kernel, such as %\w+, .*, got 'i'; source variables cannot be read",
     ):
         debugger.register("i")  # a Python variable: no register is known to hold its value
-    lines = f"no instruction at source line elsewhere.py:.*: lines with code: .*triton_kernels.py:{first + 4}"
+    lines = f"no instruction at source line elsewhere.py:.*; lines with code: .*triton_kernels.py:{first + 4}"
     with pytest.raises(wf.errors.InvalidOperand, match=lines):
         debugger.break_at(source=f"elsewhere.py:{first + 4}")
 

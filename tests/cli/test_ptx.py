@@ -284,7 +284,7 @@ def test_an_instruction_is_explained_with_its_matrices(run, product):
     assert np.allclose(values["d"], values["a"] @ values["b"], atol=1e-3)
     other = run("ptx", "explain", f"{MATMUL}:{line - 1}", *product)
     assert other.code == 2
-    assert f"no instruction at line {line - 1}; instructions are near it on line" in other.err
+    assert f"no instruction at line {line - 1}; the nearest lines with instructions are" in other.err
     late = run("ptx", "explain", f"{MATMUL}:{line}", *product, "--visit", "5")
     assert (late.code, "reached the line only" in late.err) == (2, True)
     assert "expected FILE:LINE" in run("ptx", "explain", str(MATMUL), *product).err

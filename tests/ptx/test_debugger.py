@@ -181,7 +181,7 @@ def test_what_cannot_be_is_refused_with_what_is_there():
     debugger, out = loop()
     with debugger as d:
         for call, words in (
-            (lambda: d.break_at(line=12), "no instruction at line 12; instructions are near it on line 10, 11, 13, 14"),
+            (lambda: d.break_at(line=12), "at line 12; the nearest lines with instructions are 10, 11, 13, 14; its"),
             (lambda: d.break_at(opcode="mma"), "no instruction at opcode mma"),
             (lambda: d.watch(np.zeros(3)), "an array among the arguments"),
             (lambda: d.watch(out, 7), "expected an index of an array of shape"),

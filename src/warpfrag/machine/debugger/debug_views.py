@@ -83,7 +83,7 @@ def operand_matrix(
     operands = operands_at(inst, state.launch.arch)
     wanted = role.lower() if isinstance(role, str) else role
     if wanted == "c" and action.operation == "wgmma":
-        wanted = "d"  # the instruction has a single set of registers
+        wanted = "d"  # the instruction has one set of registers for C and D
     if wanted not in named:
         raise InvalidOperand(f"expected an operand of {inst.name}: {', '.join(named)}; got {role!r}")
     operand = operands[wanted]
@@ -108,7 +108,7 @@ def _group(state: WarpState, row: int, warps: int) -> LaneGroup:
 def _staged(
     state: WarpState, inst: DecodedInstruction, group: LaneGroup, operand: Operand, source: PtxOperand, *, raw: bool
 ) -> NDArray[Any]:
-    """Return the matrix of a shared-memory operand, located by the descriptor in a register."""
+    """Return the matrix of a shared-memory operand, which the descriptor in a register locates."""
     word = int(group.read(source, B64)[0, 0])
     block, stride = int(state.warp_block[group.warp_rows[0]]), state.memory.shared_stride
     memory = state.memory.shared[block * stride : (block + 1) * stride]
@@ -149,7 +149,7 @@ class SharedView:
     start = SHARED_START
 
     def __init__(self, memory: NDArray[np.uint8], end: int) -> None:
-        """Create a view of one block's memory, which starts at address 0 and is used by the kernel up to `end`."""
+        """Create a view of one block's memory, which starts at address 0; the kernel uses it up to address `end`."""
         self._memory, self.end = memory, end
 
     def __repr__(self) -> str:
@@ -216,7 +216,7 @@ class OperandValues:
     values: NDArray[Any]
     is_result: bool
     in_shared_memory: bool = False  # True if a descriptor locates the operand
-    elements: tuple[str, ...] = ()  # the elements of an array argument at these addresses
+    elements: tuple[str, ...] = ()  # for addresses: the elements of an array argument that they refer to
 
     def __str__(self) -> str:
         """Return the name and the first and last values."""

@@ -67,15 +67,15 @@ class Debugger:
         self.breakpoints: list[Breakpoint] = []
         self.watchpoints: list[Watchpoint] = []
         self.stop: Stop | None = None
-        self.on_access: Callable[[DecodedInstruction, MemoryAccess], None] | None = None  # called for each access
+        self.on_access: Callable[[DecodedInstruction, MemoryAccess], None] | None = None  # called after each access
         self.is_finished = False
         # the caller's arguments and their arrays in memory, by parameter name
         self.arguments: dict[str, tuple[object, object]] = {}
         self._waves = waves
         self._tally = LaunchTally.of(program)
         self._batch: SteppedBatch | None = None
-        self._row = 0  # the (block, warp) in focus
-        self._is_at_stop = False  # True if the breakpoints at this position have already been reported
+        self._row = 0  # the row in the batch of the warp in focus
+        self._is_at_stop = False  # True if the stop at this position has already been reported
         self._visits: Counter[int] = Counter()
         self._names: dict[str, Register] = {}
         self._floats: dict[str, Any] = {}  # registers that hold floats, with their types
@@ -115,8 +115,8 @@ class Debugger:
 
         `source` is a line of the kernel's own source, known from .loc: 12, or "softmax.py:12". Without an opcode, the
         breakpoint is on the first instruction of that line, and of each unrolled or inlined copy of it.
-        `condition(debugger)` is called with the focus on each warp that reaches the instruction. `block` and `warp`
-        restrict the breakpoint.
+        `condition(debugger)` is called with the focus on each warp that reaches the instruction; the warp stops if the
+        result is true. `block` and `warp` restrict the breakpoint to one block or warp.
         """
         file, number_of_source = _source_line(source)
         for name, number in (("line", line), ("source", number_of_source), ("warp", warp)):
@@ -146,13 +146,13 @@ class Debugger:
                 for name, value in (("line", line), ("opcode", opcode), ("source line", source))
                 if value is not None
             )
-            hint = f"; instructions are near it on line {', '.join(near)}" if near else ""
-            known = f"lines {lines[0]} to {lines[-1]}"
+            hint = f"; the nearest lines with instructions are {', '.join(near)}" if near else ""
+            known = f"its instructions are on lines {lines[0]} to {lines[-1]}"
             if number_of_source is not None and self.sources:
                 known = (
                     f"lines with code: {', '.join(dict.fromkeys(str(self.sources[at]) for at in sorted(self.sources)))}"
                 )
-            raise InvalidOperand(f"{self.program.name} has no instruction at {wanted or 'all'}{hint}: {known}")
+            raise InvalidOperand(f"{self.program.name} has no instruction at {wanted or 'all'}{hint}; {known}")
         self.breakpoints.append(point)
         return point
 
@@ -205,7 +205,9 @@ class Debugger:
             wanted = memory if given is array or (isinstance(array, str) and name == array) else wanted
         names = ", ".join(self.arguments) or "none"
         if isinstance(wanted, str):
-            raise InvalidOperand(f"expected an array argument ({names}), got {quote(array)}; pass a variable's array")
+            raise InvalidOperand(
+                f"expected an array argument ({names}), got {quote(array)}; to watch a variable, pass its array"
+            )
         values = getattr(wanted, "array", wanted)
         values = values if isinstance(values, np.ndarray) else np.asarray(values)
         key: Any = (...,) if index is None else (*index, ...) if isinstance(index, tuple) else (index, ...)
@@ -226,7 +228,7 @@ class Debugger:
 
     @exact_floats
     def run(self) -> Stop | None:
-        """Start, or continue to the next breakpoint or watchpoint; return None when the kernel has ended."""
+        """Start or continue the launch until a breakpoint or watchpoint; return None when the kernel has ended."""
         return self._go(None)
 
     @exact_floats
@@ -268,7 +270,7 @@ class Debugger:
         return None
 
     def _position(self) -> Position | None:
-        """Return the next position in this wave of blocks, or in the next wave."""
+        """Return the next position in this wave of blocks or a later one, or None when no wave remains."""
         while True:
             if self._batch is not None:
                 position = self._batch.next_position()
@@ -416,7 +418,7 @@ class Debugger:
 
     @property
     def visit(self) -> int:
-        """The number of times that warps have executed the next instruction."""
+        """The number of times that the next instruction has been executed, by any warp."""
         position = self.batch.position
         return 0 if position is None else self._visits[position.at]
 
@@ -515,7 +517,7 @@ class Debugger:
         return SharedView(self.memory.shared[number * stride : (number + 1) * stride], self.memory.shared_end)
 
     def warp_at(self, row: int) -> tuple[Block, int]:
-        """Return the block and the warp for a row of the batch; observers of accesses number warps by row."""
+        """Return the block and the warp in a row of the batch; `on_access` receives threads numbered by row."""
         batch = self.batch
         return batch.blocks[int(batch.warp_block[row])], int(batch.warp_index[row])
 

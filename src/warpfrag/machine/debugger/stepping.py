@@ -29,10 +29,10 @@ class Breakpoint:
     file: str = ""
     enabled: bool = True
     hits: int = 0
-    stops: frozenset[DecodedInstruction] = frozenset()  # for a machine instruction, its first operation only
+    stops: frozenset[DecodedInstruction] = frozenset()  # in machine code, only the first operation of each instruction
 
     def names(self, inst: DecodedInstruction, source: SourceLine | None) -> bool:
-        """Return True if the breakpoint applies to an instruction.
+        """Return True if the breakpoint's line, source line and opcode match an instruction.
 
         The instruction's opcode may have more qualifiers than the breakpoint's.
         """
@@ -141,7 +141,7 @@ class SteppedBatch(WarpBatch):
                 return self.position
 
     def _is_complete(self, position: Position) -> bool:
-        """Return True if all lanes that the next instruction needs have arrived; otherwise make the others wait."""
+        """Return True if all lanes that the next instruction needs have arrived; otherwise make the arrived lanes wait."""
         inst = self.inst_at(position)
         self.line = inst.line
         if not inst.action.is_collective:
