@@ -53,7 +53,7 @@ def test_ptx_is_assembled_and_executed_as_machine_code(level, checks):
 @pytest.mark.parametrize(
     ("reason", "options"),
     [("the level is ptx", {"level": "ptx"}),
-     ("compared on sm_90 only, and the launch is for sm_80", {"arch": "sm_80", "target": "sm_80"}),
+     ("compared with a GPU for sm_90 only, and the launch is for sm_80", {"arch": "sm_80", "target": "sm_80"}),
      ("cooperative", {"options": wf.ptx.LaunchOptions(cooperative=True)}),
      ("vprintf", {"head": ".extern .func (.param .b32 r) vprintf(.param .b64 a, .param .b64 b);\n",
                   "body": "{ .param .b64 p0; .param .b64 p1; .param .b32 q; mov.b32 %r1, 3; setp.ne.u32 %p, %r0, %r0;"

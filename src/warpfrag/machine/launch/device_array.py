@@ -97,7 +97,7 @@ class AddressSpace:
             return list(self.arrays.values())
 
     def owner(self, start: int, size: int) -> DeviceArray | None:
-        """Return the array that contains the given host bytes, if any; also drop arrays that no longer exist."""
+        """Return the array that contains the given host bytes, or None; forget arrays that no longer exist."""
         with self.lock:
             at = bisect_right(self.places, (start, state_spaces.WINDOWS["shared"]))
             while size and at and self.places[at - 1][0] >= start + size - self.longest:

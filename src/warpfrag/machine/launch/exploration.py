@@ -1,7 +1,7 @@
 """Run many interleavings of one launch and compare the final memory.
 
 Each run starts from the same memory. Its seed permutes the blocks and chooses, every few instructions, the warp that
-continues. A different result shows that the order matters: there is a race, or a float sum is computed with atomics.
+continues. A different result shows that the order matters: there is a race, or atomics compute a float sum.
 Equal results prove nothing; the check "races" determines which accesses are ordered.
 """
 

@@ -1,7 +1,7 @@
 """Run the blocks of a launch: wave after wave, on one core or several, until all are done or stopped.
 
-A grid may have more blocks than memory has bytes. The blocks of a wave are therefore listed only when it starts, and a
-seed permutes cluster numbers with the function (factor * number + shift) % count, not with a table.
+A grid may have more blocks than memory has bytes. The blocks of a wave are therefore listed only when the wave starts,
+and a seed permutes cluster numbers with the function (factor * number + shift) % count, not with a table.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ from warpfrag.tensorcore.thread_split import SMALL, count_threads
 Blocks: TypeAlias = list[tuple[int, int, int]]
 Progress: TypeAlias = "Callable[[int, int], object]"
 """Called with the number of finished blocks and the total number of blocks."""
-MAX_WARPS = 128  # number of warps that run together in kernels without wgmma
-# minimum and maximum in kernels with wgmma, where more warps share the cost of an instruction
+MAX_WARPS = 128  # the number of warps that run together in kernels without wgmma
+# the minimum and maximum for kernels with wgmma, in which more warps share the cost of an instruction
 WARPS_OF_WGMMA = 512, 1024
-MAX_REGISTER_BYTES = 1 << 26  # maximum number of register bytes if more warps than the minimum run
+MAX_REGISTER_BYTES = 1 << 26  # above this number of register bytes, only the minimum number of warps runs
 GLANCE = 0.1  # seconds between checks of the other threads
 
 
@@ -215,7 +215,7 @@ class Work:
 
 
 class Judgement(NamedTuple):
-    """The run of a launch that was judged (or None), and reasons why its result may differ on a GPU."""
+    """The work of a judged launch, or None, and the reasons why the launch's result may differ on a GPU."""
 
     work: Work | None = None
     reasons: tuple[str, ...] = ()
@@ -252,10 +252,10 @@ def warps_at_once(program: Program) -> int:
 
 @dataclass(frozen=True)
 class InstrumentedLaunch:
-    """A launch with checks: in compiled code if that can prove the launch clean, otherwise in the interpreter.
+    """A launch with checks, run in compiled code if that can prove it clean, otherwise in the interpreter.
 
     `screen` decides the checks in compiled code, or is None if they must be interpreted. The check "memory" alone needs
-    no screen: if compiled code ends without an error, there was no bad access. A kernel that is not compiled yet is
+    no screen: if compiled code ends without an error, there was no invalid access. A kernel that is not compiled yet is
     interpreted until that has taken as long as compiling would. Every run starts from the initial contents of memory.
     """
 

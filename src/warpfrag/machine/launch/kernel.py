@@ -1,8 +1,8 @@
 """Kernels and the modules that contain them: select an entry and launch it on NumPy arrays.
 
-A launch executes machine code if the PTX can be assembled, but only for the architecture on which it was compared. If
-the machine code fails, the PTX runs from the same initial memory. Either it fails too, with an error that names PTX
-lines, or its result is returned with the reason.
+By default, a launch executes machine code if the PTX can be assembled and the launch is for the architecture whose
+machine code was compared with a GPU. If the machine code fails, the PTX runs from the same initial memory. Either it
+fails too, with an error that names PTX lines, or its result is returned with the reason.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ from warpfrag.tensorcore.evidence import Evidence
 Execute = Callable[[tuple[Check, ...], LaunchOptions], Run]
 """A function that runs a launch at one level, with the given checks and options."""
 STOPPING = {"bounds", "misaligned", "readonly", "freed", "deadlock"}
-"""Kinds of findings after which the PTX launch may continue differently from a GPU."""
+"""Categories of findings after which the PTX launch may continue differently from a GPU."""
 
 
 class KernelModule(Mapping[str, "Kernel"], ABC):
@@ -125,7 +125,7 @@ class KernelModule(Mapping[str, "Kernel"], ABC):
         self.symbols.reset()
 
     def __getitem__(self, name: str) -> Kernel:
-        """Return the kernel with this name; raise PtxError that lists the entries if none or several match."""
+        """Return the kernel with this name; if none or several match, raise a PtxError that lists the entries."""
         entry = resolve(name, list(self), "entries")
         if entry not in self._kernels:
             self._kernels[entry] = self.kernel(entry)
@@ -258,10 +258,10 @@ class Kernel:
         is a `GlobalMemory` with the arrays at the addresses that they contain.
 
         `arch` is the architecture whose arithmetic is computed: sm_90 by default if the module's target runs there,
-        else the target. Evidence is for this architecture, which `Run.arch` names.
+        else the target. `Run.arch` names it, and evidence refers to it.
 
         The blocks run in grid order, several at once if no atomic makes their order visible. A `seed` permutes them;
-        with `checks` it also chooses the warp that continues. The blocks of a compiled kernel are distributed over the
+        with `checks`, it also chooses the warp that continues. The blocks of a compiled kernel are distributed over the
         cores unless their order is visible or one may wait for another. If an error or an interrupt ends a launch,
         memory keeps the values stored before.
 
@@ -362,7 +362,7 @@ class Kernel:
     def judge(
         self, config: LaunchConfig, memory: DeviceMemory, waves: Waves, seconds: float, progress: Progress | None
     ) -> Judgement:
-        """Run a launch and find reasons why access order may change the result; overridden for machine code."""
+        """Run a launch and return reasons why the access order may change the result; overridden for machine code."""
         del config, memory, waves, seconds, progress
         return Judgement()
 
@@ -471,7 +471,7 @@ def ptx_reason(program: Program, symbols: Symbols, config: LaunchConfig, options
     if options.cooperative:
         return "cooperative launches are executed as PTX only"
     if level == "auto" and config.arch.rstrip("a") != MEASURED:
-        return f"machine code was compared on {MEASURED} only, and the launch is for {config.arch}"
+        return f"machine code was compared with a GPU for {MEASURED} only, and the launch is for {config.arch}"
     return ""
 
 

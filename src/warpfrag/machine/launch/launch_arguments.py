@@ -69,7 +69,7 @@ class GlobalMemory:
 
 
 SCALAR_MISMATCHES = {("f", "an integer"), ("i", "a float"), ("u", "a float")}
-"""Dtype kinds of NumPy scalars, each with a description of parameter types that do not accept it."""
+"""Dtype kinds of NumPy scalars, each paired with the parameter types that do not accept it."""
 
 
 class RawArguments(TypedDict, total=False):
@@ -170,7 +170,7 @@ class Arguments:
         return _scalar(value if array is None else array, number, parameter, self.pointer_size)
 
     def _tensor_map(self, value: TensorMap, number: int, parameter: Parameter) -> bytes:
-        """Return the bytes of a tensor map, or the address of a copy in global memory."""
+        """Return a tensor map's parameter bytes: the map itself, or the address of a copy in global memory."""
         label = f"argument {number} ({parameter.name})"
         data = bytes(value) if value.array is None else value.encode(self._address(value.array, label))
         if parameter.size == len(data):
@@ -186,7 +186,7 @@ class Arguments:
         return self._address(copy, f"{label}, the tensor map").to_bytes(self.pointer_size, "little")
 
     def _pointer(self, value: object, number: int, parameter: Parameter) -> bytes:
-        """Return the address of an array; an array that is passed twice is one allocation."""
+        """Return an array's address as parameter bytes; an array that is passed twice is one allocation."""
         label = f"argument {number} ({parameter.name})"
         if parameter.size != self.pointer_size:
             raise InvalidOperand(f"{label}: expected a value of {parameter.size} bytes, got an array")
@@ -227,7 +227,7 @@ class Arguments:
         return not parameter.is_array or (is_pointer_sized and array.nbytes != parameter.size)
 
     def _handle(self, resource: Texture | Surface, number: int, parameter: Parameter) -> bytes:
-        """Return the handle of a texture or surface; an object that is passed twice has one handle."""
+        """Return a texture or surface's handle as parameter bytes; an object that is passed twice has one handle."""
         if parameter.size != 8:
             raise InvalidOperand(
                 f"argument {number} ({parameter.name}): expected {parameter.size} bytes, got the handle of {resource}"

@@ -47,14 +47,14 @@ class LaunchOptions:
     explore: int = 0
     """The number of additional interleavings to run from the same memory; `Run.exploration` compares their results."""
     limit: int = LIMIT
-    """Stop the launch after this number of warp instructions; a limit below the default is counted on one core."""
+    """Stop the launch after this number of warp instructions; with a limit below the default, it runs on one core."""
     seconds: float | None = None
     """Stop the launch after this many seconds, with an error that names the current line; None for no limit."""
     threads: int | None = None
     """The number of cores to use for the blocks of a compiled kernel; None for all."""
     judge: bool | float = True
-    """Judge whether the result of machine code is exact, within a number of seconds of processor time; True stands for
-    10 seconds. If False, `Run.exact` is False and launches are faster."""
+    """The maximum processor time, in seconds, for judging whether the result of machine code is exact; True means 10
+    seconds. If False, nothing is judged: `Run.exact` is False and launches are faster."""
     progress: Progress | None = None
     """A function that is called with the number of finished blocks and the total number of blocks."""
 
@@ -69,7 +69,7 @@ class LaunchOptions:
             raise InvalidOperand(f"expected seconds to be a positive number, got {quote(self.seconds)}")
         if self.progress is not None and not callable(self.progress):
             raise InvalidOperand(
-                f"expected progress to be a function of two block counts, finished and all; got {quote(self.progress)}"
+                f"expected progress to be a function of two block counts (finished, total), got {quote(self.progress)}"
             )
         check_flag("cooperative", self.cooperative)
         if not isinstance(self.judge, bool | np.bool_ | int | float) or self.judge < 0:
@@ -156,15 +156,16 @@ def check_choice(name: str, values: Sequence[object], known: tuple[str, ...]) ->
             raise InvalidOperand(f"expected {name} to be one of {', '.join(known)}, got {quote(value)}")
 
 
-MAX_CLUSTER = 16  # more than 8 only if the function has the attribute NON_PORTABLE_CLUSTER_SIZE_ALLOWED
+MAX_CLUSTER = 16  # sizes above 8 require the function attribute NON_PORTABLE_CLUSTER_SIZE_ALLOWED
 FIRST_ARCH = 90
 
 
 def cluster_shape(program: Program, cluster: object, grid: tuple[int, int, int]) -> tuple[tuple[int, int, int], bool]:
     """Return the cluster shape of a launch, and True if the PTX or the launch requests clusters.
 
-    The shape comes from the PTX (.reqnctapercluster, or .blocksareclusters with it) or from a launch argument. A
-    cluster has at most 16 blocks, or fewer by `.maxclusterrank` (CUDA C++ Programming Guide, "Thread Block Clusters").
+    The shape comes from the PTX (.reqnctapercluster, with or without .blocksareclusters) or from a launch argument. A
+    cluster has at most 16 blocks, or fewer if `.maxclusterrank` says so (CUDA C++ Programming Guide, "Thread Block
+    Clusters").
     """
     declared = declared_shape(program)
     is_explicit = declared is not None or cluster is not None or "explicitcluster" in program.directives
@@ -198,14 +199,14 @@ def declared_shape(program: Program) -> tuple[int, int, int] | None:
 
 
 MULTIPROCESSORS = 132
-RESIDENT_BLOCKS = 32  # limits per multiprocessor, like the next two
+RESIDENT_BLOCKS = 32  # per multiprocessor, like the next two limits
 RESIDENT_WARPS = 64
 SHARED_BYTES = 228 * 1024
 RESERVED_BYTES = 1024  # shared memory that the system reserves per block
 
 
 def check_resident(config: LaunchConfig, shared_bytes: int) -> None:
-    """Raise an error if a cooperative grid does not fit on an H200, because its blocks would wait forever.
+    """Raise InvalidOperand if a cooperative grid does not fit on an H200, where its blocks would wait forever.
 
     `shared_bytes` is the static and dynamic shared memory of a block. The limits are those of compute capability 9.0
     (CUDA C++ Programming Guide, "Technical Specifications per Compute Capability"); registers are not counted.
@@ -223,7 +224,8 @@ def check_resident(config: LaunchConfig, shared_bytes: int) -> None:
 def runs_on(target: str, arch: str) -> bool:
     """Return True if the driver can compile a module's target for a GPU of an architecture.
 
-    A suffix restricts a module to its architecture (a), or to later architectures of its generation (f).
+    The suffix a restricts a module to its own architecture; f restricts it to its own and later architectures of the
+    same generation.
 
     >>> runs_on("sm_80", "sm_90"), runs_on("sm_90a", "sm_100"), runs_on("sm_100f", "sm_103"), runs_on("sm_120", "sm_90")
     (True, False, True, False)

@@ -17,7 +17,7 @@ from warpfrag.machine.ir.program import DecodedInstruction, SourceLine
 
 MAX_ROWS = 20  # maximum number of rows in a text or a card
 WARPGROUP = 4  # warps in a warpgroup; a wgmma is counted once per warp
-QUAD_PAIRS = 4  # the number of independent products in an f16 mma.m8n8k4
+QUAD_PAIRS = 4  # the number of independent matrix products in an f16 mma.m8n8k4
 
 
 class LineProfile(NamedTuple):
@@ -34,7 +34,7 @@ class LineProfile(NamedTuple):
     tensor_operations: int = 0
 
     def plus(self, other: LineProfile) -> LineProfile:
-        """Return the sum of this row and `other`, with this row's name."""
+        """Return the sum of this row and `other`, with this row's line and text."""
         return self._replace(**{name: getattr(self, name) + getattr(other, name) for name in COLUMNS})
 
 

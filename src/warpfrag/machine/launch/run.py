@@ -77,7 +77,7 @@ class Run:
     ptx_reason: str = ""
     """The reason why PTX was executed instead of machine code, or ""."""
     reasons: tuple[str, ...] = ()
-    """The reasons why machine code may give different results: uncompared spellings, order, unwritten values."""
+    """The reasons why a GPU may give different results: uncompared spellings, access order, unwritten values."""
     unwritten: Mapping[int, NDArray[np.uint8]] = field(default_factory=dict, repr=False, compare=False)
     """The marks of unwritten bytes after the launch, by host address, if the check "uninitialised" tracked them."""
     exploration: Exploration | None = None

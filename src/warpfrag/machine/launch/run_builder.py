@@ -66,7 +66,7 @@ def build_run(
 
 
 def left_unwritten(work: Work) -> dict[int, NDArray[np.uint8]]:
-    """Return the marks of the bytes that are unwritten after a launch, by the host addresses of their arrays."""
+    """Return, for the host address of each array, the marks of the bytes that are unwritten after a launch."""
     arrays = {id(item.data): item.data for item in work.memory.allocations if item.start != HEAP}
     if work.screen is not None:
         marks = {key: np.where(own == 0, MARK, np.uint8(0)) for key, own in work.screen.marks.items()}
@@ -88,7 +88,7 @@ def inexact_lines(program: Program, tally: LaunchTally, arch: str) -> tuple[Inex
 
 
 def findings_of(work: Work, sources: Mapping[int, SourceLine], checks: tuple[Check, ...]) -> FindingCollector:
-    """Return the collected findings, notes and unjudged events; raise the launch's error unless it is a finding."""
+    """Return the collected findings, notes and unjudged events; raise the launch's error unless a check reports it."""
     collector = work.checks.collector if work.checks is not None else FindingCollector(sources, checks)
     for line, text in work.divergent.items():
         collector.add(KernelFinding("barrier", line, text))

@@ -1,7 +1,7 @@
 """Evidence for each opcode and line of a kernel, on one architecture.
 
 A launch computes the arithmetic of one architecture (`launch_arch`). A comparison with a GPU counts only for the
-architecture of that GPU; results that the ISA specifies hold everywhere.
+architecture of that GPU; results that the ISA specifies hold on every architecture.
 """
 
 from functools import lru_cache
@@ -21,7 +21,7 @@ MEASURED_ADDRESSES = 64  # the address size of the measured kernels, in bits
 
 
 def launch_evidence(program: Program, arch: str, address_size: int) -> dict[str, Evidence]:
-    """Return the features of a launch that are not modelled: a target that `arch` cannot run, or 32-bit addresses."""
+    """Return evidence for features that are not modelled: a target that `arch` cannot run, or 32-bit addresses."""
     known = {}
     if not runs_on(program.target, arch):
         known[f".target {program.target}"] = Evidence("not modelled", f"{arch} cannot run a module for this target")
@@ -37,7 +37,7 @@ def causes_of(inst: DecodedInstruction, bits: int, arch: str) -> list[InexactCau
         return []
     causes = InexactCause(bits)
     if isinstance(inst.action, AsyncCopy) and InexactCause.LANES_AT_SAME_ADDRESS in causes:
-        # the result depends on timing
+        # a copy is asynchronous, so the stored value depends on timing
         causes = causes & ~InexactCause.LANES_AT_SAME_ADDRESS | InexactCause.OVERLAPPING_STORES
     return [cause for cause in causes if MEASURED_ON.get(cause) != _arithmetic_of(arch)]
 

@@ -50,7 +50,7 @@ def bare_name(text: str) -> str:
 
 
 def matching(wanted: str, names: Sequence[str]) -> list[str]:
-    """Return the names that match best.
+    """Return the names that match a wanted name best.
 
     In order of preference: the whole name, the name without parameters, without template arguments, without namespaces,
     and a part of the name. Spaces do not matter.

@@ -2,7 +2,7 @@
 
 Each launch starts from the initial values of the module's variables. Once a variable has been accessed by name, it
 keeps its memory, like an array argument: kernels read the host's values, and their own writes persist. With `keep`, all
-variables persist, as on a GPU.
+variables keep their memory, as on a GPU.
 """
 
 from collections.abc import Callable, Iterator, Mapping

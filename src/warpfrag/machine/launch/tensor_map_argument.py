@@ -30,7 +30,7 @@ from warpfrag.smem import tensor_map
 from warpfrag.smem.descriptor import Descriptor
 from warpfrag.smem.shared_memory import SWIZZLES, Memory
 
-NO_ADDRESS = 0  # a placeholder address with the alignment of all arrays
+NO_ADDRESS = 0  # a placeholder for the address, with any alignment that the driver requires
 CORE_ROWS = 8  # the number of matrix rows per descriptor stride
 
 
@@ -42,17 +42,17 @@ class TensorMap:
     elements outside the tensor. `dtype` is the element type, named as in NumPy and ml_dtypes, or "tfloat32",
     "float32_ftz" and "tfloat32_ftz".
 
-    `interleave` is 16 or 32 if channels are stored in slices of that many bytes: the array then has axes for the image,
-    the slice, (depth, height,) width and the channels of a slice, and the map has all of these except the last. A copy
-    always moves one slice; the driver requires a width whose elements fill a multiple of 16 bytes.
+    `interleave` is 16 or 32 if channels are stored in slices of 16 or 32 bytes. The array then has axes for the image,
+    the slice, (depth, height,) width and the channels in a slice, and the map has all of these except the last. A copy
+    always moves one slice. The driver requires a width whose elements fill a multiple of 16 bytes.
 
-    For convolutions over an array of images, channels last, `box` is an `Im2col` with its axes in NumPy's order (depth,
-    height, width). A copy moves `channels` channels of `pixels` pixels, or with `interleave` one slice of channels per
-    pixel.
+    For convolutions over an array of images with channels last, `box` is an `Im2col` with its axes in NumPy's order
+    (depth, height, width). A copy moves `channels` channels of `pixels` pixels, or with `interleave` one slice of
+    channels per pixel.
 
     A kernel takes a map by value, in a parameter of 128 bytes, or by address. For a map over a `DeviceArray`,
-    `bytes(map)` also works outside a launch, so you can store the map in your own constant or global memory. These are
-    the bytes that the driver writes for an H200; `from_bytes` decodes them.
+    `bytes(map)` also works outside a launch, so that you can store the map in your own constant or global memory. The
+    bytes are those that the driver writes for an H200; `from_bytes` decodes them.
     """
 
     def __init__(
@@ -164,9 +164,9 @@ class TensorMap:
         return Descriptor(start=start, stride=CORE_ROWS * row, swizzle=self.fields.swizzle)
 
     def encode(self, address: int) -> bytes:
-        """Return the 128 bytes of the map for an array at an address.
+        """Return the 128 bytes of the map for an array at an address; raise InvalidOperand for an invalid map.
 
-        Raise an error if the driver would reject the map.
+        A map is invalid if the driver would reject it (`problems`).
         """
         fields = replace(self.fields, address=_numbers("address", [address], 1)[0])
         problems = fields.problems()
