@@ -141,7 +141,7 @@ class SteppedBatch(WarpBatch):
                 return self.position
 
     def _is_complete(self, position: Position) -> bool:
-        """Return True if all lanes that the next instruction needs have arrived; otherwise make the arrived lanes wait."""
+        """Return True if all lanes that the next instruction needs have arrived; if not, the arrived lanes wait."""
         inst = self.inst_at(position)
         self.line = inst.line
         if not inst.action.is_collective:
