@@ -46,7 +46,7 @@ def width(value: ir.Value) -> int:
 
 
 class SplatConstant(ir.Constant):  # type: ignore[misc] # llvmlite has no types
-    """A vector constant whose elements are all equal, in LLVM's short syntax."""
+    """A vector constant whose elements are all equal, written in LLVM's short `splat` syntax."""
 
     def __init__(self, kind: ir.VectorType, element: ir.Constant) -> None:
         """Create the constant from one element."""

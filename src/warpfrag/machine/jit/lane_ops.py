@@ -464,7 +464,7 @@ def lower_compare(ir: IRBuilder, attributes: Attributes, operands: Lanes) -> Res
 
 
 def lower_convert(ir: IRBuilder, attributes: Attributes, operands: Lanes) -> Results | None:
-    """Lower cvt between integers, between floats, from f32 and f64 to integers, and from integers of up to 32 bits."""
+    """Lower cvt between integers, between floats, from f32 or f64 to integers, and from narrow integers to floats."""
     if len(attributes.types) != 2 or attributes.packs:
         return None
     target, source = attributes.types

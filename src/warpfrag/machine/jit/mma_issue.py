@@ -246,7 +246,7 @@ class GatherPlaces:
 def gather_places(
     form: Form, arch: str, role: str, descriptors: bytes, size: int, *, is_transposed: bool
 ) -> GatherPlaces | None:
-    """Return the units that descriptors address; None if a unit is not contiguous or beyond `size` bytes."""
+    """Return the units that descriptors address; None if codes are scattered or beyond the first `size` bytes."""
     bits = getattr(resolve_form(form, arch).operands, role).format.bits
     unique, which = np.unique(np.frombuffer(descriptors, np.uint64), return_inverse=True)
     places = [element_places(form, arch, role, word, is_transposed) for word in unique.tolist()]

@@ -140,7 +140,7 @@ class PendingProduct:
 
 
 class PendingProducts:
-    """The issued products of a batch, on registers in one buffer, [warps, bytes]."""
+    """The pending products of a batch, whose registers are in one buffer, [warps, bytes]."""
 
     def __init__(self, buffer: NDArray[np.uint8]) -> None:
         """Create an empty set of pending products."""
@@ -229,7 +229,7 @@ class PendingProducts:
 
 
 def code_type(dtype: np.dtype[Any]) -> np.dtype[Any]:
-    """Return the dtype of codes in products, which is at least 32 bits wide."""
+    """Return the dtype that products use for codes, which is at least 32 bits wide."""
     return dtype if dtype.itemsize > 4 else np.dtype(np.uint32)
 
 

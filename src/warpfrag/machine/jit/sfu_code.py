@@ -51,7 +51,7 @@ def parabola(ir: IRBuilder, function: str, digits: Value) -> Value:
 
 
 def truncate(ir: IRBuilder, units: Value) -> Value:
-    """Return the f32 codes of a parabola's results, truncated to the leading bits."""
+    """Return a parabola's results as f32 codes, truncated to f32 precision."""
     codes = ir.resize(ir.lshr(ir.as_int(units), 52 - 23), 32)
     codes = ir.sub(codes, 1023 - 127 + PLACES << 23)
     return ir.select(ir.fcmp("oeq", units, float_splat(0.0)), splat(0, 32), codes)

@@ -18,7 +18,7 @@ HOST_DEVICES = {1, 3}  # DLPack device types of host memory: plain and pinned
 
 
 def as_host_array(value: object, label: str) -> NDArray[Any] | None:
-    """Return a NumPy array over a value's memory, or None if the value is not an array.
+    """Return a NumPy array that shares a value's memory, or None if the value is not an array.
 
     Raise InvalidOperand for dtypes that no GPU supports.
     """
@@ -48,7 +48,7 @@ def as_bytes(value: object, label: str) -> NDArray[np.uint8] | None:
 
 
 def _foreign(value: object, label: str) -> NDArray[Any] | None:
-    """Return a NumPy array over another library's array, or None if the value is not an array."""
+    """Return a NumPy array that shares another library's array, or None if the value is not an array."""
     kind = kind_of(value)
     if kind.library == "torch":
         return _tensor(value, kind.device, label)

@@ -57,7 +57,7 @@ def strength_of(inst: DecodedInstruction) -> Strength:
 
 
 def first_qualifier(inst: DecodedInstruction, known: Container[str], default: str) -> str:
-    """Return the first qualifier of an instruction that is a known one, or the default."""
+    """Return an instruction's first qualifier that is in `known`, or the default."""
     return next((qualifier for qualifier in inst.name.split(".") if qualifier in known), default)
 
 
@@ -259,7 +259,7 @@ class SyncFollower(InstructionObserver):
             self.report("async", thread, text, line=inst.line, space="shared")
 
     def barrier_arrived(self, block: int, number: int, warp: int, lanes: NDArray[np.bool_]) -> None:
-        """Handle arrivals of bar and barrier."""
+        """Handle arrivals at a block barrier, by bar or barrier instructions."""
         sync = self.ordering.barriers.setdefault((block, number), SyncObject())
         threads, action = warp * LANES + np.nonzero(lanes)[0], self.inst.action
         self.check_phase(block, number, threads)
