@@ -219,7 +219,7 @@ def test_what_cannot_be_packed_is_refused(refused):
     assert "addresses of ldmatrix" in refused("pack", "ldmatrix.m8n8.x4.b16", "addresses")
     assert "addresses of ldmatrix" in refused("unpack", "ldmatrix.m8n8.x4.b16", "addresses")
     assert "--full applies to A and metadata" in refused("pack", SPARSE, "b", "--full")
-    assert "only mma.sp has stored elements" in refused("pack", NAME, "a", "--full", stdin=text(A))
+    assert "only a sparse A has stored elements" in refused("pack", NAME, "a", "--full", stdin=text(A))
     assert "--selector does not apply to a of" in refused("pack", SPARSE, "a", "--selector", 0)
     assert "were not measured" in refused("unpack", "ldmatrix.m8n16.x4.s8.s4", "d")
 

@@ -378,7 +378,7 @@ REFUSED = [
     ({"a": np.zeros((32, 4), np.uint32)}, "expected registers uint32"),
     ({"c": np.zeros((4, 32, 4), np.uint32)}, "expected registers uint32"),
     ({"immediates": Immediates(trans=(True, False))}, "is in registers, which cannot be transposed"),
-    ({"immediates": Immediates(trans=(False, True))}, "a tile has its own order"),
+    ({"immediates": Immediates(trans=(False, True))}, "a Shared tile already has its order"),
     ({"immediates": Immediates(trans=True)}, "trans must be a pair of bools"),
     ({"immediates": Immediates(negate=(1, 0))}, "negate must be a pair of bools"),
     ({"immediates": Immediates(scale_d=2)}, "scale_d must be True or False, got 2"),

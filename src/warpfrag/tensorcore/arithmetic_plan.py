@@ -216,7 +216,7 @@ def _refusal(instruction: Form, arch: str) -> str:
     elif instruction.operation.sparsity:
         reason = "the number of products per step of a sparse floating-point mma was measured on sm_90 only"
     elif instruction.op == "wmma.mma" and instruction.c != instruction.d:
-        reason = "the conversion of C, if the types of C and D differ, is not published"
+        reason = "the conversion of C, whose type differs from D's, is not published"
     else:
         reason = "its arithmetic there is neither published nor measured"
     return f"{name} is not modelled on {arch}: {reason}"
@@ -308,7 +308,7 @@ def _words(instruction: Form) -> dict[str, Any]:
 
 
 def _exact_rule(instruction: Form, steps: dict[str, Any], words: dict[str, Any]) -> Rule:
-    """Return a rule that needs no table row: integers, bits, or a chain of ordinary float operations."""
+    """Return a rule that needs no arithmetic unit: for integers, bits, or a chain of ordinary float operations."""
     from warpfrag.tensorcore import rules
 
     if "integer" in steps:

@@ -54,7 +54,7 @@ class DaskArray(Protocol):
 
 
 Foreign: TypeAlias = TorchTensor | CupyArray | DaskArray
-"""Array types of other libraries than NumPy; a gemm returns the array type of its arguments."""
+"""Array types of libraries other than NumPy; a gemm returns the array type of its arguments."""
 MatrixLike: TypeAlias = ArrayLike | Foreign
 ForeignArray = TypeVar("ForeignArray", bound=Foreign)
 Lazy = TypeVar("Lazy", bound=DaskArray)
@@ -110,7 +110,7 @@ class Matrix:
 
     @classmethod
     def read(cls, argument: MatrixLike | Scaled, name: str) -> Matrix:
-        """Convert an argument; raise InvalidOperand unless it is an array with at least two axes."""
+        """Convert an argument; raise InvalidOperand if an array in host memory has fewer than two axes."""
         if isinstance(argument, Scaled):
             scales = cls.read(argument.scales, f"scale_{name.lower()}")
             return replace(cls.read(argument.elements, name), scales=scales)
@@ -137,7 +137,7 @@ class Matrix:
         return replace(self, array=self.array[index])
 
     def codes(self, number_format: Format, *, raw: bool = False, rounding: Rounding = None) -> NDArray[Any]:
-        """Return the unsigned codes, in the same memory; with `raw`, the elements are already codes."""
+        """Return the unsigned codes, in host or GPU memory like the matrix; with `raw`, the elements are codes."""
         on_gpu = self.kind.on_gpu
         natural = None if number_format.unused and rounding else natural_dtype(number_format)
         if on_gpu and self.dtype == (code_dtype(number_format) if raw else natural):

@@ -64,7 +64,11 @@ class OutputBlock(NamedTuple):
 
 
 class Grain(NamedTuple):
-    """The granularity of a split: `pieces` is the most blocks, and extents are multiples of `rows` and `columns`."""
+    """The granularity of a split: the extents of blocks are multiples of `rows` and `columns`.
+
+    `max_rows` limits the rows of a block if a tile is split along its rows; `pieces_per_thread` is the number of blocks
+    for each thread.
+    """
 
     rows: int = 1
     columns: int = 1

@@ -18,7 +18,7 @@ TO_E8M13_RZ: Final = 2
 ROUNDINGS = {"RZ-FP32": TO_F32_RZ, "RNE-FP16": TO_F16_RN, "RZ-E8M13": TO_E8M13_RZ}
 
 NAN_SCALE: Final = 1 << 20
-"""The exponent that stands for a NaN scale factor."""
+"""The exponent that represents a NaN scale factor."""
 SCALE_FRACTION: Final = 3
 """The number of fraction bits in the significand of a scale factor."""
 SCALE_BITS: Final = 8
@@ -26,7 +26,7 @@ SCALE_BITS: Final = 8
 
 
 def encoding_of(fmt: Format) -> tuple[int, int, int, int, int, int]:
-    """Return fraction bits, bias, unused bits, sign bit, smallest special magnitude, and infinity (or -1)."""
+    """Return a format's fraction bits, bias, unused bits, sign bit, first special magnitude, and infinity (or -1)."""
     top = 1 << (fmt.exponent + fmt.fraction)
     special, infinity = (top - 1 if fmt.nan == "ones" else top), -1
     if fmt.nan == "ieee":
@@ -37,7 +37,7 @@ def encoding_of(fmt: Format) -> tuple[int, int, int, int, int, int]:
 def order_of(rule: Fused, depth: int) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
     """Return the order of addition over K, as the stored elements of A and the rows of B in each step.
 
-    Stored element p of a sparse A multiplies row 2 p or 2 p + 1, or a neighbouring row of the same chunk.
+    For a sparse A, rows 2 p and 2 p + 1 are listed for stored element p; it may multiply another row of its chunk.
     """
     once = np.array([place for step in rule.steps for place in step], np.int32)
     starts = np.arange(depth // rule.k, dtype=np.int32)[:, None]
@@ -81,7 +81,7 @@ class LoopVariant(NamedTuple):
     is_sparse: bool
     adds_c_last: bool = False
     is_narrow: bool = False
-    """True if a lower bound on the exponents (C's or the common one) is in the range of the vector loops."""
+    """True if the lower bound of C's exponents, or of common exponents, is inside the range of the vector loops."""
     is_short: bool = False
     """True if `short_steps.h` can run the steps of a block whose exponents allow it."""
 

@@ -46,10 +46,10 @@ def execute(
     """Return D's registers, uint32[..., 32, words] or [..., 4, 32, words], bit for bit as `arch` computes them.
 
     `a`, `b` and `c` are registers of these shapes; leading axes are a batch and broadcast, and c=None is zero. A sparse
-    instruction needs `metadata`, a block-scaled one `scales`, the words of A and of B: each uint32[..., 32], one word
-    per lane. `immediates` gives the sparsity selector, the ids of scale factors, and the modifiers of wgmma, which
-    takes B, and perhaps A, as `Shared` tiles or as descriptors over the bytes of `shared`. `threads` limits the
-    number of CPU threads.
+    instruction needs `metadata`, with one word per lane: uint32[..., 32]. A block-scaled one needs `scales`, a pair of
+    such arrays for A and B. `immediates` gives the sparsity selector, the ids of scale factors, and the modifiers of
+    wgmma. wgmma takes B, and optionally A, as a `Shared` tile, or as a descriptor that addresses the bytes of `shared`.
+    `threads` limits the number of CPU threads.
 
     ldmatrix takes the lanes' addresses, int[..., 32], and `shared`; stmatrix also takes the registers as `b`, and
     returns the memory, uint8[bytes]; movmatrix takes registers. wmma.load and wmma.store are rejected, because the ISA

@@ -79,7 +79,7 @@ def _columns(memory: Words, first: int, count: int, label: str) -> Words:
 
 
 def _from_base(memory: Words, lane: int) -> Words:
-    """Return the memory as addressed from base lane 16, with the two halves of every 32 lanes swapped."""
+    """Return the memory as seen from base lane 0 or 16; for 16, the halves of each group of 32 lanes are swapped."""
     return memory if lane == 0 else memory[..., np.arange(TENSOR_LANES) ^ 16, :]
 
 
@@ -211,7 +211,7 @@ class TensorProduct:
             return read_shared(operand, a, shared, self.form.blocks, trans=self.word.transpose_a, axis=0)
         if "a" not in self.at:
             raise InvalidOperand(
-                f"{self.form.name}: pass A as a descriptor or a tile, or in tensor memory from at={{'a': column}} on"
+                f"{self.form.name}: pass A as a descriptor or tile, or its first tensor-memory column as at={{'a': 64}}"
             )
         _, first = split_address(self.at["a"], "the address of A")
         cells = _columns(seen, first, operand.columns, "A")

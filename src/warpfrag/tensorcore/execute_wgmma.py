@@ -2,8 +2,8 @@
 
     D = scale_d * C + (+-A) (+-B)
 
-The registers are those of four warps of 32 lanes. An operand in shared memory is a `Shared` tile, or a descriptor over
-the bytes of `shared`. This module only locates the operands; the instruction's rule computes the result.
+The registers are those of four warps of 32 lanes. An operand in shared memory is a `Shared` tile, or a descriptor that
+addresses the bytes of `shared`. This module only locates the operands; the instruction's rule computes the result.
 """
 
 from __future__ import annotations
@@ -86,9 +86,9 @@ def multiply(
 
 @lru_cache(2048)
 def element_places(form: Form, arch: str, role: str, word: int, is_transposed: bool) -> NDArray[np.int64] | None:  # noqa: FBT001 (a key)
-    """Return the index of each code that a descriptor reads, or None if codes are not whole bytes.
+    """Return the index in shared memory of each code that a descriptor reads, or None if codes are not whole bytes.
 
-    The result is cached, because kernels reuse a few descriptors.
+    The index counts codes, not bytes. The result is cached, because kernels reuse a few descriptors.
     """
     operand = getattr(resolve_form(form, arch).operands, role)
     if operand.format.bits % 8:
@@ -112,8 +112,9 @@ def multiply_groups(
 ) -> Words | None:
     """Return D's registers for several warpgroups, each with its block's shared memory, or None if unsupported.
 
-    A and B are given by descriptors, one per warpgroup, or A by registers. Sparse forms, codes that are not whole
-    bytes, and descriptors that reach beyond the memory are not supported here; `multiply` handles or rejects them.
+    `a` and `b` are descriptors, one per warpgroup; `a` may instead be registers. Sparse forms, negated integers, codes
+    that are not whole bytes, and descriptors that reach beyond the memory are not supported here; `multiply` handles or
+    rejects them.
     """
     resolved = resolve_form(form, arch)
     if resolved.selected or (any(negate) and not resolved.operands.a.format.is_float):
@@ -191,7 +192,9 @@ def _read_shared(
     """Return the codes of an operand in shared memory, or None if it is passed in registers."""
     if isinstance(location, Shared):
         if is_transposed and not location.trans:
-            raise InvalidOperand(f"{operand.description}: a tile has its own order; trans applies only to descriptors")
+            raise InvalidOperand(
+                f"{operand.description}: a Shared tile already has its order; trans applies only to descriptors"
+            )
         return operand.read(location)
     if _is_descriptor(location):
         if shared is None:

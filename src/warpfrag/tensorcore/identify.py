@@ -152,7 +152,7 @@ def _known() -> dict[Layout, list[Match]]:
 
 
 def tensor_layouts(layout: Layout) -> dict[Layout, list[Match]]:
-    """Return layouts with these coordinates in tensor memory, and in the registers of its loads and stores."""
+    """Return the layouts of tensor-memory operands, and of loads and stores, that have this layout's coordinates."""
     by_layout: dict[Layout, list[Match]] = {}
     for form in listed_forms():
         if not (
@@ -228,7 +228,7 @@ Ordered = dict[str, list[tuple[int, ...]]]
 
 
 def _steps(layout: Layout, dims: Iterable[str]) -> Ordered:
-    """Return, for each input, the steps of its digits, as tuples in the order of these coordinates."""
+    """Return, for each input, a tuple per digit: its radix, and its step along each of these coordinates."""
 
     def numbers(step: Basis) -> tuple[int, ...]:
         return (step.radix, *(getattr(step.moves, dim) for dim in dims))
@@ -237,7 +237,7 @@ def _steps(layout: Layout, dims: Iterable[str]) -> Ordered:
 
 
 def _orders(mine: Ordered, others: Ordered, slots: int, differences: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
-    """Yield `differences` plus the differences in order; yield nothing if the layouts have different digits."""
+    """Yield `differences`, extended by reordered lanes and registers; yield nothing if the layouts' digits differ."""
     if {*mine} != {*others}:
         return
     for name in mine.keys() - {"reg", "slot"}:

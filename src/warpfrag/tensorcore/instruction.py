@@ -187,7 +187,7 @@ class Instruction:
 
     def _sparse_pattern(self) -> Pattern:
         if self.pattern is None:
-            raise InvalidSparsity(f"{self.name} is dense: only mma.sp has stored elements and metadata")
+            raise InvalidSparsity(f"{self.name} is dense: only a sparse A has stored elements and metadata")
         return self.pattern
 
     def execute(

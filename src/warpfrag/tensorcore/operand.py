@@ -262,7 +262,7 @@ class Operand(OperandBase):
 
         return (TURNABLE,)
 
-    def addresses(self, desc: Descriptor | int, trans: bool = False) -> NDArray[np.int64]:  # noqa: FBT001, FBT002 (promised so)
+    def addresses(self, desc: Descriptor | int, trans: bool = False) -> NDArray[np.int64]:  # noqa: FBT001, FBT002 (public signature)
         """Return the byte address of each element that a descriptor reads; several b1 elements share a byte."""
         return self.memory(desc, trans=trans).addresses(self._extents, self.format.bits)
 
@@ -282,8 +282,8 @@ class Operand(OperandBase):
     ) -> list[Descriptor]:
         """Return the descriptors of a contiguous tile, one for each instruction along its k.
 
-        The tile has `k` columns of A or rows of B, by default those of one instruction. Consecutive descriptors differ
-        by the step along k. `swizzle` defaults to the widest one that the tile's lines fill.
+        The tile has `k` columns of A or rows of B, by default those of one instruction. Each descriptor starts where
+        the elements of its instruction start. `swizzle` defaults to the widest one that divides the length of a line.
         """
         from warpfrag.smem.descriptor import compact
 
@@ -299,7 +299,7 @@ class Operand(OperandBase):
         raw: bool = False,
         rounding: Rounding = None,
     ) -> Shared:
-        """Store a matrix in shared memory as a descriptor reads it; without `desc`, use a default descriptor.
+        """Store a matrix in shared memory, laid out for `desc`, by default the descriptor of a contiguous tile.
 
         Leading axes are a batch. Bytes between the elements are 0. Raises InvalidOperand if elements would overlap.
         """
@@ -336,9 +336,9 @@ class Operand(OperandBase):
 
     @property
     def sparsity(self) -> Pattern:
-        """The pattern of a sparse A; raises InvalidOperand for any other operand."""
+        """The pattern of a sparse A; raises InvalidSparsity for any other operand."""
         if self.pattern is None:
-            raise InvalidSparsity(f"{self.description} is dense: only A of mma.sp has logical columns and metadata")
+            raise InvalidSparsity(f"{self.description} is dense: only a sparse A has logical columns and metadata")
         return self.pattern
 
     def span(self, *, lane: int, reg: int, warp: int | None = None) -> Span:
@@ -364,7 +364,7 @@ class Operand(OperandBase):
         return codes_of(self.format, full, raw=raw, rounding=rounding, label=self.description)
 
     def where(self, *, row: int, col: int, codes: ArrayLike) -> list[Place]:
-        """Return every register slot that holds a logical element of a sparse A with these metadata codes."""
+        """Return every place that holds a logical element of a sparse A, given the metadata codes of A."""
         import numpy as np
 
         from warpfrag.formats.arrays import as_array
@@ -454,7 +454,7 @@ class Metadata(SelectedWord):
         return legal(self.spec.layout, "selector")
 
     def pack(self, codes: ArrayLike, *, selector: int = 0) -> Words:
-        """Return the register of each lane, uint32[..., 32], for codes uint8[..., rows, chunks]; other bits are 0."""
+        """Pack codes uint8[..., rows, chunks] into a register per lane, uint32[..., 32]; unselected bits are 0."""
         return self._pack(self.codes(codes, raw=True), {"selector": selector})
 
     def unpack(self, words: ArrayLike, *, selector: int = 0) -> Array:
@@ -468,7 +468,7 @@ class Metadata(SelectedWord):
         return WarpFieldPlace(place.warp, place.lane, bit) if len(self.threads) > 1 else FieldPlace(place.lane, bit)
 
     def at(self, *, lane: int, bit: int, selector: int = 0, warp: int | None = None) -> Coordinate:
-        """Return the row and chunk of the code that contains a bit; this selector must read that bit."""
+        """Return the row and chunk of the code that contains a bit; raise an error unless `selector` reads that bit."""
         slot = check_index("bit", bit, REGISTER_BITS) // self.spec.container
         return self._element(thread_of(warp, lane), slot, {"selector": selector})
 
@@ -492,7 +492,7 @@ class Scale(SelectedWord):
     def pack(
         self, scales: ArrayLike, *, byte_id: int = 0, thread_id: int = 0, raw: bool = False, rounding: Rounding = None
     ) -> Words:
-        """Return the register of each lane, uint32[..., 32]; bytes and lanes that are not read are 0."""
+        """Pack scale factors into a register per lane, uint32[..., 32]; bytes and lanes that are not read are 0."""
         codes = self.codes(scales, raw=raw, rounding=rounding)
         return self._pack(codes, {"thread_id": thread_id, "byte_id": byte_id})
 
@@ -504,12 +504,12 @@ class Scale(SelectedWord):
         return scales if check_flag("raw", raw) else from_codes(self.format, scales)
 
     def where(self, *, byte_id: int = 0, thread_id: int = 0, **element: int) -> BytePlace:
-        """Return the lane and byte of one scale factor: row and scale for A, scale and col for B."""
+        """Return the lane and byte of a scale factor: pass `row` and `scale` for A, `scale` and `col` for B."""
         place = self._place({"thread_id": thread_id, "byte_id": byte_id}, element)
         return BytePlace(place.lane, place.slot)
 
     def at(self, *, lane: int, byte: int, byte_id: int = 0, thread_id: int = 0) -> Coordinate:
-        """Return the coordinates of the scale factor in a byte; these ids must read that byte."""
+        """Return the coordinates of the scale factor in a byte; raise an error unless these ids read that byte."""
         check_index("byte", byte, self.slots)
         return self._element({"lane": lane}, byte, {"thread_id": thread_id, "byte_id": byte_id})
 

@@ -27,9 +27,9 @@ def random_words(
     roles = [role for role in "abc" if getattr(instruction, role).storage != "shared"]
     words = {role: _words(getattr(instruction, role), kind, cases, random) for role in roles}
     if instruction.pattern is not None:
-        # Both the plain and the ordered form accept ascending codes, so in most classes both get the same registers.
-        # Only the plain form accepts descending codes, which appear in one class of floats and one of integers. If
-        # only that class differs, they are the likely cause.
+        # Both mma.sp and mma.sp::ordered_metadata accept ascending codes, so in most classes both get the same
+        # registers. Only mma.sp accepts descending codes, which occur in one class of floats and one of integers: if
+        # only these classes differ from a GPU, descending codes are the likely cause.
         legal = list(instruction.pattern.columns if kind in {"finite", "extreme"} else instruction.pattern.rising)
         codes = random.choice(legal, (cases, *instruction.metadata.shape)).astype(np.uint8)
         unread = random.integers(0, 1 << 32, (cases, *instruction.metadata.threads), dtype=np.uint32)

@@ -75,7 +75,7 @@ class TraceStep:
 
     @property
     def nearest(self) -> int | None:
-        """The code nearest to the exact sum; never -0, which no step returns."""
+        """The code of the value nearest to the exact sum; never -0, which no step returns."""
         exact = self.exact_sum
         if exact is None:
             return None
@@ -102,8 +102,8 @@ def _are(names: list[str], label: str) -> str:
 def truncated_sum(terms: Sequence[Number], how: rules.AlignedSum) -> tuple[int, int, tuple[int, ...]]:
     """Align, truncate and add: every term is truncated to a multiple of 2**(common - F); the sum is exact.
 
-    The common exponent is the largest exponent of a term that is not zero, and at least `zero_exponent`. Return the
-    common exponent, the sum and the kept part of each term.
+    The common exponent is the largest exponent of any nonzero term, and at least `zero_exponent`. Return the common
+    exponent, the sum and the kept part of each term.
     """
     common = max([how.zero_exponent, *(term.exponent for term in terms if term.aligns)])
     kept = []
@@ -157,9 +157,9 @@ def fused_step(
 ) -> tuple[int, int | None, int | None, tuple[int, ...]]:
     """Compute a truncated fused dot-product-add: products and C in one truncated sum, rounded once.
 
-    A NaN, infinity times zero, or infinities of both signs give the canonical NaN. Returns the result's code, the
-    common exponent, the sum and the kept part of each term (C last). With an infinity or NaN, nothing is aligned, and
-    exponent and sum are None.
+    A NaN, infinity times zero, or infinities of both signs give the canonical NaN. Return the result's code, the common
+    exponent, the sum and the kept part of each term (C last). If a term is infinite or NaN, nothing is aligned, and the
+    exponent and the sum are None.
     """
     terms = [*products, c]
     special = special_sum(terms)
@@ -172,7 +172,7 @@ def fused_step(
 
 
 def scale_product(product: Number, scale: Number) -> Number:
-    """Return a product times a power of two: only the exponent changes (block-scaled kinds, ue8m0)."""
+    """Return a product multiplied by a ue8m0 scale factor, a power of two: only the exponent changes."""
     if scale.is_nan:
         return Number(is_nan=True)
     moved = product.exponent + scale.exponent
@@ -180,9 +180,9 @@ def scale_product(product: Number, scale: Number) -> Number:
 
 
 def group_product(products: Sequence[Number], scale: Number) -> Number:
-    """Return the exact sum of sixteen 4-bit products times a scale, with the exponent of the scale.
+    """Return the exact sum of sixteen 4-bit products, multiplied by a scale factor; its exponent is the factor's.
 
-    A group whose products are all zero counts as zero; a group that cancels to zero keeps its exponent.
+    A group whose products are all zero counts as zero; a group that cancels to zero keeps the exponent.
     """
     if scale.is_nan:
         return Number(is_nan=True)
@@ -200,7 +200,8 @@ def group_product(products: Sequence[Number], scale: Number) -> Number:
 def multiply_add(x: Number, y: Number, z: Number, format_name: str, direction: rules.Direction) -> int | None:
     """Return x * y + z rounded once, as in IEEE 754; None if the result is NaN.
 
-    An exact zero is +0 unless both parts are -0; rounding down makes it -0.
+    A zero result keeps the sign of x * y and z if both are zeros of the same sign; otherwise it is +0, or -0 when
+    rounding down.
     """
     product = multiply(x, y)
     special = special_sum([product, z])
@@ -219,13 +220,13 @@ def multiply_add(x: Number, y: Number, z: Number, format_name: str, direction: r
 
 
 def ffma(x: Number, y: Number, z: Number) -> Number:
-    """Compute FFMA in f32, rounded to nearest, with one NaN code; with a constant operand, it is FMUL or FADD."""
+    """Compute an FFMA, rounded to nearest f32, with the canonical NaN; a constant operand makes it an FMUL or FADD."""
     code = multiply_add(x, y, z, "f32", "rn")
     return unpack("f32", NAN_F32 if code is None else code)
 
 
 def chain_f32(a: Sequence[Number], b: Sequence[Number], c: Number) -> Number:
-    """Compute m8n8k4 in software with f32 results: four FFMA that start from zero, then FADD of C."""
+    """Compute m8n8k4 in software with f32 results: a chain of four FFMAs from zero, then an FADD that adds C."""
     total = PLUS_ZERO
     for x, y in zip(a, b, strict=True):
         total = ffma(x, y, total)
@@ -257,7 +258,7 @@ def add_c(c: Number, part: Number, format_name: str) -> int:
 
 
 def fma_f64(a: Number, b: Number, c: Number, direction: rules.Direction) -> int:
-    """Compute one step of DMMA's chain: fused, with IEEE zeros, subnormals and overflow.
+    """Compute one fused multiply-add of DMMA's chain, with IEEE zeros, subnormals and overflow.
 
     A NaN operand is quieted and propagated with its sign and payload; B has priority, then C, then A. A new NaN
     (infinity times zero, infinities of both signs) is the canonical NaN.
@@ -278,7 +279,7 @@ def add_integers(products: Sequence[int], c: int, *, satfinite: bool) -> int:
 
 
 class OutputOperands(NamedTuple):
-    """The inputs of one output: the codes of A's stored elements and of the matching elements of B."""
+    """The codes from which an output is computed: A's stored elements, the matching elements of B, C and the scales."""
 
     a: Sequence[int]
     b: Sequence[int]
@@ -386,7 +387,7 @@ def _chain(rule: rules.Chain, codes: OutputOperands, trace: Trace | None) -> int
 
 
 def _fma_chain(rule: rules.Fma64, codes: OutputOperands, trace: Trace | None) -> int:
-    """Compute c = fma(a, b, c) with k ascending."""
+    """Compute c = fma(a, b, c) for each k, in ascending order."""
     code = codes.c
     for k, (a, b) in enumerate(zip(codes.a, codes.b, strict=True)):
         x, y, c = unpack("f64", a), unpack("f64", b), unpack("f64", code)
@@ -410,7 +411,7 @@ def _integer(rule: rules.IntegerSum, codes: OutputOperands, trace: Trace | None)
 
 
 def _popcount(rule: rules.Popcount, codes: OutputOperands, trace: Trace | None) -> int:
-    """Return C plus the population count of a bit operation."""
+    """Return C plus the number of ones in A xor B, or in A and B."""
     ones = sum(x ^ y if rule.operation == "xor" else x & y for x, y in zip(codes.a, codes.b, strict=True))
     start = int(FORMATS["s32"].decode(codes.c))
     code = add_integers([ones], start, satfinite=False)
@@ -426,7 +427,7 @@ def _scales(rule: rules.Rule, codes: OutputOperands) -> list[Number]:
     return [multiply(unpack(name, x), unpack(name, y)) for x, y in zip(codes.scale_a, codes.scale_b, strict=True)]
 
 
-_unpack = lru_cache(1 << 12)(unpack)  # elements repeat, because each row of A is multiplied with every column of B
+_unpack = lru_cache(1 << 12)(unpack)  # elements repeat, because each row of A is multiplied by every column of B
 
 
 def _unaligned(rule: rules.Rule, name: str, terms: tuple[TraceTerm, ...], code: int, rounding: str) -> TraceStep:
@@ -436,7 +437,7 @@ def _unaligned(rule: rules.Rule, name: str, terms: tuple[TraceTerm, ...], code: 
 
 @lru_cache(1 << 12)
 def convert(code: int, source: str, target: str) -> int:
-    """Convert exactly to a wider format (F2FP of fp8, HADD2.F32 of C); NaN becomes the target's canonical NaN."""
+    """Convert exactly to a wider format (F2FP for fp8, HADD2.F32 for C); NaN becomes the target's canonical NaN."""
     if source == target:
         return code
     number = unpack(source, code)
@@ -448,7 +449,7 @@ def convert(code: int, source: str, target: str) -> int:
 
 
 def _term(name: str, number: Number, kept: int = 0, grid: Fraction | None = None) -> TraceTerm:
-    """Return a term of the trace; nothing is lost if terms are not aligned."""
+    """Return a term of the trace; without a `grid`, the step aligns no terms, and `lost` is 0."""
     if not number.is_finite:
         infinity = -math.inf if number.negative else math.inf
         return TraceTerm(name, math.nan if number.is_nan else infinity, None, 0, Fraction(0))

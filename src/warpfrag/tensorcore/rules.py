@@ -3,10 +3,10 @@
     Fused      products and C aligned to the largest exponent, truncated, added, rounded once per step
     BlockScaled  the same, with a power of two for each block of A's row and B's column
     Grouped    exact sums of groups of 4-bit products, each times its scale factors, then one truncated sum
-    Chain      ordinary f32 multiply-adds, four products long (m8n8k4 in software)
+    Chain      a chain of four ordinary f32 multiply-adds (m8n8k4 in software)
     Fma64      a chain of f64 fused multiply-adds
     IntegerSum  an exact sum, wrapped or clamped
-    Popcount   C plus the count of ones of a bit operation
+    Popcount   C plus the number of ones in A xor B, or in A and B
 
 A rule defines how one output is computed. The output depends only on one row of A, one column of B and one C; a
 longer K is a chain, in which each D is the next C. `reference` interprets a rule for one output at a time;
@@ -71,7 +71,7 @@ class Fused(Rule):
 
 @dataclass(frozen=True, kw_only=True)
 class BlockScaled(Fused):
-    """A fused rule whose products are multiplied by the powers of two of their blocks."""
+    """A fused rule whose products are multiplied by powers of two, the scale factors of their blocks."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -103,6 +103,6 @@ class IntegerSum(Rule):
 
 @dataclass(frozen=True, kw_only=True)
 class Popcount(Rule):
-    """C plus the population count of A `operation` B, wrapped."""
+    """C plus the number of ones in A `operation` B, wrapped to 32 bits."""
 
     operation: BitOperation

@@ -31,7 +31,7 @@ class Shared:
 
 
 Location: TypeAlias = "ArrayLike | Shared | Descriptor | int"
-"""The types accepted for A and B: registers, a tile, or a descriptor over the bytes of `shared`."""
+"""The types accepted for A and B: registers, a tile, or a descriptor that addresses the bytes of `shared`."""
 
 
 def as_descriptor(desc: object, kind: str = "wgmma") -> Descriptor:

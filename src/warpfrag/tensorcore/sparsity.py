@@ -28,7 +28,7 @@ def _columns(rule: Pattern) -> NDArray[np.int32]:
 
 @cache
 def _best_codes(rule: Pattern) -> NDArray[np.int16]:
-    """Return, for each set of units, the code that keeps it and fills free slots lowest first, or -1.
+    """Return, for each set of units, the code that keeps these units and the lowest of the others, or -1.
 
     A set is a bit mask: unit u must be kept if bit u is set.
     """
@@ -54,7 +54,8 @@ def _best_columns(rule: Pattern) -> NDArray[Any]:
 def compress(rule: Pattern, codes: NDArray[Any]) -> tuple[NDArray[Any], NDArray[np.uint8]]:
     """Return stored elements [..., rows, cols/2] and metadata codes [..., rows, chunks] of a pruned matrix of codes.
 
-    Every element whose code is not 0 is kept (including a negative zero), and free slots are filled lowest first.
+    Every element whose code is not 0 is kept (including a negative zero). If fewer elements than a chunk stores are not
+    0, the zeros with the lowest columns are stored too.
     """
     stored, _ = compress_to_columns(rule, codes)
     return stored, _best_codes(rule).take(_bits_of(_units(rule, codes))).astype(np.uint8)

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 class TensorInstruction(Instruction):
-    """A tcgen05 instruction; `ptx`, its PTX text, does not contain the shape and types of an mma."""
+    """A tcgen05 instruction. Its PTX name, `ptx`, omits the shape and types of an mma; `name` has them."""
 
     form: TensorForm
 
@@ -81,16 +81,16 @@ class TensorMma(TensorInstruction):
     ) -> Words:
         """Return tensor memory after the mma: uint32[..., 128, columns], or [..., 2, 128, columns] for a pair.
 
-        `a` and `b` are `Shared` tiles, or descriptors over the bytes of `shared` (for a pair, uint8[..., 2, bytes]).
-        With a=None, A is in tensor memory. `at` gives the first columns in tensor memory of d (0 by default), a,
-        scale_a, scale_b and metadata. `idesc` has the transpose, negate and saturate flags, the selector and the scale
-        ids. Raises NotModelled if the result is unknown.
+        `a` and `b` are `Shared` tiles, or descriptors that address the bytes of `shared` (for a pair, uint8[..., 2,
+        bytes]). With a=None, A is in tensor memory. `at` maps d (default 0), a, scale_a, scale_b and metadata to their
+        first columns in tensor memory. `idesc` has the transpose, negate and saturate flags, the selector and the
+        scale ids. Raises NotModelled if the result is unknown.
         """
         from warpfrag.smem.instruction_descriptor import InstructionDescriptor
         from warpfrag.tensorcore.execute_tcgen05 import TensorProduct, check_tensor_memory
 
         if not self.shape.m:
-            raise missing_shape(self.form, "what it computes")
+            raise missing_shape(self.form, "the result")
         word = InstructionDescriptor.decode(idesc, kind=self.form.kind) if isinstance(idesc, int) else idesc
         columns = {} if at is None else at
         others = {role: column for role, column in at.items() if role != "d"} if isinstance(at, Mapping) else columns

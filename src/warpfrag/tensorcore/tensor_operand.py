@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from warpfrag.formats.arrays import Array, Words
 
 HALF = 16  # the bits of each column that a load with pack::16b keeps
-PADDED = 16  # the numbers of elements and of bytes in a padded group of a 4- or 6-bit type
+PADDED = 16  # the number of elements, and of bytes, in a padded group of a 4- or 6-bit type
 
 
 def load_layout(load: str | HasForm, column: int, base_lane: int = 0, columns: int | None = None) -> Layout:
@@ -113,7 +113,9 @@ def composed(places: Layout, loaded: Layout) -> Layout:
     )
     layout = partial_layout(places.outs, steps, origin)
     if any(size & (size - 1) for size in places.outs.values()) and not _agrees(layout, places, loaded):
-        raise InvalidOperand(f"the registers of this load of {places.outs} have no linear layout; load other columns")
+        raise InvalidOperand(
+            f"no linear layout describes the registers of this load ({places.outs}): load other columns"
+        )
     return layout
 
 
@@ -153,7 +155,7 @@ class InTensorShared(Operand):
     def addresses(self, desc: Descriptor | int, trans: bool = False) -> NDArray[np.int64]:  # noqa: FBT001, FBT002 (as wgmma's)
         """Return the byte address of each element that a descriptor reads.
 
-        For padded types, this is the first byte of the code.
+        For padded types, it is the byte that contains the code's lowest bit.
         """
         import numpy as np
 
@@ -182,7 +184,7 @@ class InTensorShared(Operand):
         raw: bool = False,
         rounding: Rounding = None,
     ) -> Shared:
-        """Store the operand in shared memory for a descriptor, by default that of a contiguous tile."""
+        """Store a matrix in shared memory, laid out for `desc`, by default the descriptor of a contiguous tile."""
         import numpy as np
 
         if not self.is_padded:
@@ -222,7 +224,8 @@ class TensorOperand(_InTensorMemory, InTensorShared):
     def pack(self, matrix: ArrayLike, *, raw: bool = False, rounding: Rounding = None) -> Words:
         """Pack a matrix into columns: uint32[..., 128, columns], or [..., 2, 128, columns] for a pair.
 
-        Dtypes are handled as in `Operand.pack`. The upper half of a column with an f16 of D is zero.
+        Dtypes are handled as in `Operand.pack`. If D is f16, each column holds one element in its lower half, and its
+        upper half is zero.
         """
         return super().pack(matrix, raw=raw, rounding=rounding)[..., 0]
 
@@ -247,7 +250,7 @@ class SharedTensorOperand(InTensorShared):
 
 @dataclass(frozen=True, repr=False)
 class SparseTensorOperand(TensorOperand, SparseOperand):
-    """A of a sparse mma in tensor memory: its stored half."""
+    """The stored half of a sparse A in tensor memory."""
 
     pattern: Pattern
 
@@ -273,7 +276,7 @@ class TensorMetadata(_InTensorMemory, Metadata):
 
 @dataclass(frozen=True, repr=False)
 class TensorScale(_InTensorMemory):
-    """Scale factors of A or B in tensor memory, one byte each; an instruction reads those that start at its byte id.
+    """Scale factors of A or B in tensor memory, one byte each; an instruction reads bytes from its byte id on.
 
     32 lanes hold 32 rows of A or columns of B, and all four groups of 32 lanes hold the same values; rows are padded to
     a multiple of 128. For a pair with m 128, lanes 64 and up hold the second half of B's columns.
@@ -329,7 +332,7 @@ class TensorScale(_InTensorMemory):
 
 @dataclass(frozen=True, repr=False)
 class TensorRegisters(OperandBase):
-    """The registers of a tensor-memory load or store, as the lane and column that each register holds."""
+    """The registers of a tensor-memory load or store; the layout gives the lane and column that each register holds."""
 
 
 def after_load(operand: OperandBase, load: str | HasForm, column: int = 0, base_lane: int = 0) -> OperandBase:
@@ -375,5 +378,5 @@ def missing_shape(form: TensorForm, label: str) -> IllegalInstruction:
     k, types = EXAMPLES[form.kind]
     m, scales = 256 if "cta_group::2" in form.name else 128, ".ue4m3" if "scale_vec::4X" in form.name else ""
     example = f"{form.name}.m{m}n256k{k << bool(form.operation.sparsity)}.{types}{scales}"
-    reason = f"{label} depends on the shape and types, which the name does not have; pass them, for example {example}"
+    reason = f"{label} depends on the shape and types, which the name does not contain; add them, for example {example}"
     return IllegalInstruction(form.name, reason)

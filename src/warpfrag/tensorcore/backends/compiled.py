@@ -89,8 +89,8 @@ class BlockKernel(ABC):
         """Create a kernel for a rule."""
         self.rule = rule
 
-    def max_depth(self, height: int, width: int) -> int:  # noqa: ARG002 (they need no scratch memory for K)
-        """Return an unlimited K, because the scratch memory does not depend on it."""
+    def max_depth(self, height: int, width: int) -> int:  # noqa: ARG002 (the same for every kernel)
+        """Return an unlimited K, because these loops need no scratch memory along K."""
         return 1 << 62
 
     @abstractmethod
@@ -388,8 +388,8 @@ def fused_constants(rule: Fused) -> Constants:
     how, products = rule.sum, len(rule.steps[0])
     if not Compiled.holds(rule):
         raise ValueError(
-            f"the fused kernels keep at most {MAX_FRACTION_BITS} fraction bits and add a multiple of four products, "
-            f"at most {MAX_PRODUCTS}; got {how.fraction_bits} bits, {products} products"
+            f"the fused kernels keep at most {MAX_FRACTION_BITS} fraction bits and add the same number of products, "
+            f"at most {MAX_PRODUCTS}, in every step; got {how.fraction_bits} bits, {products} products in the first"
         )
     variant = encodings.loop_variant_of(rule)
     return Constants(

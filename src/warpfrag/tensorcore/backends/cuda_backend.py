@@ -38,7 +38,7 @@ NULL = LONG(0)
 STRIDES = aligned(tile=LONG, line=LONG, k=LONG)
 ENCODING = aligned(fraction=INT, bias=INT, unused=INT, sign_place=INT, special_from=INT, infinity=INT)
 BLOCKS = aligned(tile=LONG, line=LONG, block=LONG, k=LONG)
-"""Types of structures without pointers, which can be compiled before addresses are known."""
+"""The dtypes of the structures that kernels take by value; they contain no addresses."""
 TILES, ROWS, COLUMNS = 2, 5, 21
 """The extents of a canary, with rows for more than one strip, and columns for the vector code and its remainder."""
 
@@ -396,7 +396,7 @@ KERNELS: dict[type[Rule], Callable[[Any], DeviceKernel]] = {
 
 
 def canary_operands(rule: Rule) -> ProductOperands:
-    """Return two small tiles whose results depend on rounding and subnormals: both signs, full significands near 1.
+    """Return two small tiles with both signs and full significands near 1, whose results depend on the rounding.
 
     The second tile has a row and a column of small subnormals and a very large C, which exercise the special cases for
     extreme exponents.

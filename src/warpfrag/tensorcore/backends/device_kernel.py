@@ -35,7 +35,7 @@ LONG, INT = np.int64, np.int32
 SCRATCH_BYTES = 1 << 30
 """The approximate size in bytes of the memory for prepared operands."""
 MAX_LINES = 8192
-"""The most rows and columns of outputs that are computed together from the same prepared operands."""
+"""The maximum number of rows, and of columns, of D that are computed together from the same prepared operands."""
 MIN_DEPTH = 1024
 """The minimum length of a part of K."""
 THREADS = 128
@@ -109,7 +109,7 @@ def out_of_memory_errors() -> tuple[type[Exception], ...]:
 
 
 def current_gpu() -> int:
-    """Return the number of CuPy's current GPU, which owns compiled code and arrays."""
+    """Return the index of CuPy's current GPU, on which kernels are compiled and arrays are stored."""
     return int(cupy().cuda.Device().id)
 
 

@@ -36,7 +36,7 @@ ARRAYS_OF_EXACT = 4
 """The number of float64 values per output in a step that truncates no products."""
 COLUMNS_AT_ONCE = 512
 ZERO = np.int16(-12000)
-"""The exponent that stands for zero; its sum with any exponent is far below all others."""
+"""The exponent that represents zero; its sum with any exponent is far below all others."""
 TABLE_BITS = 16
 """The widest formats that are decoded with a table, in bits."""
 
@@ -98,7 +98,7 @@ def values_of(name: str, codes: Codes) -> Values:
 
 
 def exponents_of(values: Values, smallest: int, zero_exponent: int) -> NDArray[np.int64]:
-    """Return the exponents of C, which are at least the format's minimum; a zero has the exponent of an empty step."""
+    """Return the exponents of C, at least `smallest`, the format's minimum; a zero has `zero_exponent`."""
     field = (values.view(np.int64) >> 52) & 2047
     return np.where(field == 0, zero_exponent, np.maximum(field - 1023, smallest))
 
@@ -204,7 +204,7 @@ def products_of(factors: Factors, places: slice) -> tuple[NDArray[Any], Exponent
 
 
 def exact_step(how: AlignedSum, factors: Factors, places: slice, partial: Values) -> Values:
-    """Add the terms of one step to the partial sum, without truncation."""
+    """Add the products of one step to the partial sum; only this sum is truncated, not the products."""
     total: Values = np.matmul(factors.a.value[..., places], factors.b.value[:, places])
     total += partial
     bits = total.view(np.int64)
@@ -330,7 +330,7 @@ def run(rule: Fused, operands: ProductOperands, a: Codes, b: Codes, convert: Con
         return None
     is_exact = factors.has_exact_steps(rule)
     longest = max(len(step) for step in rule.steps)
-    # every product is less than four units of 2**fraction_bits
+    # every product is less than 2**(fraction_bits + 2) grids
     fits = longest << (rule.sum.fraction_bits + 2) <= 1 << 31
     if fits and not is_exact and rule.sum.rounding in TRUNCATIONS and factors.is_narrow:
         factors = factors.in_float32()

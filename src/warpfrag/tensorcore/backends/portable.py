@@ -85,7 +85,7 @@ def with_zeros(stored: NDArray[Any], columns: Codes, depth: int) -> NDArray[Any]
 
 
 def integer_sums(rule: IntegerSum, operands: ProductOperands) -> Codes:
-    """Return the codes of D for the given tiles."""
+    """Return the codes of D for one or more tiles, as exact sums of integer products."""
     kind, formats = exact_floats_of_blas(), (FORMATS[rule.a], FORMATS[rule.b])
     depth, (*tiles, height, width) = operands.b.shape[-2], operands.c.shape
     stored, row_count = operands.a.shape[-1], min(height, ROWS_AT_ONCE)
@@ -292,7 +292,7 @@ def round_codes(name: str, total: Integers, exponent: Integers, fraction: int, *
 
 
 class Terms(NamedTuple):
-    """The terms of a step, [..., rows, terms, columns]: signed significands, exponents, and masks of nonzero terms."""
+    """The terms of a step, [..., rows, terms, columns]: signed significands, exponents, and a mask of nonzero terms."""
 
     significand: Integers
     exponent: Integers

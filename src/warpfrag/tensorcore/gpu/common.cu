@@ -70,7 +70,7 @@ __device__ __forceinline__ u32 multiply_f32(u32 a, u32 b) {
     return result;
 }
 
-// Copy from global to shared memory without passing through registers.
+// Copy 16 bytes from global to shared memory without using registers.
 __device__ __forceinline__ void copy16(void *to, const void *from) {
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"((u32)__cvta_generic_to_shared(to)), "l"(from));
 }

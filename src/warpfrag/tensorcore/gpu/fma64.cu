@@ -48,7 +48,7 @@ extern "C" __global__ void __launch_bounds__(ACROSS * ACROSS)
             columns[k][at % EXTENT] = k < many && column < width ? b[(s64)(first + k) * width + column] : 0.0;
         }
         __syncthreads();
-        for (int k = 0; k < many; k++)  // not further: -0 plus a product of 0 would become +0
+        for (int k = 0; k < many; k++)  // not to DEPTH: adding a product of 0 would change -0 to +0
 #pragma unroll
             for (int i = 0; i < PER_THREAD; i++)
 #pragma unroll

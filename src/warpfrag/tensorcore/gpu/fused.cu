@@ -1,18 +1,18 @@
 // The truncated fused dot-product-add, plain or with a power of two for each block.
 //
-// The argument is that of `kernels/strip.h`: a float64 that starts at 1.5 * 2**52 grids takes every product with one
-// fma towards zero, which floors it; negative products, each floored one grid too far, are counted beforehand.
-// Here the count comes from two masks and one popcount, because a word of A has a bit for each positive element and
-// one for each negative element, and a word of B has the two exchanged.
+// The method is that of `kernels/strip.h`: every product is added by one fma, rounded towards zero, to a float64 that
+// starts at 1.5 * 2**52 grids. This rounds each product down. Negative products, which end up one grid too low, are
+// counted beforehand. Here the count comes from two masks and one popcount, because a word of A has a bit for each
+// positive element and one for each negative element, and a word of B has the two exchanged.
 //
-// Exponents are 16 bits, 16 times their value, and biased so that the upper half of a register is the exponent field
-// of the float64 to start from. Two k share a register: `viaddmax` handles both at once.
+// Exponents are stored in 16 bits, multiplied by 16, and biased so that the upper half of a register is the exponent
+// field of the initial float64. Two k share a register: `viaddmax` handles both at once.
 //
 // An accumulator is a float64 that holds an f32 or f16. Infinities and NaNs need no special treatment, because float64
 // sums propagate them. Exceptional outputs are marked in `exceptional`, and `redo` recomputes them from codes: outputs
 // whose exponents are near the limits of f32, and columns of B with an infinity or a NaN that a sparse A may skip.
 //
-// Macros: FRACTION_BITS, PRODUCTS (of a step; of a sparse A with its zeros), STEPS, ZERO_EXPONENT, ROUND_TO,
+// Macros: FRACTION_BITS, PRODUCTS (of a step; for a sparse A, including its zeros), STEPS, ZERO_EXPONENT, ROUND_TO,
 // ADDS_C_LAST, C_EMIN, C_IS_F16, D_IS_F16, WATCHES_EXPONENTS, STAGES, BLOCKS_PER_SM, and ROWS_PER_THREAD and
 // COLUMNS_PER_THREAD, both even.
 
@@ -26,7 +26,7 @@
 #define SPAN (PRODUCTS < 16 ? PRODUCTS : 16)  // number of elements per word of signs
 #define WORDS (PRODUCTS / SPAN)
 
-#define ORIGIN (1023 + 52 - FRACTION_BITS)  // the exponent field to start from, at a common exponent of 0
+#define ORIGIN (1023 + 52 - FRACTION_BITS)  // the exponent field of the initial float64, at a common exponent of 0
 #define B_BIAS (1.0 + 0x1p-30)
 #define MIN_COMMON_EXPONENT -100
 #define MAX_COMMON_EXPONENT 120
@@ -82,7 +82,7 @@ __device__ __forceinline__ double round_f16(double exact) {
 
 // ---- Preparation of operands: one thread handles a line and the elements of one word of signs.
 
-// The position of the scale factor of a line at a k: powers of two, each for several k.
+// The strides of scale factors, which are powers of two, and the number of k that share a factor.
 struct Blocks {
     s64 tile, line, block;
     s64 k;
@@ -347,7 +347,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS_PER_SM)
     }
 }
 
-// ---- Exceptional outputs, computed from codes with integers by the rule of `kernels/scalar.h`.
+// ---- Exceptional outputs, computed from codes with integers by the rule of `kernels/exceptional.h`.
 
 __device__ __forceinline__ s64 shifted(s64 product, int shift) {
     if (shift >= 0) return product << min(shift, 62);
@@ -380,7 +380,8 @@ __device__ __forceinline__ u32 code_at(const void *codes, int bytes, s64 place) 
     return bytes == 1 ? ((const u8 *)codes)[place] : bytes == 2 ? ((const u16 *)codes)[place] : ((const u32 *)codes)[place];
 }
 
-// Element `stored` of A's row, the element of B's column that it multiplies, and the exponents of their scale factors.
+// Read element `stored` of A's row, and the element of B's column that it multiplies; return the sum of the exponents
+// of their scale factors.
 __device__ __forceinline__ int read_pair(const Sources &from, s64 tile, int row, int column, int stored, Number &x, Number &y) {
     s64 place = tile * from.at_a.tile + row * from.at_a.line + stored * from.at_a.k;
     int k = from.columns ? from.columns[place] : stored;

@@ -1,6 +1,6 @@
 // Block-scaled 4-bit floats: exact sums of groups of products, each times its scale factors, then one truncated sum.
 //
-// Elements come doubled, four to a register; scale factors as exponent << SCALE_BITS | significand, with
+// Elements are doubled and packed four to a register; scale factors are exponent << SCALE_BITS | significand, with
 // SCALE_FRACTION fraction bits.
 // Macros: K, GROUP, SCALES (of one instruction), FRACTION_BITS, ZERO_EXPONENT.
 

@@ -1,4 +1,4 @@
-// The real instruction along K. The registers of a fragment are contiguous, lane after lane.
+// Runs the GPU's own instruction along K. The registers of a fragment are contiguous, lane after lane.
 //
 // Macros: REGISTERS_A, REGISTERS_B, REGISTERS_C (words), REGISTER_A, REGISTER_C (types of a register), DOWN, ACROSS
 // (tiles of a warp), WARPS, and ISSUE(d, a, b), which issues the instruction with d as C and D.

@@ -4,14 +4,15 @@
 
 #if defined(__aarch64__) || defined(__FMA__)
 
-/* The sum of a number and one far below its last bit, and the smallest subnormal times 1. */
+/* Return true if adding a number far below the last bit of 1 or -1 gives the expected result, and if a subnormal is not
+   flushed to zero. */
 NOT_INLINED int rounds_as_told(double sign, double expected)
 {
     volatile double one = sign, little = sign * 0x1p-60, subnormal = 0x1p-1074;
     return one + little == expected && subnormal * 1.0 != 0.0;
 }
 
-/* Returns 0 if floats are rounded in every direction, and no subnormal is flushed to zero. */
+/* Returns 0 if every rounding mode has its effect, and no subnormal is flushed to zero. */
 ENTRY(check_environment)(const void *none)
 {
     const double above = 1.0 + 0x1p-52;

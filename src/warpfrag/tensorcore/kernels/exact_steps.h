@@ -9,9 +9,10 @@
    exponents of its products. The sum of a step is at most the sum of the magnitudes of a group of A times the largest
    magnitude of B: `is_exact`.
 
-   Sums start at 1.5 * 2**52 units (in `strip.h`, at that many grids), but are rounded to nearest: B is larger than
-   it should be by a factor of 1 + 2**-30, and a 0 of B is 2**-500, which changes no product by half a unit. So
-   nothing depends on the signs of products, and the rounding mode remains the one that C needs. */
+   Sums start at 1.5 * 2**52 units, as those in `strip.h` start at that many grids, but they are rounded to nearest.
+   This removes two errors of the prepared B, neither of which changes a product by half a unit: elements are too large
+   by a factor of 1 + 2**-30, and 0 is stored as 2**-500. So nothing depends on the signs of products, and the rounding
+   mode is the one that adding C needs. */
 
 #ifndef WARPFRAG_EXACT_STEPS_H
 #define WARPFRAG_EXACT_STEPS_H
@@ -43,8 +44,8 @@ INLINED bool is_exact(const fused_rule *rule, double sum_a, int32_t exponent_b)
     return may_be_exact(rule) && sum_a * power_of_two(exponent_b + 1) <= limit;
 }
 
-/* Add the sum of the steps to C, rounded to f32. It is rounded twice, but the sum of two f32 in float64 rounds as if
-   once. */
+/* Add the sum of the steps to C, rounded to f32. The result is rounded to float64 first, but for a sum of two f32 this
+   does not change the f32. */
 INLINED void finish_exact(double *c, f64v sum0, f64v sum1)
 {
     f32v total = f32_of_f64(load_f64(c) + sum0, load_f64(c + F64_LANES) + sum1);

@@ -1,7 +1,7 @@
 /* Exceptional outputs of a step, which the vector loops do not cover; they are computed from codes by the scalar rule.
 
-   They have an infinity or a NaN in the step, products more than 62 binades below the maximum of their groups, or a
-   common exponent near the limits of f32. */
+   Their step has an infinity or a NaN, products more than 62 binades below the maximum of their groups, or a common
+   exponent near the limits of f32. */
 
 #ifndef WARPFRAG_EXCEPTIONAL_H
 #define WARPFRAG_EXCEPTIONAL_H
@@ -90,7 +90,7 @@ INLINED int32_t biased_exponent(double value)
     return (int32_t)(bits_of_f64(value) >> 52 & 2047);
 }
 
-/* C after a step that keeps it: truncated to the kept bits; -0 becomes +0. */
+/* Return C after a step that keeps it: truncated to the kept bits, with -0 changed to +0. */
 INLINED double truncate_c(double value, int64_t fraction_bits)
 {
     int32_t mask = -(1 << larger(23 - fraction_bits, 0));

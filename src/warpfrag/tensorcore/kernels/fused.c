@@ -27,7 +27,7 @@ typedef struct {
     int64_t width; /* number of columns, a multiple of those that are processed together */
 } output_part;
 
-/* The strip that begins with a row, at a step of the panel that begins at `first_step`. */
+/* Return the strip that begins with row `first`, at one step of the panel that begins at `first_step`. */
 INLINED strip_step strip_at(const output_part *part, int64_t first, int64_t first_step, int64_t step, double *partials)
 {
     const prepared_tile *ready = part->ready;
@@ -78,7 +78,7 @@ NOT_INLINED bool run_step(strip_scratch *scratch, const fused_rule *rule, const 
     return any_exceptional;
 }
 
-/* Add the partial sum of the steps, which started from zero, to C, rounded to nearest in the accumulator's format. */
+/* Add the sum of the steps, which started from zero, to C; round the result to the nearest number of D's format. */
 INLINED void finish_with_c(double *accumulators, const double *from_zero, bool is_f16, int64_t width)
 {
     for (int row = 0; row < STRIP; row++)
@@ -127,7 +127,7 @@ static void run_steps(strip_scratch *scratch, const output_part *part, bool chec
         }
 }
 
-/* The next strip and step, among some steps of a part. */
+/* The range of steps in a panel, and the next strip and step to run. */
 typedef struct {
     int64_t first_step, last_step; /* the last one is exclusive */
     int64_t row, step;
@@ -154,8 +154,8 @@ INLINED short_step short_step_at(const output_part *part, const step_panel *pane
     return at;
 }
 
-/* Run strip after strip and step after step, to the end or until a step has an exceptional row; return true if it
-   has. The rounding mode is towards zero. */
+/* Run the steps of each strip, from the next one on. Stop after a step with an exceptional row and return true, or run
+   to the end and return false. The rounding mode is towards zero. */
 INLINED bool run_panel(
     strip_scratch *scratch, const output_part *part, step_panel *panel, int64_t products, bool is_sparse, int sign_bytes,
     int fraction_bits)
@@ -188,7 +188,7 @@ DEFINE_PANEL_RUNNER(run_sparse_16_of_25_bits, 16, true, 4, 25)
 DEFINE_PANEL_RUNNER(run_sparse_8_of_25_bits, 8, true, 2, 25)
 DEFINE_PANEL_RUNNER(run_sparse_4_of_25_bits, 4, true, 1, 25)
 
-/* Return the loops for a rule with short steps, or NULL if there are none and it runs with long steps. */
+/* Return the loops for a rule with short steps, or NULL if the rule must run with long steps. */
 static panel_runner *panel_runner_of(const fused_rule *rule)
 {
     static const struct {
@@ -447,7 +447,7 @@ struct layout_arguments {
     int64_t height, width, stored, depth;
 };
 
-/* Compute the size of the memory for prepared operands, and the offsets of the groups of B and their bytes after the
+/* Compute the size of the memory for prepared operands, and the offsets of B's groups, as words and as bytes, from the
    first cache line. */
 ENTRY(fused_layout)(const struct layout_arguments *p)
 {

@@ -13,9 +13,9 @@ typedef struct {
     f64v of_row[STRIP][F64_VECTORS];
 } strip_sums;
 
-/* Add the products of two k to the sums of a row. aarch64 multiplies by one lane of a register: two elements are
-   loaded at once, and none is broadcast, which would take as long there as a multiplication. x86-64 broadcasts an
-   element while loading it, at no cost. */
+/* Add the products at two consecutive k to the sums of a row. aarch64 multiplies by one lane of a register: two
+   elements are loaded at once, and none is broadcast, which would take as long there as a multiplication. x86-64
+   broadcasts an element while loading it, at no cost. */
 INLINED void add_pair(f64v sums[F64_VECTORS], const double *a, const f64v line0[F64_VECTORS], const f64v line1[F64_VECTORS])
 {
 #ifdef __aarch64__
@@ -43,8 +43,8 @@ INLINED void load_line(f64v line[F64_VECTORS], const double *from)
         line[v] = load_f64(from + v * F64_LANES);
 }
 
-/* Add the products of `count` k, an even number, to the sums of every row, k ascending. Rows of A are `a_pitch`
-   apart, lines of B are `b_pitch` apart. */
+/* Add the products at `count` consecutive k, an even number, to the sums of every row, k ascending. Rows of A are
+   `a_pitch` apart, lines of B are `b_pitch` apart. */
 INLINED void add_lines(
     strip_sums *sums, const double *a, int64_t a_pitch, const double *b, int64_t b_pitch, int64_t count)
 {

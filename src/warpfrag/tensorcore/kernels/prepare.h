@@ -25,7 +25,9 @@
 #define WORD 32 /* number of signs in a word */
 #define BYTE 8
 
-#define PANEL 32 /* number of elements of a row of A, or of one instruction, whose rows of B stay in a near cache while rows are processed */
+/* The number of elements of A's rows in a panel, unless one instruction has more: their rows of B stay in a near cache
+   while all rows of A are processed. */
+#define PANEL 32
 
 /* Exponents of elements and of scale factors are between -127 and 127. The sum of two exponents, relative or not,
    biased as in float64, must fit in 12 bits. */
@@ -94,9 +96,9 @@ typedef struct {
     int64_t group_rows; /* number of rows of B in a group */
     int64_t sign_words; /* sign words of a group: one, or two for a sparse A with more than 32 rows of B */
     int64_t sign_bytes; /* sign bytes of a group, for a rule with short steps */
-    int64_t a_words;    /* of a group of A: the largest exponent; per sign word, bits of negative, then of nonzero elements */
+    int64_t a_words;    /* words per group of A: the largest exponent; per sign word, its negative and its nonzero bits */
     int64_t a_bytes;    /* the same with sign bytes */
-    int64_t b_lines;    /* words of a group of B: the largest exponents, then sign words */
+    int64_t b_lines;    /* lines of words per group of B: the largest exponents, then the sign words */
     int64_t b_byte_lines;
     int64_t blocks;
 } group_extents;
@@ -153,7 +155,7 @@ INLINED group_extents extents_of(const source_tile *tile)
 
 #define CACHE_LINE 64
 
-/* Take memory for an array at `at`, which then moves to the next cache line. */
+/* Take memory for an array at `at`, and move `at` to the next free cache line. */
 INLINED void *take(uintptr_t *at, int64_t count, size_t size)
 {
     void *start = (void *)*at;
@@ -183,7 +185,7 @@ static int64_t lay_out(prepared_tile *ready, const source_tile *tile, uintptr_t 
     return (int64_t)(at - memory);
 }
 
-/* The columns of a block, rounded up to a multiple of those that are processed together. */
+/* Return the number of columns in a block, rounded up to a multiple of the columns that are processed together. */
 INLINED int64_t padded(int64_t columns, bool is_sparse)
 {
     int64_t together = is_sparse ? SPARSE_COLUMNS : COLUMNS;
@@ -263,8 +265,8 @@ INLINED group_signs signs_of(const float *values, int64_t count)
     return signs;
 }
 
-/* The same for a sparse A: each bit is at the position of the B element that its element multiplies. The elements of
-   a step multiply different rows of its group of B. The offsets of these lines are written to `lines`. */
+/* The same for a sparse A: the bit of an element is at the position of the B element that it multiplies. In a step,
+   every element of A multiplies a different row of B; the offsets of these rows' lines are written to `lines`. */
 INLINED group_signs meet_b(
     uint32_t *lines, const float *values, const int32_t *met_rows, const int32_t *b_places, int64_t first_place,
     int64_t count)
@@ -289,7 +291,7 @@ INLINED bool is_heavy_group(const float *values, int64_t count)
     return sum > MAX_SIGNIFICAND_SUM << 23;
 }
 
-/* Write the elements of a group of A. Compilers use `restrict` of parameters only, and cannot vectorize without it. */
+/* Write the elements of a group of A. Compilers heed `restrict` only on parameters, and cannot vectorize without it. */
 INLINED void write_elements(
     double *restrict to, int32_t *restrict relatives, const float *restrict values, const int32_t *restrict exponents,
     int32_t largest, int64_t products)
@@ -362,7 +364,7 @@ INLINED row_scratch row_scratch_at(void *memory, const source_tile *tile)
     return scratch;
 }
 
-/* Write a decoded row of A as row `to`: the row itself, or one past the end. */
+/* Write a decoded row of A as row `to`: the row itself, or a copy past the last row. */
 INLINED void write_row_of_a(
     const source_tile *tile, prepared_tile *ready, const row_scratch *scratch, int64_t row, int64_t to, int64_t products)
 {

@@ -1,6 +1,6 @@
-/* One step of one output, computed from codes with all special values, for outputs that the vector loops do not cover.
+/* Scalar operations of the rules: reading and writing codes, exponents, shifts, and the rounding at the end of a step.
 
-   The same rule as `tensorcore/reference.py`, with machine integers: no term reaches 2**63. */
+   They compute as `tensorcore/reference.py` does, with machine integers and float64: no term reaches 2**63. */
 
 #ifndef WARPFRAG_SCALAR_H
 #define WARPFRAG_SCALAR_H

@@ -4,17 +4,18 @@
 
    The whole sum is a 32-bit integer: the lower word of the float64 in which it is added, whether it is negative or not.
    (A negative sum borrows from the upper word, which is far from the limits of its binade.) So C may remain an f32. It
-   is truncated to grids, as an integer, and added to the number of negative products: that is the lower word of the
-   start. At the end the lower word is converted to an f32; with the rounding mode towards zero, that truncates it.
+   is truncated to a whole number of grids, and added to the number of negative products: that is the lower word of the
+   initial float64. At the end, the lower word is converted to an f32; with the rounding mode towards zero, this
+   truncates it.
 
    The data that depends only on A and B is two bytes for each output: the largest exponent of its products, biased like
    that of an f32 (a sum of bytes, which may wrap around on the way), and the number of negative products.
 
    A product is at most 2**27 grids and C 2**26, so eight products and C are less than 2**31. Sixteen might not be,
    if all of them were that large. But a product is also less than 2**26 grids times the significand of A's element,
-   so it is enough that the significands of each group of A add up to at most MAX_SIGNIFICAND_SUM, 31 of nearly 32
-   that are possible. Rows for which that does not hold (`a_is_heavy`) run with long steps, and so do blocks of
-   outputs for which some common exponent may be out of range. */
+   so it is enough that the significands of each group of A add up to at most MAX_SIGNIFICAND_SUM: 31, when almost 32 is
+   possible. Rows with a larger sum (`a_is_heavy`) run with long steps, and so do blocks of outputs for which some
+   common exponent may be out of range. */
 
 #ifndef WARPFRAG_SHORT_STEPS_H
 #define WARPFRAG_SHORT_STEPS_H
@@ -65,8 +66,8 @@ INLINED void compute_exponents_and_signs(
     }
 }
 
-/* Return the start of the sums of COLUMNS columns of a row, with C; `common` has their common exponents as powers of
-   two. */
+/* Compute the initial sums of COLUMNS columns of a row, with C added, and their common exponents, as powers of two, in
+   `common`. */
 INLINED void start_word_sums(
     f64v sums[F64_VECTORS], u32v common[PAIRS], const strip_scratch *scratch, const float *partials, int64_t at,
     int fraction_bits)
@@ -92,7 +93,7 @@ INLINED void start_word_sums(
     }
 }
 
-/* Return the lower words of sums as f32, truncated. */
+/* Store the lower words of sums as f32, truncated. */
 INLINED void finish_word_sums(float *partials, const f64v sums[F64_VECTORS], const u32v common[PAIRS], int fraction_bits)
 {
     UNROLLED
@@ -153,7 +154,7 @@ INLINED void f64_from_f32(double *to, const float *from, int64_t count)
         to[at] = from[at];
 }
 
-/* float32 holds them exactly */
+/* float32 represents all of these numbers exactly. */
 INLINED void f32_from_f64(float *to, const double *from, int64_t count)
 {
     for (int64_t at = 0; at < count; at++)
@@ -161,7 +162,7 @@ INLINED void f32_from_f64(float *to, const double *from, int64_t count)
 }
 
 /* Run one step; return true if it has an exceptional row, whose partial sums before the step are then saved. The
-   number of products, the sparsity of A, the sign bytes and the fraction bits are constants of the loops. */
+   number of products, the sparsity of A, the sign bytes and the fraction bits are constants where this is inlined. */
 INLINED bool run_short_step(
     strip_scratch *scratch, const short_step *at, int64_t products, bool is_sparse, int sign_bytes, int fraction_bits)
 {

@@ -16,8 +16,9 @@ typedef struct {
     f64v of_row[SPARSE_ROWS][SPARSE_VECTORS];
 } sparse_sums;
 
-/* The address of a line in its own register, whose origin is hidden from the compiler: so it is computed here, and
-   loads from it need no index. With an index, x86-64 splits a multiply-add that loads into two operations. */
+/* Return the address of a line in a register. The assembly statement hides how the address was computed, so that the
+   compiler computes it here and loads need no index. With an index, x86-64 splits a multiply-add with a memory operand
+   into two operations. */
 INLINED const double *line_of(const double *b, uint32_t line)
 {
     const double *address = b + line;
@@ -56,7 +57,7 @@ INLINED void add_lines_sparse(
     }
 }
 
-/* Process the rows of a strip that run together, starting with one. */
+/* The rows of a strip that are processed together: their elements of A, and the lines of B that these multiply. */
 typedef struct {
     const double *a[SPARSE_ROWS];
     const uint32_t *lines[SPARSE_ROWS];
@@ -73,7 +74,7 @@ INLINED sparse_rows sparse_rows_of(const double *a_values, const uint32_t *a_lin
     return rows;
 }
 
-/* Compute the sums of a step and the final truncation; `variant` is WORD_START or GENERAL_START. */
+/* Compute the sums of a step, and truncate them; `variant` is WORD_START or GENERAL_START. */
 INLINED void add_products_sparse(
     const strip_scratch *scratch, const strip_step *strip, const sum_start *start, int64_t kept,
     enum start_variant variant)

@@ -29,8 +29,8 @@
    finds rows in which no int8 sum of an output is reliable. A common exponent out of range is searched for only if the
    largest exponents of the groups, or C, allow one: `find_out_of_range` takes as long as the rest of step 2.
 
-   Outputs are float64 here, whatever the accumulator's format. The rows of a strip are BLOCK apart in everything that is
-   kept for one. */
+   Outputs are float64 here, whatever the accumulator's format. In every array of a strip, consecutive rows are BLOCK
+   elements apart. */
 
 #ifndef WARPFRAG_STRIP_H
 #define WARPFRAG_STRIP_H
@@ -38,7 +38,7 @@
 #include "tensorcore/kernels/prepare.h"
 
 #define MAX_RELATIVE_SUM (2 * RELATIVE_BIAS) /* the sum of two relative exponents that are the largest of their groups */
-/* Sums up to this one may be too large: one of the two exponents may have been raised to 0. */
+/* Sums up to this one may be too large, because one of the two relative exponents may have been raised to 0. */
 #define MAX_UNRELIABLE_SUM (MAX_RELATIVE_SUM - RELATIVE_BIAS)
 #define MIN_COMMON_EXPONENT (-100) /* from this one on, every sum is 0 or a normal f32 */
 #define MAX_COMMON_EXPONENT 120    /* with this limit, 32 products and C are below 2**128 */
@@ -52,7 +52,7 @@
 #define FURTHEST ((uint32_t)(MAX_COMMON_EXPONENT - MIN_COMMON_EXPONENT) << TO_UPPER)
 /* If the largest exponents of two groups add up to at least MIN_PAIR_EXPONENT, no common exponent is below
    MIN_COMMON_EXPONENT: a reliable sum is at most RELATIVE_BIAS - 1 below theirs. If they add up to at most
-   MAX_PAIR_EXPONENT, 2**37 products do not bring a C that began below LARGE above MAX_COMMON_EXPONENT. */
+   MAX_PAIR_EXPONENT, even 2**37 products cannot raise a C that began below LARGE above MAX_COMMON_EXPONENT. */
 #define MIN_PAIR_EXPONENT (MIN_COMMON_EXPONENT + RELATIVE_BIAS - 1)
 #define MAX_PAIR_EXPONENT (MAX_COMMON_EXPONENT - 40)
 #define LARGE 0x1p119
@@ -60,8 +60,9 @@
 #define LINE_VECTORS (BLOCK / BYTE_LANES)
 #define PAIRS (F64_VECTORS / 2) /* number of float64 vectors in COLUMNS */
 
-/* The ways to start sums: one word holds the signs of products and of C, and no lower bound of exponents is reached;
-   one word holds those of products, and no bound is reached; or the general case. Only the last has branches. */
+/* The ways to start sums. FAST_START: one word has the signs of the products and of C, and no lower bound of exponents
+   is reached. WORD_START: the same, but the word has only the signs of the products. GENERAL_START: every other case;
+   only this one has branches. */
 enum start_variant { FAST_START, WORD_START, GENERAL_START };
 
 /* One step of a strip. Rows of A are `products` elements and `a_words` words apart. */
@@ -100,8 +101,8 @@ typedef struct {
 
 INLINED sum_start start_of(const fused_rule *rule)
 {
-    /* An f32 is read with its own exponent, an f16 with at least that of its subnormals, or of the format it is read
-       as. */
+    /* An f32 C keeps its own exponent. An f16 C has at least the exponent of the subnormals of the format that it is
+       read as. */
     int64_t min_c = rule->c_format == IS_F16 ? rule->c_emin + BIAS : 0;
     sum_start start = {
         .min_c_exponent = splat_s32((int32_t)(min_c << TO_UPPER)),
@@ -132,7 +133,7 @@ INLINED exponent_sums lowest_sums(void)
     return sums;
 }
 
-/* Compute the largest sums of exponents of each output. */
+/* Compute the largest sum of relative exponents of each output. */
 INLINED exponent_sums max_exponent_sums(const int32_t *a_relatives, const int8_t *line, int64_t products)
 {
     exponent_sums sums = lowest_sums();
@@ -168,7 +169,7 @@ INLINED exponent_sums max_exponent_sums_sparse(
     return sums;
 }
 
-/* The lanes of a row whose sum is unreliable, or indicates that all products are 0. */
+/* Return a mask of the lanes of a row whose sum is unreliable, or shows that all products are 0. */
 INLINED u8v unreliable(const s8v of_row[LINE_VECTORS])
 {
     u8v lanes = {0};
@@ -249,7 +250,7 @@ INLINED u32v below_zero(const int32_t *a_signs, const int32_t *b_signs)
     return ((u32v)load_s32(b_signs) ^ splat_u32((uint32_t)a_signs[0])) & splat_u32((uint32_t)a_signs[1]);
 }
 
-/* Return the start of the sums of F32_LANES columns of a row, with C added. The rounding mode is towards zero. */
+/* Compute the initial sums of F32_LANES columns of a row, with C added. The rounding mode is towards zero. */
 INLINED void start_sums(
     f64v sums[2], const strip_scratch *scratch, const strip_step *strip, const sum_start *start, int row, int64_t j,
     enum start_variant variant)
@@ -286,7 +287,7 @@ INLINED f64v truncate_sum(f64v exact, int64_t kept)
     return (f64v)((s64v)exact & kept);
 }
 
-/* The float64 bits that the rounding of a step keeps; all of them if it rounds to nearest. */
+/* Return a mask of the float64 bits that the rounding of a step keeps: all of them if it rounds to nearest. */
 INLINED int64_t kept_bits(int64_t round_to)
 {
     if (round_to == TO_F16_RN)
@@ -294,7 +295,7 @@ INLINED int64_t kept_bits(int64_t round_to)
     return round_to == TO_E8M13_RZ ? -((int64_t)1 << 39) : -((int64_t)1 << 29);
 }
 
-/* Compute the sums of a step and the final truncation. The rounding mode is towards zero. */
+/* Compute the sums of a step, and truncate them. The rounding mode is towards zero. */
 INLINED void add_products(
     const strip_scratch *scratch, const strip_step *strip, const sum_start *start, int64_t kept,
     enum start_variant variant)

@@ -27,7 +27,7 @@ typedef struct {
 typedef struct {
     const int8_t *elements;
     const int32_t *scales;
-    int64_t stride; /* distances from one element, and from one scale, to the next */
+    int64_t stride; /* distance between adjacent elements, and between adjacent scales */
 } scaled_line;
 
 static bool has_product(const scaled_line *a, const scaled_line *b, int64_t first, int64_t group)
@@ -198,7 +198,8 @@ INLINED void add_ones(int32_t *sums, uint64_t a0, uint64_t a1, const uint64_t *b
     }
 }
 
-/* sums[t, i, j] += ones of (a[t, i, w] op b[t, w, j]) over the words w, an even number. */
+/* Add the number of ones in a[t, i, w] op b[t, w, j], over all words w, to sums[t, i, j]. There is an even number of
+   words. */
 ENTRY(popcount_block)(const struct popcount_arguments *p)
 {
     const output_block *block = &p->block;

@@ -1,7 +1,7 @@
 /* Vectors as wide as a register of the processor level, and operations on them that C has no operators for.
 
-   `f32v`, `s32v` and `u32v` have F32_LANES lanes, which two `f64v` continue: lanes 0, 1, ... of the first, then of the
-   second. Operators work lane by lane; comparisons give all ones or all zeros. */
+   `f32v`, `s32v` and `u32v` have F32_LANES lanes, as many as two `f64v` together: the lanes of the first `f64v`, then
+   those of the second. Operators work lane by lane; comparisons give all ones or all zeros. */
 
 #ifndef WARPFRAG_VECTOR_H
 #define WARPFRAG_VECTOR_H

@@ -2,7 +2,7 @@
 
 #include <arm_neon.h>
 
-#define F64_VECTORS 4 /* number of vectors of one row for which four rows have registers */
+#define F64_VECTORS 4 /* number of vectors per row, so that the sums of four rows fit in registers */
 
 INLINED f64v splat_f64(double number)
 {

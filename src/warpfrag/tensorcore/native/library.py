@@ -142,7 +142,7 @@ class NativeFunction:
     """A function of the library, declared by its name and its argument types.
 
     An array type consists of the element type and the rank, such as u4[3]; arrays are contiguous and writable. A number
-    is i8. A tuple stands for its fields.
+    has type i8. A tuple is passed as its fields, one after the other.
     """
 
     def __init__(self, name: str, types: str) -> None:
