@@ -47,12 +47,12 @@ def as_array(array: ArrayLike, label: str) -> NDArray[Any]:
 
 
 def is_tensor(value: object) -> bool:
-    """Return True for a PyTorch tensor; PyTorch is not imported, because a caller that has a tensor did that."""
+    """Return True for a PyTorch tensor; PyTorch is not imported, because a caller with a tensor has imported it."""
     return type(value).__module__.partition(".")[0] == "torch" and hasattr(value, "device") and hasattr(value, "layout")
 
 
 def tensor_as_array(tensor: torch.Tensor) -> NDArray[Any]:
-    """Return a tensor as an array in host memory; ml_dtypes has the dtypes that NumPy lacks, such as bfloat16."""
+    """Return a tensor as an array in host memory, with ml_dtypes' dtypes for those that NumPy lacks (bfloat16)."""
     import torch
 
     plain = dense(tensor).cpu()
@@ -86,7 +86,7 @@ def dtype_of(array: HasDtype) -> np.dtype[Any]:
 
 
 def is_masked_array(value: object) -> bool:
-    """Return True for a masked array; numpy.ma is not imported, because none exists unless it already is."""
+    """Return True for a masked array; numpy.ma is not imported, because without it there are no masked arrays."""
     return "numpy.ma" in sys.modules and isinstance(value, np.ma.MaskedArray)
 
 

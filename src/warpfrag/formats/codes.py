@@ -17,7 +17,7 @@ from warpfrag.formats.arrays import as_doubles
 from warpfrag.formats.float_environment import exact_floats
 from warpfrag.formats.number_formats import Format, Rounding, check_rounding
 
-MAX_EXACT_INTEGER = 1 << 53  # float64 holds every integer up to this one
+MAX_EXACT_INTEGER = 1 << 53  # float64 represents every integer up to this one
 
 
 @cache
@@ -38,7 +38,7 @@ def to_codes(
 ) -> NDArray[Any]:
     """Return the codes of an array of numbers: its bits if it has the natural dtype, otherwise its converted values.
 
-    tf32 is stored in float32, whose last bits it ignores; if rounding is requested, the values are rounded instead.
+    A float32 array is read as tf32 by ignoring the last bits of each element; with `rounding`, its values are rounded.
     """
     check_rounding(rounding)
     if numbers.dtype == natural_dtype(number_format) and not (number_format.unused and rounding):

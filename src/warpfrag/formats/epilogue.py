@@ -1,7 +1,7 @@
 """Epilogues: the operations that a kernel applies to its accumulators before it stores them.
 
-    x = fma(alpha, sum, beta * C)       float32: beta * C is rounded, then the rest once more
-    x = x + bias                        float32, a number for each column
+    x = fma(alpha, sum, beta * C)       in float32: beta * C is rounded, then the fma rounds once
+    x = x + bias                        in float32, with one bias for each column
     D = x                               rounded to nearest even, to the format of the result
 
 With alpha = beta = 1 the first line is one float32 addition. With beta = 0, C is not read, as in cuBLAS: even a NaN in
@@ -72,7 +72,7 @@ def finish(epilogue: Epilogue, sums: Floats, c: Floats | None) -> Floats:
 
 
 def check_factor(name: str, number: Any) -> float:  # noqa: ANN401 (arrays of any library)
-    """Return a factor; raise an error unless it is a real number in float32's range, or an array or tensor of one."""
+    """Return a factor, a real number in float32's range or an array of one such number; otherwise raise an error."""
     if hasattr(number, "shape") and not isinstance(number, np.generic):
         array = as_array(number, name)
         number = float(array.reshape(())) if array.size == 1 and array.dtype.kind in "fiuV" else number
@@ -91,7 +91,7 @@ def check_factor(name: str, number: Any) -> float:  # noqa: ANN401 (arrays of an
 
 
 def float32_of(numbers: ArrayLike, label: str) -> Floats:
-    """Return numbers as float32; raise an error for numbers that are not exact."""
+    """Return numbers as float32; raise an error if float32 cannot represent one exactly."""
     array = as_array(numbers, label)
     if array.dtype.kind not in "biuf" and not hasattr(ml_dtypes, array.dtype.name):
         raise InvalidOperand(f"{label}: expected real numbers, got dtype {array.dtype}")
@@ -126,7 +126,7 @@ def fma(x: Floats | np.float32, y: Floats, z: Floats) -> Floats:
 
 
 def tanh(x: Floats) -> Floats:
-    """Return tanh.approx.f32 of each number."""
+    """Return the result of tanh.approx.f32 for each number."""
     return special_functions.tanh(x.view(np.uint32)).astype(np.uint32).view(np.float32)
 
 

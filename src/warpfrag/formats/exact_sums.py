@@ -19,7 +19,7 @@ Doubles = NDArray[np.float64]
 
 FLOAT_BITS = 53
 MAX_WIDTH = 900
-"""The largest distance between the highest and the lowest bit that float64 limbs cover without overflow."""
+"""The largest distance between the highest and the lowest bit of a matrix that is split into float64 limbs."""
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class ExactArray:
 
 @exact_floats
 def exact_numbers(values: Doubles) -> ExactArray:
-    """Return finite float64 numbers as integers times a common power of two."""
+    """Convert finite float64 numbers to integers times a common power of two."""
     if not values.any():
         return ExactArray(np.zeros(values.shape, object), 0)
     fraction, power = np.frexp(values)
@@ -101,7 +101,7 @@ def _highest_exponent(matrix: Doubles) -> int:
 
 
 def _limbs(whole: Doubles, width: int, length: int) -> list[Doubles]:
-    """Split integers into limbs of `width` bits, lowest first; each limb has the sign of its integer."""
+    """Split integers of `width` bits into limbs of `length` bits, lowest first; each has the sign of its integer."""
     count = max(1, -(-width // length))
     limbs = []
     for place in reversed(range(count)):

@@ -25,7 +25,7 @@ def _library() -> tuple[Any, Any, Any] | None:
     """Return fegetenv, fesetenv and the default environment of the C library, or None if it lacks them."""
     if sys.platform == "win32":
         return None
-    for name in (None, "libm.so.6"):  # they are in this process or, with glibc, in libm
+    for name in (None, "libm.so.6"):  # the process itself has the functions or, with glibc, libm has them
         try:
             library = ctypes.CDLL(name)
             save, load = library.fegetenv, library.fesetenv

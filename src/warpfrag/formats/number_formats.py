@@ -100,7 +100,7 @@ class Format:
 
     @cached_property
     def nan_code(self) -> int | None:
-        """The code that encodes NaN, a quiet NaN; None if the format has no NaN."""
+        """The code of a quiet NaN, or None if the format has no NaN."""
         if self.nan == "none":
             return None
         ones = self.codes - 1 - self.sign_bit
@@ -166,8 +166,8 @@ class Format:
     def encode(self, value: float | Fraction, *, rounding: Rounding = None) -> int:
         """Return the code of a value; raise an error if it is inexact, unless `rounding="rne"` rounds to nearest even.
 
-        A value that is too large becomes infinity, or is rejected if the format has no infinity. In ue8m0, which
-        has no fraction, a tie goes to the larger power of two, as in ml_dtypes.
+        With `rounding`, a value that is too large becomes infinity, or is rejected if the format has no infinity. In
+        ue8m0, which has no fraction, a tie goes to the larger power of two, as in ml_dtypes.
         """
         from fractions import Fraction
 
@@ -191,7 +191,7 @@ class Format:
     def _plain_number(self, value: float | Fraction) -> float | Fraction:
         """Convert a value, which may be a NumPy scalar, exactly to a Python number.
 
-        Raise an error for anything else.
+        Raise an error if it is not a number, or if no Python number equals it.
         """
         from decimal import Decimal
         from fractions import Fraction
@@ -269,7 +269,7 @@ CANONICAL_NANS: dict[str, int] = {
 
 
 class FormatAlias(NamedTuple):
-    """An alias for formats, such as half, fp8 or nvfp4: the formats, and the qualifiers that it requires."""
+    """An alias such as half, fp8 or nvfp4: the formats that it names, and the qualifiers that it requires."""
 
     name: str
     types: tuple[str, ...]
@@ -313,9 +313,9 @@ def dtype_text(dtype: object) -> str:
 
 
 def format_name(dtype: object, known: Sequence[str], label: str = "dtype") -> str:
-    """Return which of the `known` formats a dtype means: "f16", "FP16", "float16", np.float16, torch.float16.
+    """Return the one of the `known` formats that a dtype names, such as "f16", "FP16", np.float16 or torch.float16.
 
-    A dtype or "f32" means the first known format with this natural dtype: tf32 if f32 is not known.
+    A dtype, or "f32", names the first known format with that natural dtype: tf32 if f32 is not known.
 
     >>> format_name("float16", ["f16", "bf16"]), format_name("fp16", ["f16", "bf16"])
     ('f16', 'f16')

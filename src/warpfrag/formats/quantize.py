@@ -6,17 +6,19 @@
 
 The scale of a block is
 
-    ue8m0    the largest power of two up to the largest magnitude, divided by that of the format (OCP MX 1.0, 6.3)
-    others   the largest magnitude divided by the format's largest value, rounded to nearest even
+    ue8m0    the power of two at or below the block's largest magnitude, divided by the one at or below the format's
+             largest value (OCP MX 1.0, 6.3)
+    others   the block's largest magnitude divided by the format's largest value, rounded to nearest even
 
 and an element is its value divided by the scale, rounded to nearest even and clamped to the format's largest value.
 
-Libraries choose powers of two in several ways. If m is the largest magnitude and 2**p the format's largest power:
+Libraries choose powers of two in several ways. If m is the block's largest magnitude, and 2**p the largest power of two
+in the format:
 
     floor    2**(floor(log2(m)) - p), as in the OCP document; values above the format's largest are clamped
     ceil     2**(ceil(log2(m)) - p)
     even     floor, after m is rounded to the precision of an element
-    rceil    2**ceil(log2(m / largest value)): the smallest that clamps nothing, as in cuBLAS
+    rceil    2**ceil(log2(m / the format's largest value)), the smallest power that clamps nothing, as in cuBLAS
 """
 
 from __future__ import annotations
@@ -131,7 +133,7 @@ def _numbers(A: ArrayLike, *, may_be_nan: bool) -> Doubles:
 
 @cache
 def _table(name: str) -> Doubles:
-    """Return the finite magnitudes of a format's codes in ascending order, without signs."""
+    """Return the finite magnitudes that a format represents, in ascending order."""
     fmt = FORMATS[name]
     values = np.array([float(fmt.decode(code)) for code in range(fmt.encode(fmt.max) + 1)])
     values.setflags(write=False)
@@ -166,7 +168,7 @@ def _scales(fmt: Format, scales: Format, largest: Doubles, rounding: str) -> NDA
 
 @cache
 def _code_f32(largest: float, largest_value: float) -> int:
-    """Return the float32 code nearest to a quotient; if that is zero or infinite, the nearest usable divisor."""
+    """Return the float32 code nearest to largest / largest_value; a quotient of 0 or infinity becomes finite, not 0."""
     f32 = FORMATS["f32"]
     if largest == 0:
         return f32.encode(1.0)
@@ -188,8 +190,8 @@ def _elements(fmt: Format, blocks: Doubles, scale: Doubles) -> NDArray[Any]:
 def _nearest(numbers: Doubles, scale: Doubles, grid: Doubles) -> NDArray[np.int64]:
     """Return the index in `grid` nearest to numbers / scale, with ties to even, clamped to the last index.
 
-    The quotient is only a first guess. Halfway points times a scale of at most 24 bits are exact in float64, so a
-    comparison with them decides.
+    The rounded quotient is only a first guess. A halfway point times a scale of at most 24 bits is exact in float64, so
+    comparing `numbers` with these products gives the exact answer.
     """
     halfway = (grid[1:] + grid[:-1]) / 2
     with np.errstate(all="ignore"):

@@ -4,13 +4,13 @@ With uniformly random bits most f16 products are infinite or NaN, so each class 
 
     bits      any bit pattern
     finite    any finite value
-    narrow    exponents within 2 of zero: terms that truncate against each other
+    narrow    exponents within 2 of zero, so that terms overlap when they are aligned
     wide      exponents within 20 of zero
     special   mostly narrow, with zeros of both signs, subnormals, largest values, infinities and NaNs
-    tiny      subnormal and nearly subnormal
-    extreme   integers: mostly the least and the greatest, C near the ends of s32
-    plain     readable: floats of a normal distribution, powers of two near 1 for scales, integers of every size, but
-              for s32 at most 1000
+    tiny      subnormal and nearly subnormal values
+    extreme   integers: mostly the smallest and the largest, and for s32 values near these limits
+    plain     easy to read: normally distributed floats, scales that are powers of two near 1, and integers of any size
+              (s32: at most 1000 in magnitude)
 """
 
 from collections.abc import Mapping
@@ -28,9 +28,9 @@ INTEGER_CLASSES = ("bits", "extreme")
 def random_codes(
     number_format: Format, kind: str, shape: tuple[int, ...], random: np.random.Generator
 ) -> NDArray[np.uint64]:
-    """Return random codes of one class other than `bits` (see `random_bytes`).
+    """Return random codes of any class but `bits`, for which `random_bytes` is used.
 
-    Integers have `plain` and `extreme` only.
+    For integers, the class is `plain` or `extreme`.
     """
     if kind == "plain":
         return _plain(number_format, shape, random)

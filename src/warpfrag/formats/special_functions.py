@@ -8,8 +8,8 @@ The first bits of an input select the segment, and the next 17 bits are x. The s
 products of two bits whose positions add up to less than 19. `special_functions.csv` has the coefficients, in units of
 2**-40, derived from the results of an H200. Everything else follows from them: the exponent of rcp and the roots is
 that of the input, negated or halved; the integer part of ex2's input is the exponent of its result, and lg2 does the
-reverse; sin and cos use a quarter of a period. rcp and rsqrt of the upper word of a float64 use the same parabolas,
-truncated to 20 bits.
+reverse; sin and cos have segments for a quarter of a period. rcp and rsqrt of the upper word of a float64 use the same
+parabolas, truncated to 20 bits.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ def squares() -> NDArray[np.int64]:
     """Return the squarer's result for each x, in units of its lowest column."""
     x = np.arange(1 << DIGITS, dtype=np.int64)
     total = np.zeros(1 << DIGITS, np.int64)
-    for place in range(COLUMN // 2 + 1, DIGITS):  # the square of the digit, and its products with lower digits
+    for place in range(COLUMN // 2 + 1, DIGITS):  # the bit's square, and its products with lower bits
         low = (x & ((1 << place) - 1)) >> (COLUMN - 1 - place)
         total += (x >> place & 1) * (low + (1 << 2 * place - COLUMN))
     return total
@@ -104,7 +104,7 @@ def fixed_point(codes: Codes, places: int, limit: float) -> Codes:
 
 
 def rcp(codes: Codes, encoding: FloatEncoding = SINGLE) -> Codes:
-    """Return 1 / x; subnormal results are flushed to zero."""
+    """Return 1 / x; subnormal operands and results are flushed to zero."""
     sign, exponent, fraction = encoding.parts(codes)
     last = 2 * encoding.bias + 1
     result = encoding.truncate(parabola("rcp", fraction << (24 - encoding.fraction))) - (

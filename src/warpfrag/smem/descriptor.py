@@ -314,7 +314,7 @@ class Descriptor:
         return replace(self, start=self.start + by if is_whole(by) else by)
 
     def used(self, operand: StagedOperand, *, trans: bool = False) -> dict[str, bool]:
-        """Return flags for `leading` and `stride`, which are used if the operand exceeds one atom along them."""
+        """Return, for `leading` and `stride`, True if the operand exceeds one atom in that direction and uses it."""
         inner, outer = lines(operand, trans=trans)
         along, across = ("stride", "leading") if trans and not self.swizzle else ("leading", "stride")
         return {along: inner > self.width, across: outer > LINES}
@@ -323,7 +323,7 @@ class Descriptor:
         """Return the box and swizzle of a TMA tensor map that stores a tile as this descriptor reads it.
 
         The tile has `k` columns of A or rows of B, by default those of one instruction. Raises InvalidOperand, with the
-        reason, if no box can do this: TMA stores consecutive lines, and its pattern starts at aligned addresses.
+        reason, if no box can do this: TMA stores consecutive lines, and its swizzle pattern starts at aligned addresses.
         """
         return _tensor_map(self, operand, trans=trans, k=k)
 
@@ -356,7 +356,7 @@ def turnable(operand: StagedOperand) -> tuple[int, ...]:
 
 
 def stored_bits(operand: StagedOperand) -> int:
-    """Return the number of bits that an element takes in shared memory, where 4- and 6-bit types may be padded."""
+    """Return the number of bits per element in shared memory, including the padding of 4- and 6-bit types."""
     return getattr(operand, "stored_bits", operand.format.bits)
 
 
@@ -377,7 +377,7 @@ def compact(
     """Return the descriptors of a tile that is stored atom by atom without gaps, one per instruction along k.
 
     The tile has `k` columns of A or rows of B, by default those of one instruction. `swizzle` defaults to the widest
-    one that a line fills.
+    one that divides the length of a line.
     """
     inner, outer = lines(operand, trans=trans)
     mine, steps = _steps(operand, k)

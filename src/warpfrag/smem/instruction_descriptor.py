@@ -65,8 +65,8 @@ class InstructionDescriptor:
 
     `d`, `a`, `b` and `scale_type` are formats as PTX spells them; a number that encodes no format is shown as "?6".
     `selector` applies to sparse metadata, `scale_a_id` and `scale_b_id` are the first bytes of the scale factors,
-    `max_shift` is the largest column shift of mma.ws. `k` is that of the kind, except for 96 and the larger values on
-    sm_107. `other` contains the bits outside all fields.
+    `max_shift` is the largest column shift of mma.ws. The kind determines k, unless `k_96`, or on sm_107 `k_128` or
+    `wide_k`, selects another one. `other` contains the bits outside all fields.
     """
 
     kind: str

@@ -15,8 +15,8 @@ to the absolute address, even if a tile does not start at the beginning of the p
     (432, 416)
 
 **Digits.** A pitch is the simplest case: one digit along the contiguous axis, one across it. Consecutive tiles need
-more digits: the bytes of a tile row and the tiles along it, the rows of a tile and the tiles across. `along` and
-`across` list the digits, each with its extent and its stride in bytes; the last one may be unbounded.
+more digits: along the contiguous axis, a byte in a tile row and the tile; across it, a row in a tile and the tile.
+`along` and `across` list the digits, each with its extent and its stride in bytes; the last one may be unbounded.
 
     >>> tiles = Memory(order="row", along=(Digit(16, 1), Digit(None, 128)), across=(Digit(8, 16), Digit(None, 512)))
     >>> tiles.address(row=9, col=8, bits=16)
@@ -165,7 +165,7 @@ class Memory:
         return self._address(rows, cols, bits, shape)
 
     def elements(self, address: int, shape: tuple[int, int], bits: int) -> list[Coordinate]:
-        """Return the elements of a matrix that contain or overlap the byte at `address`."""
+        """Return the elements of a matrix that occupy the byte at `address`, or a part of it."""
         import numpy as np
 
         distance = check_index("address", address, MAX_BYTES) - self.addresses(shape, bits)
@@ -218,7 +218,7 @@ class Memory:
         return after
 
     def overlap(self, shape: tuple[int, int], bits: int) -> tuple[Coordinate, Coordinate, int] | None:
-        """Return two elements of a matrix that share an address, and this address, or None if no elements do."""
+        """Return two elements of a matrix that share an address, and that address, or None if no two elements do."""
         import numpy as np
 
         places, shifts = self._bytes(_checked(shape), bits, MAX_BYTES)
@@ -332,7 +332,7 @@ def wavefronts(addresses: Sequence[int | None], width: int) -> int:
 
 
 def bank_loads(addresses: Sequence[int | None], width: int) -> list[int]:
-    """Return the number of words that each bank has to deliver."""
+    """Return the number of words that each bank delivers for an access."""
     if not (is_whole(width) and width in {1, 2, 4, 8, 16}):
         raise InvalidOperand(f"expected an access of 1, 2, 4, 8 or 16 bytes per lane, got {quote(width)}")
     counts = [0] * BANKS

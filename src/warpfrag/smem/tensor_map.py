@@ -216,7 +216,7 @@ class TensorMapFields:
 
     @property
     def counted_bytes(self) -> int:
-        """The byte count of a box as the driver computes it; it rounds extent / stride down (the hardware, up)."""
+        """The byte count of a box as the driver computes it: extent / stride is rounded down (by the hardware, up)."""
         if self.im2col is not None:
             return self.im2col.channels * self.im2col.pixels * self.element.bytes
         steps = zip(self.box, self.element_strides, strict=True)
@@ -369,7 +369,7 @@ class BitRange(NamedTuple):
 
 
 class MapField(NamedTuple):
-    """A field of a tensor map: how many numbers it has, and the bit ranges of each number, lowest bits first."""
+    """A field of a tensor map: the count of its numbers, and the bit ranges of each number, lowest bits first."""
 
     numbers: int
     ranges: tuple[BitRange, ...]
@@ -463,7 +463,7 @@ def replace_field(data: bytes, name: str, number: int, axis: int = 0) -> bytes:
 
 
 class DriverCheck(NamedTuple):
-    """One of the driver's checks: its result, and a description of the expected value."""
+    """One of the driver's checks: its result, and the message for a map that fails it."""
 
     holds: bool
     text: str
