@@ -135,7 +135,7 @@ def test_an_architecture_that_is_not_the_gpus_own_is_refused(monkeypatch):
         ("sm_90a", "wgmma.mma_async.sync.aligned.m64n8k16.f32.f16.f16", "has operands in shared memory"),
         ("sm_90a", "mma.sp::ordered_metadata.m16n8k32.f32.f16.f16.f32", "is sparse"),
         ("sm_120a", "mma.m16n8k64.kind::mxf4.block_scale.f32.e2m1.e2m1.f32.ue8m0", "has scale factors"),
-        ("sm_70", "mma.m8n8k4.row.col.f32.f16.f16.f32", "computes four products per warp"),
+        ("sm_70", "mma.m8n8k4.row.col.f32.f16.f16.f32", "computes four tiles per warp"),
     ],
 )
 def test_what_the_native_kernel_does_not_run_is_refused_and_auto_says_why(own, instruction, why, monkeypatch, caplog):

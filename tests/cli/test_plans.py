@@ -122,7 +122,7 @@ def test_no_way_is_answered_with_no(run):
     ("words", "message"),
     [
         (["relayout", NAME, f"{NAME}:a"], "expected INSTRUCTION:OPERAND, such as mma.m16n8k16"),
-        (["relayout", f"{NAME}:d", f"{NAME}:a"], "both must have one matrix"),
+        (["relayout", f"{NAME}:d", f"{NAME}:a"], "source and target must have the same extents and threads"),
         (["relayout", f"{NAME}:d:x=2", f"{NAME}:a"], "tiles: expected row=N,col=N with N at least 1, such as col=2;"),
         (["relayout", f"{NAME}:d:col=0", f"{NAME}:a"], "tiles: expected row=N,col=N"),
         (["relayout", f"{NAME}:d:col=2,col=2", f"{NAME}:a"], "tiles: expected row=N,col=N"),

@@ -4,7 +4,7 @@ Chunks determine only how D is split: its rows like A's, its columns like B's. E
 requested order, so the chunks do not affect the codes.
 
 Shapes, dtypes, the instruction and the order are checked when the graph is built; values (exactness, pruned rows) are
-checked when a task reads them. Dask is imported only for Dask arrays.
+checked when a task runs. Dask is imported only for Dask arrays.
 """
 
 from __future__ import annotations
@@ -191,7 +191,7 @@ def _taken(role: str, argument: object) -> da.Array | NDArray[Any]:
             )
         if any(math.isnan(size) for size in argument.shape):
             msg = f"{role}: expected chunks of known sizes, got shape {argument.shape}: "
-            msg += f"{role}.compute_chunk_sizes() first"
+            msg += f"call {role}.compute_chunk_sizes() first"
             raise InvalidOperand(msg)
         array = argument
     elif package in {"numpy", "builtins", "ml_dtypes"}:

@@ -40,7 +40,7 @@ class Growth:
 
 @dataclass(frozen=True)
 class Summary:
-    """The largest, the root mean square and the mean error."""
+    """The largest, the root mean square and the mean error, each in ulps and relative to the exact result."""
 
     largest_ulps: float
     rms_ulps: float
@@ -113,7 +113,7 @@ class ErrorReport(TextCard):
     is_unquantised: bool = False
     """True if D is compared with the product of the matrices before quantization."""
     note: str = ""
-    """A note that float32 operands were truncated to tf32, or ""."""
+    """A note if float32 operands were truncated to tf32, otherwise ""."""
 
     def __iter__(self) -> Iterator[Errors]:
         """Iterate over the errors of each architecture and order."""
@@ -147,7 +147,7 @@ class ErrorReport(TextCard):
         return "\n".join([self._title, *body, *self._differences(), *note])
 
     def _differences(self) -> list[str]:
-        """Return a line for each entry that counts the bits differing from the first entry's."""
+        """Return a line for each entry but the first: the number of outputs whose bits differ from the first's."""
         first = self.errors[0]
         lines = []
         for other in self.errors[1:]:
@@ -182,7 +182,7 @@ BINS = 32
 
 
 class Worst(NamedTuple):
-    """The position of an output and its absolute error in ulps."""
+    """The output with the largest error so far: its error in ulps, position, computed value and exact value."""
 
     ulps: Fraction
     row: int
@@ -261,7 +261,7 @@ class Figures:
         return math.sqrt(self.error_squares / self.exact_squares) if self.exact_squares else 0.0
 
     def facts(self) -> Summary:
-        """Return the largest, the root mean square and the mean error."""
+        """Return the summary of all errors that were added."""
         count = sum(map(len, self.relative))
         relative = self.relative if count else [np.zeros(1)]
         count = count or 1
@@ -276,7 +276,7 @@ class Figures:
         )
 
     def sizes(self) -> dict[str, float | None]:
-        """Return errors relative to `|A||B| + |C|`, if that is known, and to the root mean square of the results."""
+        """Return errors relative to `|A||B| + |C|`, if known, and to the root mean square of the exact results."""
         parts = self.to_magnitude
         rms = math.sqrt(self.exact_squares / self.count)
         squares = math.fsum(value * value for part in parts for value in part.tolist())

@@ -97,7 +97,7 @@ class Explanation(TextCard):
 
     @property
     def parted(self) -> int | None:
-        """The number of the first instruction whose sums differ, or None if nothing differs or there is no trace."""
+        """The index of the first step whose sums differ, or None if nothing differs or there is no trace."""
         pairs = zip_longest(*self.steps)
         if not all(self.steps):
             return None
@@ -127,7 +127,7 @@ class Explanation(TextCard):
 
     @property
     def rows(self) -> list[tuple[str, str, str, str, str]]:
-        """The instructions around the divergence, side by side: number, then instruction and sum in each result."""
+        """The steps around the divergence, side by side: the number, then the step and its sum in each result."""
         if self.parted is None:
             return []
         pairs = list(zip_longest(*self.steps))
@@ -144,7 +144,7 @@ class Explanation(TextCard):
         return rows
 
     def __str__(self) -> str:
-        """Return the explanation and the instructions around the divergence."""
+        """Return the explanation and the steps around the divergence."""
         rows = self.rows
         if not rows:
             return self.text
@@ -237,7 +237,7 @@ class _Work:
     progress: Progress | None
 
     def prepare(self, arch: str, omitted_k: int) -> PreparedGemm:
-        """Return the gemm on an architecture, without the omitted terms at the end of K; float32 is rounded to tf32."""
+        """Return the gemm on an architecture without the last `omitted_k` terms along K; float32 is rounded to tf32."""
         end = self.a.shape[-1] - omitted_k
         rounding: Rounding = "rne" if self.form.a == "tf32" else None
         return prepare_gemm(resolve_chain(self.instruction, arch), self.a[:, :end], self.b[:end], rounding=rounding)

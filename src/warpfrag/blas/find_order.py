@@ -48,7 +48,7 @@ MAX_AT_ONCE = 1 << 22
 MIN_FILLED = 3 / 4
 """The smallest chain length, relative to the longest, at which padding saves time."""
 MAX_ROWS, MAX_COLUMNS, MAX_NEW_COLUMNS = 4, 16, 6
-"""Limits on the outputs kept because they refuted an order; more would cost more time than they save."""
+"""The most rows and columns, and new columns per order, that are kept because their outputs refuted an order."""
 MAX_FITTING = 8
 """The number of fitting orders after which the search for more ends."""
 
@@ -85,7 +85,7 @@ class FittingOrders:
         return len(self.orders) == 1 and not self.is_any
 
     def note(self, name: str) -> str:
-        """Return a text that says how many orders fit the result with this name; "" if one does, or none."""
+        """Return a sentence about the number of orders that fit the result called `name`, or "" if at most one fits."""
         if self.is_any:
             return f"every order of additions gives {name}, so {name} does not show which one was used"
         if len(self.orders) < 2:
@@ -146,12 +146,12 @@ def find_orders(
 
 
 def is_float64_product(A: NDArray[Any], B: NDArray[Any], D: NDArray[Any]) -> bool:
-    """Return True if a float64 product of A and B, rounded once, gives D too."""
+    """Return True if D also equals the float64 product of A and B, rounded once."""
     return D.dtype.kind not in "iu" and bool(((A.astype("f8") @ B.astype("f8")).astype(D.dtype) == D).all())
 
 
 def find_float32_sum(A: ArrayLike, B: ArrayLike, observed: ArrayLike) -> str:
-    """Return a description of the order of float32 additions, without tensor cores, that reproduces D, or ""."""
+    """Return a description of an order of float32 additions, without tensor cores, that reproduces D, or ""."""
     a, b, seen = (np.asarray(array) for array in (A, B, observed))
     if seen.dtype.kind != "f" or a.ndim != 2 or not seen.size:
         return ""
@@ -204,7 +204,7 @@ class Observed(NamedTuple):
 
 
 def rounded_hint(seen: NDArray[Any], name: str) -> str:
-    """Return a hint to pass a float32 result as f16 or bf16 if all its values are exact there, or ""."""
+    """Return a hint to pass a float32 result as f16 or bf16 if all its values are exact in that format, or ""."""
     narrow = RESULTS["f32"][1:] if seen.dtype == np.float32 and seen.size else ()
     with np.errstate(all="ignore"):
         exact = [

@@ -112,7 +112,7 @@ def machine_of(backend: str | Machine, resolved: ResolvedInstruction, *, work: i
 
 
 def cuda() -> Machine:
-    """Return a device that emulates the arithmetic on a GPU; raise NoGpu if there is no GPU."""
+    """Return a device that emulates the arithmetic of any architecture on a GPU; raise NoGpu if there is no GPU."""
     from warpfrag.tensorcore.backends.cuda_backend import Cuda
     from warpfrag.tensorcore.backends.device_kernel import cupy
 

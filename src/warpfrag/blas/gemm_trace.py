@@ -1,7 +1,7 @@
 """The trace of one gemm output: the accumulator after every instruction, and every sum of parts.
 
-A step in this module is one whole instruction. Two orders can be compared side by side: their steps have the same
-numbers as long as both orders add the same k in the same chains.
+A step in this module is one whole instruction, or one addition of sums. The traces of two orders can be compared side
+by side: as long as both orders add the same k in the same chains, their steps have the same numbers.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class ProductStep:
     """One step in the computation of an output: the operation, its range of k, and the resulting code."""
 
     operation: str
-    """The operation: multiply (an instruction), add (a chain or part is added), bias, or round (to D's format)."""
+    """The operation: multiply (an instruction), add (of the sum of a chain or part), bias, or round (to D's format)."""
     part: int
     first: int
     last: int

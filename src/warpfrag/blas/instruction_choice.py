@@ -69,7 +69,7 @@ def chosen_forms(a: np.dtype[Any], b: np.dtype[Any]) -> dict[str, Form]:
 
 
 def truncation_note(a: NDArray[Any], b: NDArray[Any], instruction: str, rounding: object) -> str:
-    """Return a note if tf32 truncates bits of float32 operands; empty if nothing is lost or `rounding` is given."""
+    """Return a note if tf32 truncates bits of float32 operands, or "" if no bits are lost or `rounding` is given."""
     if ".tf32." not in instruction or rounding is not None:
         return ""
     if not any((np.ascontiguousarray(array, np.float32).view(np.uint32) & TF32_IGNORED).any() for array in (a, b)):

@@ -33,9 +33,9 @@ from warpfrag.tensorcore.rules import Popcount
 from warpfrag.tensorcore.sparsity import compress, logical_columns
 
 MAX_OUTPUTS = 1 << 17
-"""The number of outputs to compare at a time; an exact number takes about a hundred bytes."""
+"""The number of outputs to compare at a time; each needs an exact number of about a hundred bytes."""
 MAX_GROWTH = 48
-"""The rows and columns used to measure the growth with k; each point of the curve costs one gemm."""
+"""The maximum number of rows, and of columns, used to measure the growth with k; each point needs one gemm."""
 
 
 def error_report(
@@ -132,7 +132,7 @@ class MeasuredTask:
     def growth(
         self, a: NDArray[np.float64], b: NDArray[np.float64], c: NDArray[np.float64] | None
     ) -> tuple[Growth, ...]:
-        """Measure the errors over the first k terms, for k = 1, 2, 4 and so on."""
+        """Measure the errors over the first terms: 1, 2, 4, ... times the instruction's k, and the whole K."""
         depth, rule = a.shape[1], self.taken.rule
         some = slice(MAX_GROWTH)
         c = None if c is None else c[some, some]

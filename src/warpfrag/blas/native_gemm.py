@@ -1,7 +1,7 @@
-"""The native backend: run the real instruction on a GPU's tensor cores, with k in the requested order.
+"""The native backend: run the real instruction on a GPU's tensor cores.
 
-The layouts of the operands determine how codes are gathered into registers. A warp then issues the instruction along K,
-with the D of each as the C of the next. The result is exact by construction, but only for the GPU's own architecture.
+The layouts of the operands determine how codes are gathered into registers. A warp then issues the instruction along K;
+the D of each is the C of the next. The result is exact by construction, but only for the GPU's own architecture.
 """
 
 from __future__ import annotations
@@ -123,7 +123,7 @@ class NativeKernel(DeviceKernel):
         return words, down, across
 
     def run(self, operands: ProductOperands) -> Device:
-        """Return the codes of D, accumulated onto C."""
+        """Return the codes of D = A B + C."""
         a, down, instructions = self.pack(operands.a, "a")
         b, _, across = self.pack(operands.b, "b", by_column=True)
         c, *_ = self.pack(operands.c, "c")
@@ -147,7 +147,7 @@ class TensorCores:
     def __init__(self, resolved: ResolvedInstruction) -> None:
         """Create the device.
 
-        Raise an error if this GPU cannot run the instruction, or the kernel does not support it.
+        Raise an error if this GPU cannot run the instruction, or if `NativeKernel` does not support it.
         """
         form, wanted, own = resolved.form, resolved.arch, _own_target()
         if targets()[own].arch != wanted:
@@ -157,7 +157,7 @@ class TensorCores:
             "is sparse" if form.operation.sparsity
             else "has scale factors" if form.block_scale
             else "has operands in shared memory" if any(row.storage != "warp" for row in rows.values())
-            else "computes four products per warp" if any(len(row.shape) != 2 for row in rows.values())
+            else "computes four tiles per warp" if any(len(row.shape) != 2 for row in rows.values())
             else ""
         )  # fmt: skip
         if why:

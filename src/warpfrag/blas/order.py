@@ -6,8 +6,8 @@ and the last bits of the result depend on that. A few numbers describe the kerne
     Order()                        one chain, k ascending, starting from C
     Order(split_k=3, unit=64)      K split into 3 parts of whole units; a chain for each part, then the parts added
     Order(promote=128)             a new chain every 128 k, each added to a separate accumulator
-    Order(residue=32)              the first K % 32 are a tile padded with zeros; then whole tiles of 32
-    Order(step=8)                  an instruction adds 8 k at a time, like a shorter one
+    Order(residue=32)              the first K % 32 terms, padded with zeros, are a tile; then whole tiles of 32
+    Order(step=8)                  an instruction adds 8 k at a time, as if its own k were 8
     Order(segment_k=3, unit=32)    K split into 3 parts that differ by at most a unit, added as a tree: 0 + (1 + 2)
     Order(split_k=3, in_place=True)    the parts are added to D one by one: C and a bias come first, not last
 
@@ -26,7 +26,7 @@ from warpfrag.errors import InvalidOperand, check_flag, quote
 
 FIELDS = re.compile(r"[a-z_]{1,20}=\w{1,9}(, ?[a-z_]{1,20}=\w{1,9}){0,9}")
 LINE = 1024
-"""The usual tile of K in bits: a cache line, that is, 128 bytes of a row of A."""
+"""The usual length of a tile along K in bits: a cache line, that is, 128 bytes of a row of A."""
 
 
 class KSpan(NamedTuple):
@@ -66,14 +66,15 @@ class Order:
     """The order of additions along k; every length is counted in k.
 
     K is split into `split_k` parts of ceil(ceil(K / unit) / split_k) units; a `unit` of None is 128 bytes of A's row.
-    `promote` is the length of the chains in a part. `residue` is the tile of a kernel that begins each part with the
-    remainder. `step` is the number of k that an instruction adds at a time, if less than its own k. `segment_k` is like
-    `split_k`, but the parts differ by at most a unit, the longer ones last, and are added as a binary tree whose right
-    half is a power of two: five parts are 0 + ((1 + 2) + (3 + 4)). With `in_place`, C or the bias is added to the first
-    part, before the others. `lanes` means a kernel without tensor cores: each lane adds `vector` consecutive k in turn,
-    with fused multiply-adds; then the lanes are added one by one, or, `in_halves`, the second half to the first. With
-    `blocks`, blocks of lanes take turns, each element of a vector has its own sum, and the sums of the blocks are added
-    as four chains.
+    `promote` is the length of the chains in a part. `residue` is the tile length of a kernel that begins each part with
+    an incomplete tile, the remainder of the part's length. `step` is the number of k that an instruction adds at a
+    time, if less than its own k. `segment_k` is like `split_k`, but the lengths of the parts differ by at most a unit,
+    the longer parts last, and the parts are added as a binary tree whose right half is a power of two: five parts are
+    0 + ((1 + 2) + (3 + 4)). With `in_place`, C or the bias is added to the first part, before the others. `lanes` means
+    a kernel without tensor cores: each lane adds `vector` consecutive k in turn, with fused multiply-adds; then the
+    lanes' sums are added one by one or, with `in_halves`, repeatedly the second half to the first. With `blocks`,
+    blocks of lanes take turns, each element of a vector has its own sum, and the sums of the blocks are added as four
+    chains.
     """
 
     split_k: int = 1
@@ -199,7 +200,7 @@ class Order:
 
     @property
     def seen_in(self) -> str:
-        """The cuBLAS kernels in which this order was found."""
+        """The kernels in which this order was found, as the end of a sentence, such as "most kernels ... do"."""
         if self.residue:
             return "CUTLASS 2 kernels (cutlass_80_tensorop_...) do" + (
                 " (with splitKreduce_kernel)" if self.split_k > 1 and not self.in_place else ""

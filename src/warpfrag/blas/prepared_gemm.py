@@ -51,7 +51,7 @@ class ProductShape(NamedTuple):
         return (*self.batch, self.rows, self.columns)
 
     def check_c(self, shape: Shape) -> None:
-        """Raise InvalidOperand unless C has the shape of D; its batch axes may broadcast."""
+        """Raise InvalidOperand unless C has D's rows and columns, and batch axes that broadcast to D's."""
         if shape[-2:] != self.shape[-2:] or not self._serves(shape):
             raise InvalidOperand(f"C: expected shape {_text(self.shape)}, got {_text(shape)}")
 
@@ -154,7 +154,7 @@ def read_gemm(
     raw: bool = False,
     rounding: Rounding = None,
 ) -> PreparedGemm:
-    """Convert the arguments of a gemm that is searched or traced instead of run."""
+    """Prepare a gemm from arrays, for a search for its order or a trace of one output."""
     resolved = resolve_chain(instruction, arch)
     a, b, _ = read_matrices(A, B)
     return prepare_gemm(resolved, a, b, raw=raw, rounding=rounding)

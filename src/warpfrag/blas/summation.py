@@ -72,7 +72,7 @@ class PartialSums:
         return self.add_all([self._tree(list(parts))] if order.segment_k else parts, start)
 
     def _tree(self, parts: list[Sums]) -> Sums:
-        """Add the sum of the first parts to that of the last ones, whose number is a power of two."""
+        """Return the sum of the first parts plus the sum of the last ones, the number of which is a power of two."""
         if len(parts) == 1:
             return parts[0]
         first = len(parts) - (1 << (len(parts) - 1).bit_length() - 1)
@@ -170,7 +170,8 @@ class Multiplicands:
     def sum_chains(self, chains: list[Chain]) -> Codes:
         """Return the codes of several chains that start from zero, as [chains, T, M, N].
 
-        Chains of equal length run together; if `may_be_filled_up`, shorter ones are padded with zeros.
+        The chains run together, padded with zeros to the longest. Callers group chains of equal length, unless
+        `may_be_filled_up` says that the padding has no effect.
         """
         if self.rule.scales or self.pattern is not None or len(chains) == 1:
             return np.stack([self.sum_chain(chain, None) for chain in chains])
@@ -205,7 +206,7 @@ def _check_whole(order: Order, k: int) -> None:
 
 
 def may_be_filled_up(rule: Rule) -> bool:
-    """Return True if appended instructions of zeros have no effect; for other rules, they turn a sum of -0 into +0."""
+    """Return True if instructions that add only zeros have no effect; with other rules, they turn -0 into +0."""
     return isinstance(rule, Fused) and not rule.scales and not rule.is_sparse
 
 

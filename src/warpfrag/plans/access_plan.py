@@ -74,7 +74,7 @@ class AddressTerm(NamedTuple):
 
     @property
     def is_masked(self) -> bool:
-        """True if the thread index has more bits above these, which must be masked off."""
+        """True if the thread index has higher bits than these, which must be masked off."""
         return 1 << (self.low + self.bits) < self.threads
 
 

@@ -249,7 +249,7 @@ def search(operand: Operand, order: Literal["row", "col"], direction: Direction 
 def without_conflicts(plan: AccessPlan) -> tuple[tuple[int, int] | None, int | None]:
     """Return the smallest padded pitch, with its padding, and the smallest swizzle that remove a plan's conflicts.
 
-    The same instructions are used. Each is None if there is none.
+    The plan's instructions stay the same. Each result is None if no such pitch or swizzle exists.
     """
     operand, memory = plan.operand, plan.memory
     rows, cols = _extents(operand)

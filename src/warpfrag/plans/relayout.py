@@ -218,7 +218,8 @@ def _check(source: Operand, target: Operand) -> None:
             for operand in (source, target)
         )
         raise InvalidOperand(
-            f"both must have one matrix and the same threads: source {mine}, target {its}{_advice(source, target)}"
+            f"source and target must have the same extents and threads; the source has {mine}, the target {its}"
+            f"{_advice(source, target)}"
         )
     ops.conversion(source.format.name, target.format.name)  # raises an error if there is no conversion
 
@@ -287,7 +288,7 @@ class _Lane:
         return at
 
     def cell(self, number: int, start: dict[str, int]) -> ops.RegisterSlot:
-        """Return a cell of the repetition that starts here."""
+        """Return the register and slot of a cell in the repetition that starts at `start`."""
         at = dict(start)
         for bit, (axis, weight) in enumerate(self.bits):
             at[axis] += weight * (number >> bit & 1)
@@ -308,7 +309,7 @@ def _plan(source: Operand, target: Operand, start: Layout, end: Layout) -> tuple
     copies = [own.direction(holder) for holder in start.where(**start.at(**zero)._asdict())]
 
     def image(lane: int = 0, **unit: int) -> int:
-        """Return the source of the element that one bit of the target index moves to."""
+        """Return the direction in the source that corresponds to one bit of the target's lane or cell."""
         direction = own.direction(pull.at(**zero | {"lane": lane} | unit))
         return min(
             (direction ^ copy for copy in copies), key=lambda source_place: ((source_place >> LANE) ^ lane).bit_count()
@@ -359,7 +360,7 @@ def _plan(source: Operand, target: Operand, start: Layout, end: Layout) -> tuple
 
 
 def _preferred_directions(cells: list[int], own: _Lane, its: _Lane, *, late: bool) -> list[int]:
-    """Return the directions in which packets are cheapest: along slots of both sides, then along those of one side.
+    """Return the cheapest directions for packets: those along slots of both sides, then those along slots of one side.
 
     Elements that are converted at the end are unpacked anyway, so their new slots do not matter.
     """
@@ -464,7 +465,7 @@ def _counted(order: Layout, axis: str) -> list[int]:
 
 
 def _movmatrix(layout: Layout) -> Layout:
-    """Return the source of each element that movmatrix moves, register by register."""
+    """Return the layout that maps each place after movmatrix to the place before it, register by register."""
     mover = get("movmatrix.sync.aligned.m8n8.trans.b16")
     others = {name: size for name, size in layout.ins.items() if name in {WARP, "reg"}}
     return (mover.a.layout.inverse() @ mover.d.layout) * Layout.identity(**others)

@@ -15,7 +15,8 @@ from warpfrag.plans import relayout_operations as ops
 from warpfrag.plans.shuffle_search import Select, Shuffle
 
 Word: TypeAlias = tuple["int | None", ...]
-"""The pieces of a register, low bits first; each is position * parts + part, complemented after a conversion."""
+"""The pieces of a register, low bits first. Each is the number position * parts + part, or its complement (~) after a
+conversion."""
 
 MAX_PLANS = 64  # number of plans that are kept
 HALF = 16  # the size in bits of the elements that movmatrix transposes
@@ -58,7 +59,7 @@ def origins(operations: tuple[ops.RelayoutOperation, ...], source: OperandSpec, 
 
 
 class _Runner:
-    """The registers of one warp as symbols: state[lane][register] is the pieces of a register."""
+    """The registers of one warp as symbols: state[lane][register] contains the pieces of a register."""
 
     def __init__(self, source: OperandSpec, target: OperandSpec, piece_bits: int) -> None:
         self.source, self.target, self.piece_bits = source, target, piece_bits

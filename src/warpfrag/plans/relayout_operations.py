@@ -82,7 +82,7 @@ class Permute:
 
 @dataclass(frozen=True)
 class LanePermute:
-    """Assemble registers from bytes of two registers, as `words` or, in lanes that `mask` selects, `others` specifies.
+    """Assemble registers from the bytes of two: `words` gives the cells, or `others` in the lanes that `mask` selects.
 
     This is one prmt whose selector depends on the lane. It replaces a Select and a Permute.
     """

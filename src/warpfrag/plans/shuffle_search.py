@@ -23,7 +23,7 @@ from warpfrag.layout.bit_matrix import Echelon
 
 @dataclass(frozen=True)
 class Select:
-    """Exchange registers in all lanes, or in those with an odd number of bits in `mask`: w is set from words[w]."""
+    """Set register w to register words[w], in all lanes or in those that share an odd number of bits with `mask`."""
 
     mask: int
     words: tuple[int, ...]
@@ -31,7 +31,7 @@ class Select:
 
 @dataclass(frozen=True)
 class Swap:
-    """Exchange cells of each register in lanes with an odd number of bits in `mask`: slot s comes from s ^ flip."""
+    """Set slot s of each register to slot s ^ flip, in lanes that share an odd number of bits with `mask`."""
 
     mask: int
     flip: int

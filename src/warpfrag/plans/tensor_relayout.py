@@ -3,8 +3,8 @@
 Both are in tensor memory. The registers of a load map linearly to D, and those of a store to A, so the work in between
 is an ordinary register relayout. The plan uses the load and store that need the least work, usually only conversions.
 
-A warp can access only its own 32 lanes. If D is split across other lanes, and A has copies there, elements would
-have to move between warps: such plans are rejected.
+A warp can access only its own 32 lanes. If D is split across lanes, and A has copies in the lanes of other warps,
+elements would have to move between warps: such operands are rejected.
 
 `relayout` here is `wf.relayout`: it plans for tensor memory, or calls `plans.relayout` for operands in registers.
 """
@@ -46,7 +46,7 @@ HALF = 16  # the size in bits of the elements that a load packs
 
 @dataclass(frozen=True)
 class TensorRelayout(Relayout):
-    """A plan from D of one tcgen05.mma to A of another: for every `columns` columns, `load`, `registers` and `store`.
+    """A plan from D of one tcgen05.mma to A of another: `load`, `registers` and `store` for each `columns` columns.
 
     `operations` are the operations of `registers`; every part runs them.
     """
@@ -138,13 +138,13 @@ def tensor_relayout(source: TensorOperand, target: TensorOperand) -> TensorRelay
     n, k = source.layout.outs["col"], target.layout.outs["col"]
     if (first.shape.m, first.blocks) != (second.shape.m, second.blocks) or n % k:
         raise InvalidOperand(
-            f"D has {first.shape.m} rows and {n} columns in {first.blocks} block(s); expected the same rows and"
-            f" blocks in A, and a multiple of {k} columns; A has {second.shape.m} rows in {second.blocks}"
+            f"D has {first.shape.m} rows and {n} columns in {first.blocks} block(s), A {second.shape.m} rows in "
+            f"{second.blocks}; expected the same rows and blocks in A, and a multiple of {k} columns in D"
         )
     for form in (first, second):
         if placement(form)[0] not in SAME_LANES:
             raise InvalidOperand(
-                f"{form.name}: D is split across lanes and A has copies there that no single warp can access"
+                f"{form.name}: D is split across lanes, and A has copies in lanes that no single warp can access"
             )
     plans = list(_plans(source, target, first, second))
     if not plans:

@@ -92,7 +92,7 @@ class Invariance:
 
     @property
     def conclusion(self) -> tuple[str, ...]:
-        """The m at which the bits of a row change, and the cheapest way to keep them the same for every m."""
+        """A sentence about the m at which the bits of a row change and, if any do, the cheapest remedy."""
         guess = "; some ranges are guesses" if self.is_guess else ""
         if not self.changes:
             return (f"the bits of a row do not depend on the batch size from {self.m[0]} to {self.m[1]}{guess}",)

@@ -1,4 +1,4 @@
-"""Networks and decision trees, fitted to a library's choices, for shapes that no table contains.
+"""Networks and decision trees, fitted to a library's choices, that predict the choice for shapes outside all tables.
 
 The features are the extents, the number of tiles of D for several tile sizes, the fill of their last wave on the GPU,
 the depth of K in 128-byte lines, and the alignment of the extents. The accuracy is the fraction of unseen shapes for
@@ -29,7 +29,7 @@ TILES = np.array([
     (64, 8), (64, 16), (64, 32), (64, 64), (64, 128), (128, 64), (128, 128), (64, 256), (128, 256), (256, 128),
     (192, 128), (128, 192),
 ])  # fmt: skip
-"""The tile sizes; for each, the number of tiles is a feature."""
+"""Tile sizes; for each of them, the number of tiles in D is a feature."""
 WAVES, MORE_WAVES, OTHERS = [3, 5, 6, 9], [4, 7, 8], [0, 1, 2, 10, 11]
 """Indices of tile sizes whose wave counts are features, in the order of the features."""
 FITTED_N, FITTED_K = 8, 64

@@ -87,7 +87,7 @@ class ProductKind(NamedTuple):
 
 @dataclass(frozen=True)
 class Choices:
-    """The choices of a library on one GPU; `runs` looks up all m of a layer, `find` a single gemm."""
+    """The choices of a library on one GPU: `runs` returns those of a layer for all m, `find` that of a single gemm."""
 
     gpu: str
     library: str
@@ -135,7 +135,7 @@ class Choices:
 
     @property
     def listed(self) -> list[tuple[LayerKind, int, int]]:
-        """The category, n and k of every layer in the table."""
+        """The `LayerKind`, n and k of every layer in the table."""
         mask = MAX_EXTENT - 1
         return [(self.kinds[key >> 48], key >> 24 & mask, key & mask) for key in map(int, self.layers)]
 

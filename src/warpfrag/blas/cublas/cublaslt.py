@@ -37,7 +37,7 @@ TYPES = {"f16": 2, "bf16": 14, "tf32": 0, "f32": 0, "s8": 3, "e4m3": 28}
 RESULTS = {"f16": 2, "bf16": 14, "tf32": 0, "f32": 0, "s8": 10, "e4m3": 14}
 FLOAT32, INT32 = 0, 10
 COMPUTE = {"f16": 68, "bf16": 68, "tf32": 77, "f32": 68, "s8": 72, "e4m3": 68}
-"""The cublasComputeType of each operand format; before it, the cudaDataType of operands and results."""
+"""The cublasComputeType of each operand format; `TYPES` and `RESULTS` have the cudaDataType of operands and D."""
 TRANSPOSE_A, TRANSPOSE_B, EPILOGUE, BIAS, SCALE_A, SCALE_B, FAST, BIAS_TYPE = 3, 4, 7, 8, 17, 18, 25, 26
 """Attributes of a cublasLtMatmulDesc."""
 MAX_WORKSPACE, REDUCTION_SCHEMES = 1, 3
@@ -112,7 +112,7 @@ def _check(status: int, label: str) -> None:
 def _set_attributes(setter: Callable[..., int], target: ctypes.c_void_p, values: list[tuple[int, Any]]) -> None:
     for attribute, value in values:
         status = setter(target, attribute, ctypes.byref(value), ctypes.c_size_t(ctypes.sizeof(value)))
-        _check(status, f"cuBLASLt's attribute {attribute}")
+        _check(status, f"setting attribute {attribute} of a cuBLASLt descriptor")
 
 
 def _loaded() -> Iterator[str]:
@@ -207,7 +207,7 @@ class Library:
         return choice_of(configuration, launches, (asked.m, asked.n, asked.k), asked.batch, asked.layout)
 
     def configuration(self, asked: Question) -> Configuration | None:
-        """Return the first algorithm that cuBLASLt's heuristic returns, or None."""
+        """Return the first algorithm that cuBLASLt's heuristic suggests, or None if there is none."""
         with self._matrices(asked) as matrices:
             return self._asked(asked, matrices)
 
@@ -379,7 +379,7 @@ class Library:
                 status = self._driver.cuFuncGetName(ctypes.byref(text), ctypes.c_void_p(params.function))
             else:
                 status = self._driver.cuKernelGetName(ctypes.byref(text), ctypes.c_void_p(params.kernel))
-            _check(status, "the name of a kernel")
+            _check(status, "querying the name of a kernel")
             self._names[key] = (text.value or b"").decode()
         return self._names[key]
 
@@ -420,7 +420,7 @@ def choice_of(
 
 
 def _plain_family(name: str) -> str:
-    """Return a kernel's name without mangling and without most of its template parameters."""
+    """Return the family that a kernel's name contains or, if it contains none, the start of the name."""
     known = ("gemvNSP", "gemv2N", "gemv2T", "gemvx", "gemmSN_NN", "gemmSN_TN", "dot_kernel", "magma", "ffma", "simt")
     return next((word for word in known if word in name), re.sub(r"\W+", "_", name)[:60])
 

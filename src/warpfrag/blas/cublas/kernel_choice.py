@@ -60,7 +60,7 @@ def choose_kernel(kind: ProductKind, shape: tuple[int, int, int], table: Choices
 def choice_runs(
     kind: ProductKind, n: int, k: int, span: tuple[int, int], table: Choices, *, is_queried: bool
 ) -> Iterator[tuple[int, int, ChosenKernel]]:
-    """Yield the first and last m of each range with one choice: ranges from a table, or single values of m."""
+    """Yield ranges of m with the same choice, as (first, last, choice): those of a table, or single values of m."""
     first, last = span
     runs, basis = None, "library"
     if not is_queried and kind.layout != "tn":

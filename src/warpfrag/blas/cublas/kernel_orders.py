@@ -40,18 +40,18 @@ LANES = {
     26: 16, 38: 2, 40: 4, 42: 8, 48: 2, 50: 4, 52: 8, 56: 2, 58: 4, 62: 2, 66: 8, 68: 4, 72: 16, 74: 32, 76: 4, 78: 8,
     80: 16, 82: 32, 84: 2, 86: 4, 88: 8, 92: 32, 94: 2, 96: 4, 98: 8, 100: 16, 102: 2, 106: 8, 110: 4, 112: 8, 114: 4,
 }  # fmt: skip
-"""The lanes of a gemvx kernel by its custom option rounded down to an even number; with odd options, lanes take
-turns."""
+"""The number of lanes of a gemvx kernel, by its custom option rounded down to an even number. With an odd option, each
+lane adds a single k at a time."""
 LANE_CHUNK = 64
 """The most consecutive k that a lane of a gemvx kernel adds before the next lane continues."""
 GEMV2T = {11: 32, 12: 16, 13: 16, 14: 16}
-"""The number of k after which a lane of a gemv2T kernel promotes its sum, by custom option."""
+"""By custom option, the number of k after which a lane of a gemv2T kernel adds its sum to another accumulator."""
 GEMV2T_LANES = 16
 GEMVNSP_LANES = 32
-"""The number of lanes of most gemvNSP kernels; the kernel names contain it."""
+"""The number of lanes of most gemvNSP kernels, assumed if the choice does not give it."""
 GEMV2N_LANES = {0: 1, 1: 2, 2: 4, 7: 1}
 DOT_LANES, DOT_VECTORS = 128, {16: 2, 31: 1}
-"""The lanes of a dot kernel, and the consecutive k per lane by number of blocks; for float32 only."""
+"""The lanes of a dot kernel, and, by number of blocks, the consecutive k that a lane adds; for float32 only."""
 
 
 class KernelOrder(NamedTuple):

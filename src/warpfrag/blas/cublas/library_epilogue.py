@@ -65,7 +65,7 @@ class LibraryEpilogue:
 
 @dataclass(frozen=True)
 class KernelEpilogue(Epilogue):
-    """The epilogue of one kernel: that of the call, the type of D, and the properties that determine the rounding."""
+    """The epilogue of one kernel: the call's epilogue, D's type, and the properties that affect the rounding."""
 
     has_c: bool = False
     activation: str = ""

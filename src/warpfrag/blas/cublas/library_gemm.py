@@ -24,7 +24,7 @@ from warpfrag.tensorcore.resolved_instruction import resolve_chain
 
 
 def library_epilogue(known: PredictedOrder, epilogue: KernelEpilogue) -> tuple[PredictedOrder, KernelEpilogue]:
-    """Return the order and the epilogue as the kernel computes it; the order is a guess if this was not measured."""
+    """Return the order, marked as a guess if it was not measured with this epilogue, and the kernel's epilogue."""
     order, kernel = known.order, known.kernel
     own = replace(epilogue, kernel=kernel, is_split=order.split_k > 1 or order.segment_k is not None)
     reasons = own.uncertain
@@ -46,7 +46,7 @@ def library_gemm(
     epilogue: Epilogue,
     part: tuple[NDArray[np.int64], NDArray[np.int64]] | None = None,
 ) -> Array | Foreign:
-    """Compute a gemm in a predicted order; `part` gives the rows and columns of D if A and B are part of a gemm."""
+    """Compute a gemm in a predicted order; `part` gives the rows and columns of D if only these are computed."""
     name, order = known.kind.type, known.order
     resolved = resolve_chain(library_instruction(name, ARCH), ARCH)
     if order.lanes:

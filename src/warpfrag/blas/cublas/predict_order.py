@@ -78,7 +78,7 @@ class PredictedOrder(TextCard):
     """For a modelled choice, the fraction of unseen shapes of this type for which the order was predicted correctly."""
     is_guess: bool = False
     omitted_k: int = 0
-    """The number of terms at the end of K that the library omits, which is a defect of some of its kernels."""
+    """The number of terms at the end of K that the library omits; this is a defect of some of its kernels."""
     kernel: str = ""
     source: str = ""
     choice: Choice | None = None
@@ -86,7 +86,7 @@ class PredictedOrder(TextCard):
     cut_tiles: CutTiles | None = None
     """The tiles of D that `order` applies to, if k ascends in all others."""
     epilogue: str = ""
-    """A note on the comparison of the epilogue with an H200 for these kernels; empty without an epilogue."""
+    """A note on whether the epilogue of these kernels was compared with an H200; empty without an epilogue."""
 
     @property
     def text(self) -> str:

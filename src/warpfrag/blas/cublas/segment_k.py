@@ -39,7 +39,7 @@ BLOCKS = {
 """The number of blocks that an H200 runs at once, by the number of blocks in a cluster."""
 UNIT = 32
 SURE_UNITS, SURE_LENGTH = 100, 6
-"""The smallest K and part length, in units, above which the computed number of parts was always correct."""
+"""The smallest K and part length, in units, from which the computed number of parts was always correct."""
 COUNTS = (1, 2, 3, 4, 5, 6, 8, 9, 11, 12, 14, 16, 32, 64, 132)
 COSTS = (-9.7, 0.0, 6.8, 9.75, 13.5, 15.0, 17.1, 18.6, 20.0, 20.7, 21.3, 21.9, 27.0, 32.0, 40.0)
 """By number of parts: the cost of adding the parts after several waves, in units of k, for a 128 x 128 tile."""
@@ -64,7 +64,7 @@ class CutTiles(NamedTuple):
 
 
 class Segmented(NamedTuple):
-    """The order of the tiles that are split: those in `cut_tiles`, or all tiles if that is None."""
+    """The order of the tiles that are split along K: those in `cut_tiles`, or all tiles if it is None."""
 
     order: Order
     cut_tiles: CutTiles | None
@@ -131,7 +131,7 @@ def segmented(choice: Choice, layout: str, shape: tuple[int, int, int]) -> Segme
 def _parts(units: int, most: int, tile: int, *, is_single: bool) -> tuple[int, bool]:
     """Return the number of parts, at most `most`, and True if numbers computed in this way were always correct.
 
-    It is the smallest number that gives the same longest part, or fewer if K is short.
+    It is the smallest number whose longest part is not longer than with `most` parts, or fewer if K is short.
     """
     parts = -(-units // -(-units // most)) if units and most else 1
     if is_single:
