@@ -290,7 +290,7 @@ class Figures:
     def histogram(self) -> tuple[tuple[float, ...], tuple[int, ...]]:
         """Return a histogram around zero; the bin width is a power of two, and the outer bins include larger errors.
 
-        Outputs that nearly cancel have errors of thousands of ulps, so the range covers only 90 % of the outputs.
+        Outputs that nearly cancel have errors of thousands of ulps, so the range covers only about 90 % of the outputs.
         """
         values = np.concatenate(self.ulps)
         typical = float(np.quantile(np.abs(values), 0.9)) or 0.5

@@ -276,7 +276,7 @@ class _Work:
         return "" if unit is None else f"{unit.products} products per step with {unit.fraction_bits} fraction bits"
 
     def _search(self, seen: Observed, arch: str, omitted_k: int, known: Sequence[Order] = ()) -> FittingOrders:
-        """Return the orders that reproduce a result on an architecture; with `known`, only the first of those."""
+        """Return the orders that reproduce a result on an architecture, or only the first of `known` that does."""
         try:
             taken = self.prepare(arch, omitted_k)
         except NotModelled:

@@ -29,7 +29,7 @@ from warpfrag.tensorcore.thread_split import check_threads
 
 BACKENDS = ("cpu", "cuda", "native", "auto")
 PAYS = 1 << 26
-"""The smallest number of multiply-adds for which a GPU is faster, including copies and launches."""
+"""The number of multiply-adds from which a GPU is faster, including copies and launches."""
 log = logging.getLogger("warpfrag")
 """Logs, at level INFO, which backend `auto` chose, and the reason if it did not choose the tensor cores."""
 CHOSEN = "%d multiply-adds on %s: backend %r (%s)"

@@ -145,8 +145,8 @@ def sqrt(codes: Codes) -> Codes:
 def ex2(codes: Codes) -> Codes:
     """Return 2 to the power of x: fraction bits determine the fraction, integer bits the exponent.
 
-    A negative number is complemented bit by bit, so its last bit counts for one less, unless all fraction bits are
-    zero.
+    A negative number is complemented bit by bit, which makes it smaller than the exact negative by one unit in the last
+    place, unless all fraction bits are zero.
     """
     digits = fixed_point(codes, 23, 256.0)
     negative = np.where((digits & FRACTION) != 0, ~digits, -digits)

@@ -281,7 +281,7 @@ def _check(operand: Operand, memory: Memory) -> None:
 
 
 def _packed(operand: Operand, memory: Memory) -> list[AccessPlan]:
-    """Return the plans with an unpacking ldmatrix; it puts codes into the low bits, so some operands need a shift."""
+    """Return the plans with an unpacking ldmatrix, which puts codes into the low bits; some operands need a shift."""
     _check(operand, memory)
     if operand.format.bits not in PACKED_BITS or operand.spec.container != BYTE:
         raise InvalidOperand(
@@ -333,7 +333,7 @@ class _Bytes:
                 self.of[thread][word][inside] = address
 
     def start(self, thread: int, word: int) -> int | None:
-        """Return the address of a register's bytes if they are contiguous, otherwise None."""
+        """Return the address of a register's bytes if they are contiguous and aligned, otherwise None."""
         addresses = self.of[thread][word]
         first = addresses[0]
         in_order = first is not None and addresses == [first + byte for byte in range(WORD)]

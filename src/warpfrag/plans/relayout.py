@@ -472,7 +472,7 @@ def _movmatrix(layout: Layout) -> Layout:
 
 
 MAX_TILES = 4
-WIDTH = 64  # the columns of D in a listed warpgroup fragment; A has 8 to 256
+WIDTH = 64  # the columns of D in the listed warpgroup fragments; n may be 8 to 256
 
 
 @cache

@@ -82,7 +82,7 @@ class Permute:
 
 @dataclass(frozen=True)
 class LanePermute:
-    """Assemble registers from the bytes of two: `words` gives the cells, or `others` in the lanes that `mask` selects.
+    """Assemble each register from bytes of two, as given by `words` or, in lanes that `mask` selects, by `others`.
 
     This is one prmt whose selector depends on the lane. It replaces a Select and a Permute.
     """

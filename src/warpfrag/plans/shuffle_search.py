@@ -94,7 +94,7 @@ class ShufflePlan:
 
 
 def find_shuffles(lanes: list[int], cells: list[int], slots: int, preferred: list[int]) -> ShufflePlan | None:
-    """Return the fewest shuffles for a linear map from target (lane, cell) to source (lane, cell).
+    """Return the plan with the fewest shuffles for a linear map from target (lane, cell) to source (lane, cell).
 
     `lanes` and `cells` are the images of the target's lane bits and cell bits. A register has 2**slots cells.
     `preferred` lists the preferred packet directions among target cells, best first. Returns None if lanes would have
@@ -215,10 +215,10 @@ def _choose(candidates: Sequence[int], count: int, given: Sequence[int] = ()) ->
 def _start_packets(
     lanes: list[int], cells: list[int], outer: list[int], inner_images: list[int]
 ) -> tuple[list[int], list[int]] | None:
-    """Return the first packet for each lane bit, such that no lane publishes two registers in one round.
+    """Return the first packet for each lane bit, and the place that is read, or None if there is no valid choice.
 
-    Lanes that read the same lane must read the same packet. The best choice makes a lane read itself; the next best is
-    zero.
+    No lane may publish two registers in one round, so lanes that read the same lane must read the same packet. The best
+    choice makes a lane read itself; the next best is packet 0.
     """
     read = Echelon()  # the lanes that are read, by the bits that select them
     same = Echelon()  # the cells of a packet

@@ -61,7 +61,7 @@ CODES = {0: 0, 128: 1, 64: 2, 32: 3}
 KINDS = ("wgmma", "tcgen05")
 TENSOR_VERSION = 1
 WIDE_UNIT = 32  # the number of bytes that tcgen05's second swizzle keeps together
-WIDE_CODE = 1  # its value in the three swizzle bits
+WIDE_CODE = 1  # the code of that swizzle in the three swizzle bits
 
 
 class Field(NamedTuple):
@@ -323,7 +323,7 @@ class Descriptor:
         """Return the box and swizzle of a TMA tensor map that stores a tile as this descriptor reads it.
 
         The tile has `k` columns of A or rows of B, by default those of one instruction. Raises InvalidOperand, with the
-        reason, if no box can do this: TMA stores consecutive lines, and its swizzle pattern starts at aligned addresses.
+        reason, if no box can do this: TMA stores line after line, and its swizzle pattern starts at aligned addresses.
         """
         return _tensor_map(self, operand, trans=trans, k=k)
 

@@ -137,7 +137,7 @@ class Matrix:
         return replace(self, array=self.array[index])
 
     def codes(self, number_format: Format, *, raw: bool = False, rounding: Rounding = None) -> NDArray[Any]:
-        """Return the unsigned codes, in host or GPU memory like the matrix; with `raw`, the elements are codes."""
+        """Return the unsigned codes, in host or GPU memory like the matrix; with `raw`, elements are codes already."""
         on_gpu = self.kind.on_gpu
         natural = None if number_format.unused and rounding else natural_dtype(number_format)
         if on_gpu and self.dtype == (code_dtype(number_format) if raw else natural):

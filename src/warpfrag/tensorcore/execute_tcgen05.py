@@ -342,7 +342,7 @@ def reduced(spelling: TensorSpelling, words: Words) -> Words:
         return cast("Words", np.ascontiguousarray(choose.reduce(numbers, axis=-1)).view(np.uint32))
     bits = words & 0x7FFFFFFF if spelling.qualifier("abs") else words
     is_nan = bits & 0x7FFFFFFF > 0x7F800000
-    # as signed integers, these compare like the floats, with -0 before +0
+    # as unsigned integers, these compare like the floats, with -0 before +0
     key = np.where(bits >> 31, ~bits, bits | 0x80000000)
     key = np.where(is_nan, np.uint32(0xFFFFFFFF if choose is np.minimum else 0), key)
     best = choose.reduce(key, axis=-1)
@@ -413,7 +413,7 @@ def copied_rows(spelling: TensorSpelling) -> tuple[NDArray[np.intp], NDArray[np.
 
 
 def _widened(spelling: TensorSpelling, rows: NDArray[np.uint8]) -> NDArray[np.uint8]:
-    """Widen packed elements to bytes: 16 bytes begin with 16 elements; e2m1 starts at bit 2, 6-bit types at bit 0."""
+    """Widen packed elements, 16 at the start of every 16 bytes, to bytes: e2m1 from bit 2, 6-bit types from bit 0."""
     narrow = spelling.qualifier("narrow")
     if not narrow:
         return rows

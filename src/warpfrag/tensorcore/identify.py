@@ -86,7 +86,7 @@ class Matches(list[Match]):
         return tensor_layouts(self.layout) if is_of_tensor_memory else _known()
 
     def __repr__(self) -> str:
-        """Return the number of operands and the first one."""
+        """Return the number of operands, and the first few of them."""
         lines = [f"<{len(self)} operands of {len({each.instruction for each in self})} instructions have {self.layout}"]
         lines += [f"{match.operand} of {match.instruction}" for match in self[:MAX_LISTED]]
         more = len(self) - MAX_LISTED

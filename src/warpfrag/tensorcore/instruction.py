@@ -103,7 +103,7 @@ class Instruction:
 
     @cached_property
     def operands(self) -> Operands:
-        """Every register operand, by role."""
+        """The operands, including metadata and scale factors, by role."""
         from warpfrag.tensorcore.operand import operands_of  # imported here because listing names does not need it
 
         return operands_of(self.form, self.arch)
@@ -160,7 +160,7 @@ class Instruction:
     def compress(self, matrix: ArrayLike, *, raw: bool = False, rounding: Rounding = None) -> tuple[Array, Array]:
         """Return the stored elements and metadata codes of a pruned A.
 
-        Raises InvalidSparsity with the first row that is not pruned.
+        Raises InvalidSparsity, which names the first row that is not pruned.
         """
         from warpfrag.formats import codes
         from warpfrag.tensorcore import sparsity
@@ -227,7 +227,7 @@ class Instruction:
         return card(self)
 
     def __reduce__(self) -> tuple[Callable[[type[Instruction], Form, str], Instruction], tuple[object, ...]]:
-        """Pickle by name, so that unpickling returns the same object."""
+        """Pickle the form and the architecture, so that unpickling returns the same object."""
         return interned, (type(self), self.form, self.arch)
 
 

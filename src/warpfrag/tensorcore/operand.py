@@ -267,7 +267,7 @@ class Operand(OperandBase):
         return self.memory(desc, trans=trans).addresses(self._extents, self.format.bits)
 
     def memory(self, desc: Descriptor | int, *, trans: bool = False) -> Memory:
-        """Return the layout of the operand in shared memory under a descriptor."""
+        """Return the layout in shared memory that a descriptor gives the operand."""
         if not self.staged:
             raise InvalidOperand(f"{self.description} is in registers; only A and B of wgmma can be in shared memory")
         if check_flag("trans", trans) and self.format.bits not in self.transposable_bits:

@@ -118,7 +118,7 @@ class FieldReader:
         self.dtype = code_dtype(operand.format)
 
     def read(self, words: NDArray[np.uint32]) -> NDArray[np.uint32]:
-        """Return codes [..., rows, cols]."""
+        """Return the selected fields of these registers as codes [..., rows, cols]."""
         flat = words.reshape(*words.shape[: words.ndim - self.axes], self.threads)
         codes: NDArray[np.uint32] = (flat.take(self.lanes, axis=-1) >> self.shifts) & self.mask
         return codes
@@ -203,7 +203,7 @@ class ResolvedInstruction:
         return () if self.metadata is None else self.operands.metadata.threads
 
     def check_words(self, words: Mapping[str, ArrayLike | None]) -> dict[str, NDArray[np.uint32]]:
-        """Return the metadata and scale registers as arrays; raise InvalidOperand if one is missing or misshapen."""
+        """Return the metadata and scale registers as arrays; raise InvalidOperand unless they match the instruction."""
         checked = {}
         for role, given in words.items():
             if (given is not None) != (role in self.selected):
@@ -226,7 +226,7 @@ class ResolvedInstruction:
         return fields
 
     def readers_of(self, immediates: Immediates) -> dict[str, FieldReader]:
-        """Return a reader for each metadata or scale register; raise InvalidOperand for immediates without effect."""
+        """Return a reader for each metadata or scale register; raise an error for unaccepted immediates."""
         byte_id, thread_id = as_immediates(immediates).byte_id, immediates.thread_id
         is_exact = type(byte_id) is type(thread_id) is tuple
         is_exact = is_exact and set(map(type, (immediates.selector, *byte_id, *thread_id))) == {int}

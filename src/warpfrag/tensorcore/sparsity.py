@@ -45,7 +45,7 @@ def _best_codes(rule: Pattern) -> NDArray[np.int16]:
 
 @cache
 def _best_columns(rule: Pattern) -> NDArray[Any]:
-    """Return the columns that each code keeps, packed into one element, because NumPy gathers these faster."""
+    """Return, for each set of units, the columns that its code keeps; one element packs them, for faster gathers."""
     codes = _best_codes(rule)
     columns = np.where(codes[:, None] < 0, np.int32(-1), _columns(rule).take(codes, axis=0))
     return np.ascontiguousarray(columns).view(f"V{columns.itemsize * rule.kept}")[:, 0]
@@ -75,7 +75,7 @@ def compress_to_columns(rule: Pattern, codes: NDArray[Any]) -> tuple[NDArray[Any
 
 
 def _units(rule: Pattern, codes: NDArray[Any]) -> NDArray[np.bool_]:
-    """Return, for each chunk, a bit mask of its nonzero units."""
+    """Return, for each chunk, a flag for each of its units that is True if the unit is nonzero."""
     chunks = codes.shape[-1] // rule.chunk
     units = (codes != 0).reshape(*codes.shape[:-1], chunks, rule.chunk // rule.unit, rule.unit)
     any_element: NDArray[np.bool_] = units[..., 0] if rule.unit == 1 else units.any(axis=-1)

@@ -32,8 +32,8 @@ NVJET_CUBE = np.float32(0.035677426)  # slightly more than ROOT * CUBE, which is
 class LibraryEpilogue:
     """activation(alpha * (A B) + beta * C + bias), rounded like the kernel that cuBLAS chooses.
 
-    C is the first argument of `torch.addmm`. `scales` are those of A and B in `torch._scaled_mm`, a number or a tensor
-    of one number for each. `activation` is "relu" or "gelu", fused into the kernel as in `torch._addmm_activation`:
+    C is the first argument of `torch.addmm`. `scales` are those of A and B in `torch._scaled_mm`, each a number or a
+    tensor with one element. `activation` is "relu" or "gelu", fused into the kernel as in `torch._addmm_activation`:
     gelu is the tanh form. (In eager mode, nn.GELU is a separate kernel: it computes the erf form by default, from the
     rounded D.)
     """

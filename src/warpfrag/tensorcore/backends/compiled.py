@@ -258,7 +258,7 @@ class FusedKernel:
     grain = Grain(STRIP, BLOCK, ROWS_AT_ONCE, 4)
 
     def __init__(self, rule: Fused) -> None:
-        """Collect the constants of the rule and, for fp8, the conversion table to f16."""
+        """Collect the constants of the rule, and determine whether codes must be converted first."""
         self.rule = rule
         self.constants = fused_constants(rule)
         self.numbers = np.array([*self.constants.a, *self.constants.b, *self.constants[2:]], np.int64)
@@ -282,7 +282,7 @@ class FusedKernel:
         return max(1, depth // self.rule.k) * self.rule.k
 
     def words(self, operands: ProductOperands) -> tuple[Codes, ...]:
-        """Return the operands in the dtypes and order that the loops expect."""
+        """Return the operands with A and B in the formats that are multiplied, and scale factors as exponents."""
         a, b, c, columns, scale_a, scale_b = operands
         if self.converts:
             table_a, table_b = self.tables

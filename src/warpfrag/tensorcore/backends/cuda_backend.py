@@ -1,7 +1,7 @@
 """GPU kernels for the rules: any architecture's arithmetic on any CUDA GPU.
 
 Each rule has a kernel class, which defines the macros of its CUDA source, prepares the operands and launches the
-kernels. Results equal the reference's bit for bit; a canary checks this before a rule is used.
+kernels. Results equal the reference's bit for bit; a small test gemm checks this before a rule is used.
 """
 
 from collections.abc import Callable
@@ -40,7 +40,7 @@ ENCODING = aligned(fraction=INT, bias=INT, unused=INT, sign_place=INT, special_f
 BLOCKS = aligned(tile=LONG, line=LONG, block=LONG, k=LONG)
 """The dtypes of the structures that kernels take by value; they contain no addresses."""
 TILES, ROWS, COLUMNS = 2, 5, 21
-"""The extents of a canary, with rows for more than one strip, and columns for the vector code and its remainder."""
+"""The extents of the test gemm: rows of more than one strip, and columns for the vector code and its remainder."""
 
 
 def _with_zeros(operands: ProductOperands) -> DeviceArray:
@@ -396,7 +396,7 @@ KERNELS: dict[type[Rule], Callable[[Any], DeviceKernel]] = {
 
 
 def canary_operands(rule: Rule) -> ProductOperands:
-    """Return two small tiles with both signs and full significands near 1, whose results depend on the rounding.
+    """Return the test gemm: two small tiles of both signs, near 1, whose results depend on the rounding.
 
     The second tile has a row and a column of small subnormals and a very large C, which exercise the special cases for
     extreme exponents.
@@ -432,7 +432,7 @@ def canary_operands(rule: Rule) -> ProductOperands:
 
 @cache
 def kernel_of(rule: Rule, gpu: int) -> DeviceKernel:
-    """Return a rule's kernel on a GPU, after the canary has passed."""
+    """Return a rule's kernel on a GPU; raise NoGpu if its test gemm differs from the reference."""
     kernel = KERNELS[type(rule)](rule)
     operands = canary_operands(rule)
     codes = cupy().asnumpy(on_device(kernel, operands))

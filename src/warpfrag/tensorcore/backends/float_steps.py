@@ -52,7 +52,7 @@ class Elements(NamedTuple):
         return Elements(self.value[index], self.exponent[index])
 
     def take(self, order: NDArray[np.int32], axis: int) -> Elements:
-        """Return the elements in a different order."""
+        """Return the elements in this order along an axis."""
         return Elements(self.value.take(order, axis), self.exponent.take(order, axis))
 
 

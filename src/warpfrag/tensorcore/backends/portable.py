@@ -66,7 +66,7 @@ def largest_of(fmt: Format) -> int:
 
 
 def decode_into(numbers: NDArray[Any], fmt: Format, codes: Codes) -> None:
-    """Decode codes into an array."""
+    """Write the values of integer codes to an array."""
     bits = codes.astype(np.uint8, copy=False)
     if fmt.codes < BYTE:
         bits = bits & np.uint8(fmt.codes - 1)
