@@ -38,7 +38,7 @@ def test_a_mistake_is_named_from_a_dump_of_d(run, mma):
     assert (answer.code, answer.lines) == (
         1,
         [
-            "1 mistake explains it:",
+            "1 mistake explains the result:",
             "  transposed: A: read with row-major and column-major order swapped",
             "     fix: load A[row * 16 + col], not A[col * 16 + row]",
         ],

@@ -136,7 +136,7 @@ def test_accumulators_that_are_zeroed_in_the_loop_are_explained(gemm, kernel, li
     answer = gemm(line, zero + line, kernel=kernel)
 
     assert answer.code == 1
-    assert "for k = 16: D has only the products that are added after the accumulators are zeroed" in text_of(answer)
+    assert "for k = 16: D has only the products that are added after this" in text_of(answer)
     assert "fix: zero the accumulators before the loop over k, not inside it" in text_of(answer)
 
 

@@ -208,7 +208,7 @@ def test_too_few_digits_are_not_a_certain_answer(run, wrong):
     reversed_bits = (wrong.view(np.uint32) & 0xFFFF) << 16 | wrong.view(np.uint32) >> 16
     answer = run("diagnose", NAME, "A.npy", "B.npy", "-", stdin=rows(reversed_bits.view(np.float32) * 0, "%f"))
 
-    assert "explains it" not in answer.out
+    assert "explains the result" not in answer.out
 
 
 def test_lines_that_are_not_data_are_skipped_and_counted(run, refused, wrong, tmp_path):

@@ -149,9 +149,9 @@ def test_the_precision_of_a_whole_d_is_noted():
     halves = diagnose(F16, right.astype(np.float16).astype(np.float32), A, B)
     printed = diagnose(F16, np.round(right.astype(float), 2), A, B)
 
-    assert (halves.correct, halves.notes) == (True, ("D has only f16 numbers, and is compared as f16",))
+    assert (halves.correct, halves.notes) == (True, ("all values of D are exact in f16, so D is compared as f16",))
     assert printed.correct
-    assert printed.notes[0].startswith("compared to the precision of D: ")
+    assert printed.notes[0].startswith("compared at the precision of D: ")
     assert diagnose(F16, right, A, B).notes == ()
     assert not diagnose(F16, np.round(right.astype(float), 2) + 0.5, A, B).correct
 

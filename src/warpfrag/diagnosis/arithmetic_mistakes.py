@@ -39,7 +39,7 @@ def starts(operand: Operand) -> Iterator[Mistake]:
 
 
 def written_as(operand: Operand, recode: Callable[[Recoding], Recoding] | None = None) -> Iterator[Mistake]:
-    """Yield one mistake for each format of the same size in which A or B may have been encoded by mistake.
+    """Yield a mistake for each other format of the same size in which A or B may have been encoded.
 
     `recode` turns a change of codes into a change of the operand.
     """
@@ -52,7 +52,7 @@ def written_as(operand: Operand, recode: Callable[[Recoding], Recoding] | None =
 
 @exact_floats
 def rewritten(codes: Codes, *, source: Format, target: Format) -> Codes:
-    """Return the codes of the same values in `target`; if it lacks them, infinities saturate and NaNs become 0."""
+    """Return the codes of the same values in `target`; if it has none, infinities saturate and NaNs become 0."""
     values = as_doubles(from_codes(source, codes))
     if target.nan_code is None:
         values = np.where(np.isnan(values), 0.0, values)

@@ -43,7 +43,7 @@ def suspects_in_memory(operand: Operand, tile: Shared) -> tuple[Mistake, ...]:
 
 @lru_cache(MAX_TILES)
 def _suspects(operand: Operand, descriptor: Descriptor, trans: bool, size: int) -> tuple[Mistake, ...]:  # noqa: FBT001
-    """Return the mistakes for a tile in `size` bytes of memory, which do not depend on the contents of the memory."""
+    """Return the mistakes for a tile in `size` bytes of memory; they do not depend on the contents of the memory."""
     tile = Shared(np.random.default_rng(0).integers(0, 256, size, np.uint8), descriptor, trans)
     mistakes = [*_read_wrongly(operand, tile), *_stored_wrongly(operand, tile), *_other_matrices(operand, tile)]
     return tuple(without_repetitions(sorted(mistakes, key=likelihood), tile.memory))

@@ -52,13 +52,13 @@ from warpfrag.tensorcore.sparsity import compress, logical_columns
 
 __all__ = ["Agreement", "DiagnoseOptions", "Diagnosis", "Finding", "diagnose"]
 
-MAX_NANS = 0.5  # if a larger share of elements is NaN, the others are not explained
+MAX_NANS = 0.5  # if a larger share of elements is NaN, the search does not try to explain the others
 MAX_WORDS = 1 << 20  # the maximum number of elements to compare at a time
 
 
 @dataclass(frozen=True)
 class DiagnoseOptions:
-    """The intended immediates, and how inputs are converted to codes.
+    """The intended immediates, and the rounding of inputs.
 
     With `rounding="rne"`, inputs that are not exact in the operand's format are rounded.
     """
@@ -147,7 +147,7 @@ def diagnose(
 
 
 def _default_tile(instruction: Instruction, matrices: tuple[object, object, object]) -> tuple[int, ...] | None:
-    """Return the tile of an instruction if A, B and D are the matrices of a whole kernel."""
+    """Return the instruction's tile of D if A, B and D are the matrices of a whole kernel, otherwise None."""
     shapes: list[tuple[int, ...]] = [getattr(matrix, "shape", ()) for matrix in matrices]
     a, b, d = shapes
     own, is_turned = instruction.b.shape, len(a) == len(b) == 2 and a[1] == b[1] != b[0]
@@ -265,7 +265,7 @@ def _scale_words(
 
 
 def _first_explained(case: SuspectProduct, words: dict[str, Words], seen: Observation) -> Diagnosis:
-    """Search for mistakes; if D's extents are swapped, try D as the transpose first, then in memory order."""
+    """Search for mistakes; if D's extents are swapped, try the transpose of D, and D reshaped in memory order."""
     shape = case.instruction.d.shape
     if seen.codes.shape[-len(shape) :] == shape:
         diagnosed, is_nan = Search(case, words, seen).diagnosis(), np.isnan(seen.values)

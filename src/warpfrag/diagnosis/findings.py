@@ -99,7 +99,7 @@ MAX_NAMED = 12  # the maximum number of ranges that a text lists
 
 @dataclass(frozen=True)
 class Agreement:
-    """The rows, columns, blocks, lanes and registers of a wrong result that are right, and hints about the rest.
+    """The right parts of a wrong result (rows, columns, blocks, lanes and registers), and hints about the wrong ones.
 
     `blocks` are (row, column) pairs of 8 x 8 blocks, or of the tiles of a kernel; `lanes` are numbered through the
     warps of a warpgroup. `equals` has a sentence for each group of wrong elements that have a known value.
@@ -348,7 +348,7 @@ class Diagnosis(list[Finding]):
             return "no mistake: D differs only by rounding"
         if self:
             if len(self) == 1:
-                return f"1 mistake {'explains' if self.is_certain else 'may explain'} it"
+                return f"1 mistake {'explains' if self.is_certain else 'may explain'} the result"
             which = "" if self.is_certain else "possible "
             return f"{len(self)} {'equivalent ' if SAME_D in self.notes else which}explanations; the most likely first"
         counts = ", ".join(f"{kind} {count}" for kind, count in self.tried.items())
@@ -371,7 +371,7 @@ def diagnosis(
 
 
 def ranked(explanations: Iterable[Suspect]) -> list[Suspect]:
-    """Rank the explanations, most likely first: one of each category and operand comes before a second one."""
+    """Rank the explanations, most likely first; the first of each category and operand precedes all second ones."""
     alike: Counter[tuple[Kind, str]] = Counter()
     numbered: list[tuple[int, Suspect]] = []
     for mistake in sorted(explanations, key=likelihood):

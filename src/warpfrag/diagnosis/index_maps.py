@@ -39,10 +39,10 @@ Pair = tuple[int, int]
 
 
 class Places(NamedTuple):
-    """The places of a matrix in fragments: the bits of the thread and the tile, the element number, and the index."""
+    """The places of a matrix in fragments: thread bits and tile, element number, and index in memory of each."""
 
     factors: Ints  # (places, bits of the thread + 2): 0 or 1 for each bit, then the row and column of the tile
-    numbers: Ints  # (places,): i
+    numbers: Ints  # (places,): the number i of the element in its lane
     indices: Ints  # (places,): the right index in memory
     length: int  # the number of elements in a lane
 
@@ -92,7 +92,7 @@ def fitted(places: Places, known: Ints, is_right: Callable[[Ints], bool]) -> tup
 def _solved(
     places: Places, at: Ints, known: Ints, right: IndexMap, kept: tuple[int, ...]
 ) -> tuple[IndexMap | None, int]:
-    """Return the map that gives the known indices and keeps some right steps, and the number of determined steps."""
+    """Return the map that fits the known indices, with the right steps for `kept`, and the number of fitted steps."""
     factors, numbers = places.factors[at], places.numbers[at]
     steps = np.zeros(factors.shape[1], np.intp)
     steps[[*kept]] = [right.steps[factor] for factor in kept]
@@ -215,7 +215,7 @@ def difference(operand: Operand, found: IndexMap, right: IndexMap) -> str:
 
 
 def _axes(operand: Operand, indices: tuple[str, ...]) -> list[int]:
-    """Return the axis along which each bit of some indices moves."""
+    """Return the axis along which each bit of the named indices moves."""
     layout = operand.layout
     zero, ends = dict.fromkeys(layout.ins, 0), {name: layout.ins.get(name, 1) for name in indices}
     steps = [{name: 1 << bit} for name, end in ends.items() for bit in range((end - 1).bit_length())]

@@ -56,8 +56,8 @@ class MmaOperand:
 
     `matrix` is A or B, an argument, its transpose (`K.T`), or the mma that computed the operand. It is empty if nothing
     explains the registers; then `unexplained` has lines that describe them. `row` and `col` are the tile's first row
-    and column, or -1 if there is no tile. `uncompared` is the reason if the kernel computes the operand in a way that
-    cannot be compared. `loaded_at` are the source lines of the loads that fill the registers, and `filled_at`
+    and column, or -1 if there is no tile. If the kernel computes the operand in a way that cannot be compared,
+    `uncompared` is the reason. `loaded_at` are the source lines of the loads that fill the registers, and `filled_at`
     those that fill the shared memory from which they load. For the D of a whole kernel, `matrix` is the argument in
     which it is stored, and `loaded_at` are the source lines of the stores.
     """
@@ -78,7 +78,7 @@ class MmaOperand:
         return not self.findings and not self.unexplained
 
     def __str__(self) -> str:
-        """Return one line with the tile and the first mistake."""
+        """Return one line: the tile and the first mistake if there is one, or the reason why there is no tile."""
         name = self.role.upper()
         if self.unexplained:
             return f"{name}: {self.unexplained[0]}"
@@ -151,7 +151,7 @@ class OperandComparison:
             if array.ndim == 2 and array.any() and not any(np.array_equal(array, each) for each in intended.values())
         }
         self.results: dict[tuple[tuple[int, int, int], int], list[EarlierResult]] = {}
-        self.sums: dict[TileSum, NDArray[Any]] = {}  # the last result of each warp for each tile of A B
+        self.sums: dict[TileSum, NDArray[Any]] = {}  # the last result of each warp for each tile of D
         self.restart = ""  # the first mma that adds to 0 although its warp has a sum for the same tile
         self.writes = MemoryWrites(debugger)
         self.is_complete = False
@@ -199,7 +199,7 @@ class OperandComparison:
                 del earlier[:-MAX_RESULTS]
 
     def stored(self, executed: Sequence[ExecutedMma]) -> MmaOperand:
-        """Compare the changed arguments with D; return a correct one or, if there is none, the first."""
+        """Compare the arguments that the kernel changed with D; return the best result, or without A and B the worst."""
         changed = {name: array for name, (array, old) in self.given.items() if array.tobytes() != old.tobytes()}
         compare = self._with_product if self.intended else self._with_results
         results = [(compare(executed, name, array), array) for name, array in changed.items() if executed]
@@ -246,7 +246,7 @@ class OperandComparison:
         last = {key.corner: values for key, values in self.sums.items()}
         is_last = (at in last and np.array_equal(tile, last[at].astype(tile.dtype)) for at, tile in tiles.items())
         if self.restart and all(is_last):
-            text = f"0 again {self.restart}: D has only the products that are added after the accumulators are zeroed"
+            text = f"zeroed again {self.restart}: D has only the products that are added after this"
             yield Finding("c", "c", text, "zero the accumulators before the loop over k, not inside it")
 
     def _with_results(self, executed: Sequence[ExecutedMma], name: str, array: NDArray[Any]) -> MmaOperand | None:
@@ -387,7 +387,7 @@ def _exact_tile(operand: Operand, held: NDArray[Any], matrices: Mapping[str, NDA
 
 
 def _mistaken_tile(operand: Operand, held: NDArray[Any], matrices: Mapping[str, NDArray[Any]]) -> MmaOperand | None:
-    """Return a tile and a mistake that together give the registers, trying tiles with the same numbers first."""
+    """Return a tile and a mistake that together give the registers; tiles with similar values are tried first."""
     words, counts = operand.pack(held), np.sort(held, axis=None)
     for name, matrix in matrices.items():
         tiles = _tiles(operand, matrix, held.dtype)
@@ -442,7 +442,7 @@ def _first_wrong(operand: Operand, held: NDArray[Any], matrices: Mapping[str, ND
         right = np.add(corner, np.unravel_index(places[lane, reg, 0], held.shape))
         holds = _span(name, found[0], axis, slots) if len(found) == 1 else ", ".join(f"{value:.6g}" for value in values)
         is_near = (tile == held).any() or matrix.shape == held.shape
-        should = f", should hold {_span(name, right, axis, slots)}" if is_near else ""
+        should = f", but should hold {_span(name, right, axis, slots)}" if is_near else ""
         yield f"lane {lane} holds {holds} in register {reg}{should}"
 
 

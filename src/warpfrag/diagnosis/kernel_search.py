@@ -35,7 +35,7 @@ from warpfrag.tensorcore.operand import Operand
 from warpfrag.tensorcore.rules import IntegerSum, Popcount
 
 PROBES = 6  # the number of outputs that a mistake must reproduce before it is computed completely
-MAX_WHOLE = 24  # the maximum number of mistakes that are computed completely, likeliest first
+MAX_WHOLE = 24  # the maximum number of mistakes that are computed completely, most likely first
 MAX_CHAINED = 256  # the maximum number of tiles for which reused accumulators are considered
 
 
@@ -85,7 +85,8 @@ class KernelSearch:
         taken = read_gemm(A, B, instruction=instruction, arch=arch, rounding=rounding)
         if taken.extents.batch or 0 in taken.shape:
             raise InvalidOperand(
-                f"{instruction.name}: tile= needs one pair of matrices, got A and B whose D has the shape {taken.shape}"
+                f"{instruction.name}: tile= takes one A and one B, not a batch or empty matrices; "
+                f"their product has the shape {taken.shape}"
             )
         self.rule = taken.rule
         self.a, self.b = taken.operands.a[0], taken.operands.b[0]
@@ -112,12 +113,12 @@ class KernelSearch:
             narrow = [other for other in formats.values() if result == name and _is_exact(FORMATS[other], observed)]
             if narrow[1:]:
                 result = narrow[-1]
-                self.notes = (f"D has only {result} numbers, and is compared as {result}",)
+                self.notes = (f"all values of D are exact in {result}, so D is compared as {result}",)
             return result, codes_of(FORMATS[result], observed, raw=False, rounding=None, label="observed")
         printed = stored_precision(FORMATS[name], observed)
         if printed is not None:
             self.slack, observed = float(printed.error.max()), printed.values
-            self.notes = (f"compared to the precision of D: {printed.digits}",)
+            self.notes = (f"compared at the precision of D: {printed.digits}",)
         return name, codes_of(FORMATS[name], observed, raw=False, rounding="rne" if printed else None, label="observed")
 
     def _product(self, a: Codes, b: Codes, c: Codes | None, *, arch: str = "", order: Order | None = None) -> Codes:
@@ -363,7 +364,7 @@ class KernelSearch:
 
 
 def _is_exact(form: Format, values: NDArray[Any]) -> bool:
-    """Return True if every value is a number of a format."""
+    """Return True if the format represents every value exactly."""
     with np.errstate(over="ignore"):
         codes = to_codes(form, values, rounding="rne")
     return np.array_equal(as_doubles(from_codes(form, codes)), as_doubles(values), equal_nan=True)

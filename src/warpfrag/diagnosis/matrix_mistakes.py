@@ -34,7 +34,7 @@ Recoding: TypeAlias = Callable[[NDArray[Any]], NDArray[Any]]
 BLOCK = 8  # the rows and columns of the blocks that ldmatrix and movmatrix transpose
 HALF = 16  # the size of their elements in bits
 GROUP = 4  # the number of lanes that share a row in most fragments
-MANY = 8  # up to this number of registers, single registers are varied
+MANY = 8  # up to this number of registers, mistakes with single registers are tried
 LANE_NUMBERS = "loaded with groupID = {1} and threadID_in_group = {0}"
 EXCHANGED = LANE_NUMBERS.format("lane / 4", "lane % 4")
 
@@ -312,7 +312,7 @@ def indexing(operand: Operand) -> Iterator[Mistake]:
 
 
 def misloaded(operand: Operand) -> Iterator[Mistake]:
-    """Yield wrong loads: another register's elements, a wrong row or column, or wrong numbers made from the lane."""
+    """Yield wrong loads: another register's elements, a wrong row or column, or indices that misuse the lane."""
     layout, (rows, cols), by_column = operand.layout, operand.shape[-2:], operand.role == "b"
     if layout.copies > 1 or layout.dims != ("row", "col") or not layout.is_bitwise or operand.role == "d":
         return

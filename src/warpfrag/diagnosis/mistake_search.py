@@ -77,7 +77,7 @@ class Search:
         self.tiles = [{role: array[tile] for role, array in spread.items()} for tile in range(tiles)]
 
     def diagnosis(self) -> Diagnosis:
-        """Search for mistakes that explain D; if there are none, explain the differences in other ways."""
+        """Search for mistakes that explain D, then for rounding, shifted accumulators and unwritten elements."""
         right = np.stack([self.case.right(words) for words in self.tiles])
         matches = self.observed.matches(right)
         notes = self.observed.notes(right)

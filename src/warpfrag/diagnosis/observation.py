@@ -178,7 +178,7 @@ def observe(operand: AnyOperand, observed: ArrayLike | Printed) -> Observation:
 
 
 def stored_precision(number_format: Format, array: NDArray[Any]) -> Printed | None:
-    """Return D with the precision that it has after conversion to a narrower type or printing as decimals."""
+    """Return D and its precision if it was converted to a narrower type or printed as decimals, otherwise None."""
     values = as_doubles(array)
     bits = NARROW.get(array.dtype.name)
     if bits is not None and bits < number_format.fraction:

@@ -16,7 +16,7 @@ from warpfrag.layout.coordinates import LANES
 from warpfrag.layout.index_expressions import linear
 from warpfrag.tensorcore.operand import AnyOperand, Metadata, Operand, OperandBase, Scale
 
-MANY = 8  # up to this count, swaps of two are common; above it, swaps of all pairs a power of two apart
+MANY = 8  # up to this count, swaps of two are likely; above it, swaps of all pairs that are a power of two apart
 FEW = 4  # up to this count, every order is tried
 MAX_BITS = 5  # up to this many bits, every order of bits is tried; above it, only swaps of two
 PARTS = {
@@ -154,7 +154,7 @@ def lanes(operand: AnyOperand) -> Iterator[Mistake]:
     for text, sources, rare in wrong_orders("lane", tuple(range(LANES))):
         order = np.array(sources)
         if operand.role == "d" and np.unique(order).size == LANES:
-            order = np.argsort(order)  # for D, the text names the lane in whose place a lane stores
+            order = np.argsort(order)  # for D, the text names the lane whose locations a lane stores to
         yield Mistake(_kind(operand, "lanes"), operand.role, text, methodcaller("take", order, axis=axis), rare=rare)
 
 
@@ -257,7 +257,7 @@ def _wrong_immediates(operand: Metadata | Scale, right: dict[str, int]) -> Itera
 
 
 def _chosen(words: Words, *, operand: Metadata | Scale, wrong: dict[str, int], right: dict[str, int]) -> Words:
-    """Return registers from which the right immediates select the words that wrong immediates would select."""
+    """Return registers from which the right immediates select what the wrong immediates would have selected."""
     return chosen_words(operand, chosen_codes(operand, words, wrong), right)
 
 
