@@ -1,12 +1,13 @@
 """Generate CUDA C++ and PTX code, and test vectors.
 
     emit              `wf.emit`: headers, source files and PTX modules for instructions; plans become functions
-    cuda_kernels      tile kernels in CUDA C++; `ptx_kernels` has the raw kernels in PTX
-    cuda_functions    device functions and wrappers; in PTX they are in `ptx_kernels`
+    cuda_kernels      tile kernels in CUDA C++
+    cuda_functions    wrappers, loads and stores in CUDA C++, as device functions
+    ptx_kernels       raw kernels in PTX, whose inputs and outputs are registers
     memory_indexing   index formulas of operands in memory, and their ldmatrix and stmatrix copies
-    plan_code         relayouts and access plans
-    tcgen05_code      wrappers and kernels of tcgen05
-    vectors           `wf.test_vectors`, which creates groups of operands
+    plan_code         functions for relayouts and access plans
+    tcgen05_code      tcgen05 kernels in PTX
+    vectors           `wf.test_vectors`: operands and expected results that expose mistakes
     languages         the register operations that both builders write
 
 A builder (`cuda_builder`, `ptx_builder`) holds the body of one function or kernel. It declares names, collects

@@ -122,7 +122,7 @@ def wrapper(instruction: Instruction) -> list[str]:
 
 
 def template(parameters: Mapping[str, int]) -> list[str]:
-    """Return the template line for integer parameters with defaults, or an empty string if there are none."""
+    """Return the template line for integer parameters with defaults, or an empty list if there are none."""
     listed = ", ".join(f"int {name} = {default}" for name, default in parameters.items())
     return [f"template <{listed}>"] if listed else []
 
@@ -242,7 +242,7 @@ def matrix_move_functions(instruction: Instruction, _targets: Sequence[str]) -> 
         who = "Every lane gives" if all_lanes else f"Lanes 0 to {per_lane.lanes - 1} give"
         rest = "" if all_lanes else "; other lanes may pass any valid address"
         address_text = "generic address, in shared memory," if is_generic else "shared memory address"
-        lines.append(f"// {who} the {address_text} of a {per_lane.dims[1]}, 16 bytes{rest}.")
+        lines.append(f"// {who} the {address_text} of a 16-byte {per_lane.dims[1]}{rest}.")
     code.line(*instruction_assembly(instruction, outputs, inputs, address=address))
     return {"": [*lines, *device_function(instruction.op, parameters, code)]}
 
@@ -421,7 +421,7 @@ def stage_function(stage: memory_indexing.Stage) -> list[str]:
     ]
     described = memory_indexing.described(operand)
     return [
-        f"// {described}, into shared memory, at a multiple of {statement.SWIZZLE_PERIOD}: {stage.size} bytes.",
+        f"// {described}, to {stage.size} bytes of shared memory, at a multiple of {statement.SWIZZLE_PERIOD} bytes.",
         f"// {stage.description}. {memory_indexing.described_index(operand)}.",
         *device_function(f"stage_{stage.suffix}", parameters, code),
     ]

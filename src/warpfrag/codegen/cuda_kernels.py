@@ -127,7 +127,7 @@ def shared_kernel(instruction: Instruction, copies: dict[str, memory_indexing.Sh
             kernel.copy_through_shared(operands[role], copies[role])
         else:
             kernel.move_tile(operands[role], memory_indexing.contiguous_strides(operands[role], orders[role]))
-    comment = f"one tile through shared memory; in memory, without gaps: {memory_indexing.described_orders(orders)}"
+    comment = f"one tile through shared memory; contiguous matrices: {memory_indexing.described_orders(orders)}"
     return kernel.kernel(statement.shared_kernel_name(instruction, orders), comment)
 
 

@@ -182,7 +182,7 @@ def nvcc_options(target: str) -> str:
 
 
 def _how_to_compile(instruction: Instruction) -> list[str]:
-    """Return a comment with the nvcc options if every target needs a suffix, else nothing."""
+    """Return a comment with the nvcc options if every target needs a suffix, otherwise an empty list."""
     if any(target[-1].isdigit() for target in instruction.targets):
         return []
     first = instruction.targets[0]

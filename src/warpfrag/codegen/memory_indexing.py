@@ -1,4 +1,4 @@
-"""Operands in memory: the coordinates of an address, the width of an element, and its index formulas.
+"""Operands in memory: their coordinates, element widths, strides and index formulas.
 
 A, B, C and D are packed: a 4-bit element takes 4 bits, low bits first, and 6-bit elements cross byte boundaries.
 Each metadata code or scale factor takes a byte, as `Instruction.compress` and NumPy return them.

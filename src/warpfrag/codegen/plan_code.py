@@ -325,7 +325,7 @@ class RelayoutLowering:
 
     def _gathered(self, pieces: list[tuple[int, int, int]], code: int, state: list[str]) -> str:
         """Assemble a register from pieces, each given by its source register, first source bit and first target bit."""
-        # for each register and distance, the bits of the register that move by that distance
+        # keyed by register and distance: the bits of the register that move by that distance
         moved: dict[tuple[int, int], int] = {}
         for word, there, here in pieces:
             moved[word, here - there] = moved.get((word, here - there), 0) | code << there
@@ -359,7 +359,8 @@ class RelayoutLowering:
             return self._gathered(pieces, source.format.codes - 1, state)
         if source.container not in {16, 32} or target.low:
             raise InvalidOperand(
-                f"no code converts {op.source} in {source.container} bits to {op.target} in {target.container}"
+                f"cannot emit code that converts {op.source} in {source.container}-bit containers to {op.target} in "
+                f"{target.container}-bit containers"
             )
         size = 2 if row.pair else 1
         together = [cells[at : at + size] for at in range(0, len(cells), size)]

@@ -66,7 +66,7 @@ class PtxKernel:
         self._bytes[role] = ptx_builder.width(ptx_builder.declared_type(operand.ptx_type))
 
     def start(self, scope: Literal["warp", "cases", "block"]) -> None:
-        """Compute the thread index in the warp and in the grid; each warp or block handles one case."""
+        """Compute the thread's lane, or its index in the grid if each warp (`cases`) or block handles one case."""
         code = self.code
         if scope == "warp":
             self.thread = code.compute("lane", "mov.u32", "%laneid")

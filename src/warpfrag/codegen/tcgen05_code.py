@@ -2,7 +2,8 @@
 
 A kernel multiplies one tile, with one block or a pair, on memory images (`tensorcore.tensor_images`). It copies the
 images of A and B to shared memory and that of C to tensor memory, runs one instruction and writes the image of D. A
-GPU's result can thus be compared bit for bit with `execute`. A probe is the same kernel with different statements.
+GPU's result can thus be compared bit for bit with `execute`. The probes of the tests use the same kernel with
+other statements.
 """
 
 from collections.abc import Sequence
@@ -105,7 +106,8 @@ def tensor_kernel(
 ) -> str:
     """Return a kernel that runs statements on tiles in shared memory and an image of tensor memory.
 
-    `tiles` maps parameters to sizes in bytes; `images` gives the columns of tensor memory before and after.
+    `tiles` maps the parameters of tiles to their sizes in bytes. `images` maps the two parameters for tensor memory,
+    before and after the statements, to their numbers of columns.
     """
     is_pair = blocks == 2
     (before, columns), (after, out_columns) = images.items()

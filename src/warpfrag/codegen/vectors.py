@@ -138,7 +138,7 @@ class VectorMaker:
         return codes
 
     def random_operands(self, category: str = "narrow", b: str = "") -> Codes:
-        """Return random A, B and C of a class (B perhaps of another class `b`), with metadata codes."""
+        """Return random A, B and C of a class, or B of the class `b` if given; a sparse A gets metadata codes."""
         categories = {"a": category, "b": b or category, "c": category}
         return self.stored({role: self.codes(role, self.few, each) for role, each in categories.items()})
 
@@ -244,7 +244,7 @@ def common_groups(maker: VectorMaker) -> Iterator[VectorGroup]:
 
 
 def positions(maker: VectorMaker) -> VectorGroup:
-    """Return operands with one value per row, one per column, and one per output (set through C only)."""
+    """Return three cases: outputs that give their row number, outputs that give their column number, and C alone."""
     instruction = maker.instruction
     matrices = {role: np.zeros((3, *maker.full_shape(role))) for role in "ab"}
     a, b = matrices["a"], matrices["b"]
