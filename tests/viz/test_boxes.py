@@ -31,7 +31,7 @@ def test_slices_of_channels_and_columns_of_pixels():
     drawn = wf.draw(half)
     assert "r2: x7 c8-15" in drawn.text
     assert "A pixel has 32 bytes, one slice of its channels." in drawn.notes
-    assert "Rows count the outer axes of the box, the last of them first." in drawn.notes
+    assert "Rows enumerate the indices of the outer axes; the last of these axes varies fastest." in drawn.notes
     column = wf.ptx.TensorMap(np.zeros((2, 8, 8, 32), np.float16), wf.ptx.Im2col((0, 0), (0, 0), 32, 12), 64)
     assert "p11: c24-31" in wf.draw(column).text
 

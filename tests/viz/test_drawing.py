@@ -320,7 +320,7 @@ def test_what_cannot_be_shown_is_refused(arguments, message):
         ({"operand": "a", "parts": (0, 1)}, r"parts: expected \(first, last\) in 0..0, got \(0, 1\)"),
         (
             {"rows": (0, 1)},
-            "the whole view does not take rows; name one operand and its matrix or logical view",
+            "the whole view does not take rows; draw one operand in its matrix or logical view instead",
         ),
         (
             {"view": "matrix", "parts": (0, 1)},
@@ -328,7 +328,7 @@ def test_what_cannot_be_shown_is_refused(arguments, message):
         ),
         (
             {"operand": "a", "view": "warp", "rows": (0, 1), "cols": (0, 1)},
-            "the warp view does not take rows and cols; name one operand and its matrix or logical view",
+            "the warp view does not take rows and cols; draw one operand in its matrix or logical view instead",
         ),
         ({"operand": "metadata", "selector": 2}, "selector must be in 0..1, got 2"),
         ({"theme": "pink"}, "the theme of a figure must be one of auto, light, dark; got 'pink'"),

@@ -5,7 +5,7 @@
     >>> print(picture.to_text(width=80))
     Operand C, m8n8k4
     mma.sync.aligned.m8n8k4.row.col.f64.f64.f64.f64
-    C: 8 x 8 of f64, 2 registers .f64 per lane: c0..c1.
+    C: 8 x 8 of f64, 2 .f64 registers per lane: c0..c1.
     <BLANKLINE>
     C (8 x 8)
     row        0        1        2        3        4        5        6        7 col
@@ -211,7 +211,9 @@ def _check_options(instruction: Instruction, view: View, request: FigureRequest)
         return
     warps = WARPS[instruction.form.operation.scope]
     if warps == 1 or view == "memory":
-        raise InvalidOperand(f"warp selects registers of a warpgroup; {instruction} has none in the {view} view")
+        raise InvalidOperand(
+            f"warp selects one warp's registers in a warpgroup; {instruction} has none in the {view} view"
+        )
     check_index("warp", warp, warps)
     if request.cut.rows is not None:
         raise InvalidOperand("expected warp or rows, got both; a warp holds 16 rows of the matrix")

@@ -5,7 +5,7 @@ widths of DejaVu Sans, which is among the widest of the common fonts.
 
 A *scene* is one grid, or the grids of an mma: A, B and D, placed as in a multiplication by hand (A on the left, B
 above, D in the corner), and metadata and scale factors, above A if they fit. Scenes flow from left to right, then down.
-The heading of a single product is above A if there is space.
+The heading of a single mma is above A if there is space.
 
 Every style rule starts with `.wf`, so that a figure does not affect the rest of a page or notebook. There are no CSS
 variables, because some SVG renderers do not support them.
@@ -38,11 +38,11 @@ APART = 8  # the minimum distance between column numbers
 
 SINGLE_LINE_LIMIT = 960  # the maximum width of a grid whose cells have one line of text
 STACKED_LIMIT = 1160  # the maximum width of a grid with stacked cells; wider grids have text on blocks only
-# the maximum number of rows; taller grids with upright blocks have text on blocks only
+# the maximum number of rows; in taller grids whose blocks span several rows, only the blocks have text
 TALLEST, TALLEST_COMPACT = 32, 16
 BLOCKS_WIDTH, BLOCKS_HEIGHT = 1024, 640  # the target size of a grid with small cells
 
-WIDTHS = {**dict.fromkeys(" .,:;|[]()il'/-", 0.4), **dict.fromkeys("mwMW@", 0.98)}  # widths of letters at font size 1
+WIDTHS = {**dict.fromkeys(" .,:;|[]()il'/-", 0.4), **dict.fromkeys("mwMW@", 0.98)}  # character widths at font size 1
 USUAL_WIDTH = 0.64
 
 Mode = Literal["line", "stack", "block"]
@@ -263,9 +263,9 @@ PAGE = 1240  # the approximate width of a line of scenes
 NARROWEST = 520  # the minimum width, so that notes are not broken into too many lines
 MIN_HEADING = 280  # the minimum space for a heading next to B
 CHIP_WIDTH, WIDE_CHIP, CHIP_HEIGHT = 28, 34, 18  # a wide chip has space for T127
-LONGEST_LANE = 4  # the number of letters in T127
+LONGEST_LANE = 4  # the number of characters in T127
 LEGEND = "lanes of the warp: one hue for each group of four, one shade for each lane in it"
-GROUP_LEGEND = "threads of the warpgroup: one hue for each group of four, one shade for each in it; again in each warp"
+GROUP_LEGEND = "threads of the warpgroup: one hue for each group of four, one shade for each in it; warps share colours"
 
 FAMILY = "'DejaVu Sans',Verdana,'Segoe UI',Roboto,'Helvetica Neue',Arial,sans-serif"
 

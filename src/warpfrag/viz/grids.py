@@ -37,11 +37,11 @@ class Cut(NamedTuple):
         return asked
 
     def reject(self, figure: str) -> None:
-        """Raise InvalidOperand if only a part is requested of `figure`, which is always drawn whole."""
+        """Raise InvalidOperand if a part of `figure` is requested, because it is always drawn whole."""
         cuts = [name for name, asked in self._asdict().items() if asked is not None]
         if cuts:
             raise InvalidOperand(
-                f"{figure} does not take {' and '.join(cuts)}; name one operand and its matrix or logical view"
+                f"{figure} does not take {' and '.join(cuts)}; draw one operand in its matrix or logical view instead"
             )
 
 

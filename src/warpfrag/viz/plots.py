@@ -1,4 +1,4 @@
-"""Plots: error histograms, error curves and bars, and batch invariance by m."""
+"""Plots: error histograms, the growth of errors with k, and the order of additions by m."""
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
@@ -41,7 +41,7 @@ def report_plot(report: object) -> Plot | None:
 def error_plot(report: ErrorReport) -> Plot:
     """Return the figure of an error report: a histogram of the errors, and their growth with k."""
     m, n, k = report.shape
-    title = f"Errors of a product {m} x {n} x {k}, in ulps of {report.result}"
+    title = f"Errors of a {m} x {n} x {k} GEMM, in ulps of {report.result}"
     top = MARGIN + 46
     body = [
         svg.text(report.instruction, x=MARGIN, y=MARGIN + 34, classes="note"),

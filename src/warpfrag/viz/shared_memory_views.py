@@ -1,8 +1,8 @@
 """Figures of shared memory in units of 16 bytes: operands of wgmma and tcgen05, and boxes of tensor maps.
 
 A figure shows the matrix (or the box) and the memory. A unit has the same colour in both: a hue for its index in a line
-and a shade for the line. Several descriptors, one for each instruction along k, show a whole tile. The lines of a box
-count its outer axes; for im2col they are pixels.
+and a shade for the line. Several descriptors, one for each instruction along k, show a whole tile. A line of a box is
+one combination of indices of its outer axes or, for im2col, one pixel.
 """
 
 from collections.abc import Iterator, Sequence
@@ -113,7 +113,7 @@ def box_drawing(described: str, fields: TensorMapFields, cut: Cut) -> GridDrawin
         raise InvalidOperand(f"the driver would reject {described}: {'; '.join(problems)}")
     figure = BoxFigure(fields)
     extents = " x ".join(map(str, fields.box_shape[::-1]))
-    notes = [f"A box is {extents} of {fields.element.name}: a copy completes {fields.box_bytes} bytes of its mbarrier."]
+    notes = [f"A box is {extents} of {fields.element.name}: a copy completes {fields.box_bytes} bytes on its mbarrier."]
     swizzle = (
         f"16-byte units are permuted by the {fields.swizzle}-byte swizzle" if fields.swizzle else "without swizzle"
     )
@@ -122,7 +122,7 @@ def box_drawing(described: str, fields: TensorMapFields, cut: Cut) -> GridDrawin
     if fields.interleave:
         notes.append(f"A pixel has {fields.interleave} bytes, one slice of its channels.")
     if len(fields.box_shape) > 2:
-        notes.append("Rows count the outer axes of the box, the last of them first.")
+        notes.append("Rows enumerate the indices of the outer axes; the last of these axes varies fastest.")
     notes += left_out(figure, cut)
     grids = staged_grids(figure, cut)
     if figure.row_bytes // UNIT > MAX_BOX_UNITS:

@@ -37,7 +37,7 @@ from warpfrag.viz.palette import COLOURS
 from warpfrag.viz.views import FigureRequest, View
 
 ACROSS = 4  # the number of regions side by side, if the columns can be grouped in that way
-LONG_NAMES = 8  # with up to this number of regions side by side, cells have words besides numbers
+LONG_NAMES = 8  # with up to this number of regions side by side, cells name the coordinates, as in `row 0-31`
 FLAT = 2  # with up to this number of regions side by side, a cell's text is on one line
 COLOURS_KEY = ColourKey("one colour for each part of the matrix; copies of a part have the same colour", ())
 HALF_LANES = 16
@@ -47,7 +47,7 @@ Ranges = tuple["Range | None", ...]  # the range of each coordinate, or None for
 
 
 class TensorRegion(NamedTuple):
-    """A region of a block: its first lane and column, and the range of each coordinate in it."""
+    """A region of a block's tensor memory: its first lane and column, and the range of each coordinate in it."""
 
     block: int
     lane: int
@@ -273,7 +273,7 @@ def _all_maps(instruction: Instruction, form: TensorForm, view: View | None, req
         if operand.storage == "tensor" and role != "c"
     ]
     notes = [note for tensor in tensors for note in _map_notes(tensor)]
-    notes.append("B is in shared memory, at its descriptor; A may be. C is the old D.")
+    notes.append("B is in shared memory, at the address in its descriptor; A may be there too. C is the old D.")
     grids = [grid for tensor in tensors for grid in map_grids(tensor, request.options.block)]
     return f"Tensor memory, {form.shape}", [*dict.fromkeys(notes)], grids
 
@@ -332,7 +332,7 @@ def _registers(instruction: Instruction, operand: OperandBase, view: View | None
         if is_access:
             grids = [replace(grid, title=f"Tensor memory of warp {warp}, by lane and column") for grid in grids]
         if is_cut:
-            notes.append(f"Only {MAX_COLUMNS} of its columns are shown; select others with cols.")
+            notes.append(f"Only {MAX_COLUMNS} columns are shown; select others with cols.")
     name = operand.role.upper() if len(operand.role) == 1 else operand.role
     subject = "Registers of warp" if is_access else f"{name} in the registers of warp"
     return f"{subject} {warp}{of_block}", notes, grids
@@ -357,7 +357,7 @@ def register_steps(layout: Layout, dims: tuple[str, ...]) -> dict[str, list[tupl
 
 
 def _held_part(operand: Operand, cut: Cut) -> tuple[Cut, bool]:
-    """Return the held part of a matrix, by default at most MAX_COLUMNS columns, and True if columns are left out."""
+    """Return the part that registers hold, by default at most MAX_COLUMNS columns, and True if columns are left out."""
     down, across = operand.layout.dims[-2:]
     elements = [operand.layout.at(**place._asdict()) for place in operand.layout.places()]
     rows, cols = ([getattr(element, name) for element in elements] for name in (down, across))
@@ -372,6 +372,6 @@ def _load_notes(operand: Operand, load: str, warp: int, request: FigureRequest) 
     address = f"column {options.column}, base lane {options.base_lane}"
     yield f"{load}, {address}: {count} register{'s' * (count > 1)} per thread."
     if operand.slots > 1 and "tlane" in operand.layout.dims:
-        yield "A register has the lower halves of two columns."
+        yield "A register holds the lower halves of two columns."
     first = LANES * warp + options.base_lane
     yield f"Warp {warp} of four accesses the lanes from {first} on; each further warp starts 32 lanes higher."

@@ -102,7 +102,9 @@ def _staged(instruction: Instruction, operand: AnyOperand | None, request: Figur
     """Return the figure of an operand in shared memory, which is a tile without gaps unless a descriptor is given."""
     if not (isinstance(operand, Operand) and operand.staged):
         subject = f"operand {operand.role}" if operand else "all operands"
-        raise InvalidOperand(f"the memory view shows A or B of wgmma in shared memory, not {subject} of {instruction}")
+        raise InvalidOperand(
+            f"the memory view shows A or B of wgmma or tcgen05 in shared memory, not {subject} of {instruction}"
+        )
     trans = request.options.trans
     return StagedFigure(operand, request.descriptors or tuple(operand.descriptors(trans=trans)), trans=trans)
 
@@ -254,10 +256,10 @@ def _registers_note(operand: OperandBase) -> str:
     count = operand.regs * operand.slots
     extents = " x ".join(map(str, operand.shape))
     if isinstance(operand, Metadata):
-        return f"metadata: a 4-bit code for each of {extents} chunks of A, in one word {operand.ptx_type} per lane."
+        return f"metadata: a 4-bit code for each of {extents} chunks of A, in one {operand.ptx_type} word per lane."
     if isinstance(operand, Scale):
-        return f"{operand.role}: {extents} of {operand.format}, a byte each, in one word {operand.ptx_type} per lane."
-    registers = f"{operand.regs} register{'s' * (operand.regs > 1)} {operand.ptx_type} per lane"
+        return f"{operand.role}: {extents} of {operand.format}, a byte each, in one {operand.ptx_type} word per lane."
+    registers = f"{operand.regs} {operand.ptx_type} register{'s' * (operand.regs > 1)} per lane"
     names = f"{operand.role}0" if count == 1 else f"{operand.role}0..{operand.role}{count - 1}"
     names += ", low bits first" if operand.slots > 1 else ""
     high, low = operand.bits(0)

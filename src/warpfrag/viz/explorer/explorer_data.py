@@ -4,9 +4,9 @@ Instructions share operands, operands share layouts, and all of them share strin
 once and referred to by its index. A layout lists the move of each bit, and the page combines the moves by xor.
 `warpfrag.plans` plans the relayouts between all pairs of fragments; the page computes which elements change lanes.
 
-The 15,000 tcgen05 instructions have 40 spellings. A spelling lists its shapes and its types once; the page
-computes their layouts from the rows of `tables/tcgen05.toml`, as `isa.tmem_layouts` does. The registers of a load are
-those of warp 0; each further warp accesses the same columns, 32 lanes higher.
+The 15,000 tcgen05 instructions have 40 spellings (names without shape and types). A spelling lists its shapes and its
+types once; the page computes their layouts from the rows of `tables/tcgen05.toml`, as `isa.tmem_layouts` does. The
+registers of a load are those of warp 0; each further warp accesses the same columns, 32 lanes higher.
 """
 
 import re
@@ -304,7 +304,7 @@ def _products() -> dict[str, list[TensorForm]]:
 
 
 def types_of(form: TensorForm) -> str:
-    """Return the types as they follow the shape in a name."""
+    """Return the part of a name after the shape, which spells the types."""
     return form.name.split(f".{form.shape}.")[1]
 
 

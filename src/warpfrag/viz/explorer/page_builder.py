@@ -55,8 +55,8 @@ def build_profile_page(profile: Profile) -> str:
     used = [name for name in COLUMNS if name == "instructions" or getattr(profile.total, name)]
     sums = "".join(f"<div><dt>{HEADINGS[name]}</dt><dd>{getattr(profile.total, name):,}</dd></div>" for name in used)
     sources = [row for row in profile.by_source if row.source is not None]
-    tables = [_table("By line of the source", sources, used, heading="source")] if sources else []
-    tables.append(_table("By line of the PTX", list(profile.lines), used, heading="line"))
+    tables = [_table("By source line", sources, used, heading="source")] if sources else []
+    tables.append(_table("By PTX line", list(profile.lines), used, heading="line"))
     return fill_template(
         PAGE / "profile" / "profile.html",
         style=f"{colour_rules()}\n{base}\n\n{own}\n{widths}",

@@ -74,12 +74,12 @@ function stagedRow({ staged, extents }) {
   return `<tr><th scope="row">B</th><td>${staged.format}</td><td>${staged.rows} × ${extents.n}</td><td>shared memory</td><td></td></tr>`;
 }
 
-/** Return formulas as text, one per line. */
+/** Return formulas as lines of text. */
 function formulaLines(formulas) {
   return Object.entries(formulas).map(([name, formula]) => `${name} = ${formula}`);
 }
 
-/** Return the index formulas of operands, with buttons that copy them. */
+/** Return the index formulas of operands as text that can be copied. */
 export function formulaText(operands) {
   return operands
     .map(({ letter, layout }) =>

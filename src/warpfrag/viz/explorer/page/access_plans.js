@@ -51,7 +51,7 @@ function wordStart([first, ...others]) {
   return inOrder && first % WORD === 0 ? first : null;
 }
 
-/** Return `count` words, including the first remaining one, that are contiguous and aligned in every lane, or none. */
+/** Return `size` words, including the first remaining one, that are contiguous and aligned in every lane, or null. */
 function neighbours(left, starts, size) {
   for (const first of left) {
     const group = [first];
@@ -133,7 +133,7 @@ function lineStarts(mover, operand, order, first) {
   return starts;
 }
 
-/** Return the address of each line of each register, or none if a line is not 16 contiguous, aligned bytes. */
+/** Return the address of each line of each register, or null if a line is not 16 contiguous, aligned bytes. */
 function linesOf(operand, memory, mover) {
   const lineAddresses = [];
   for (const reg of upTo(operand.regs)) {
@@ -184,7 +184,7 @@ function costed(access) {
   return { ...access, passes: sum("passes"), conflicts: sum("conflicts") };
 }
 
-/** Return a plan with its name and its cost: instructions, passes, and inserting narrow elements into words. */
+/** Return a plan with its name and its cost: instructions, passes, and insertions of narrow elements into words. */
 function weighed(operand, verb, { accesses, transposes = false }) {
   const done = accesses.map(costed);
   const sum = (of) => done.reduce((all, access) => all + of(access), 0);

@@ -174,7 +174,7 @@ function productTable(instruction, { part, row, col }, state) {
     ...(scaled ? ["scale"] : []),
   ];
   return (
-    `<h3>Its products</h3><p>${lines.length} products${sparse}.</p>` +
+    `<h3>Products</h3><p>${lines.length} products${sparse}.</p>` +
     `<div class="term-scroll" tabindex="0" role="region" aria-label="products"><table class="terms"><thead><tr>` +
     `${heads.map((head) => `<th scope="col">${head}</th>`).join("")}</tr></thead><tbody>${lines.join("")}</tbody>` +
     `</table></div>`
@@ -202,7 +202,7 @@ export function showRegister(instruction, role, lane, reg) {
   });
   byId("details-facts").innerHTML = facts.join("");
   const isWhole = facts.length === slots.length;
-  byId("details-notes").innerHTML = isWhole ? "" : `<p>All of it: ${contents(operand, lane, reg)}.</p>`;
+  byId("details-notes").innerHTML = isWhole ? "" : `<p>The whole register: ${contents(operand, lane, reg)}.</p>`;
   byId("details-products").innerHTML = "";
   say(`${operand.letter} register ${reg} of lane ${lane}: ${contents(operand, lane, reg)}`);
 }

@@ -8,7 +8,7 @@ import { CORNERS } from "./state.js";
 
 const GROUP = 4; // lanes that share a hue
 
-/** Return the figure of an instruction. */
+/** Draw the figure of an instruction. */
 export function drawFigure(instruction, state) {
   const { a, b } = instruction.operands;
   byId("view").innerHTML = b && a ? productFigure(instruction, state) : moverFigure(instruction, state);
@@ -23,7 +23,7 @@ function legend(instruction, text, more = "") {
   return `<div class="legend"><p>${text}</p><p class="keys" aria-hidden="true">${groups.join("")}</p>${more}</div>`;
 }
 
-/** Return the fixed line above a figure: its contents, and links to its parts; `elsewhere` are in another view. */
+/** Return the fixed line above a figure: its title, links to its parts, and links to parts in other views (`elsewhere`). */
 export function figureBar(title, jumps, elsewhere = []) {
   const links = [
     ...jumps.map(([grid, text]) => `<button type="button" data-jump="${grid}">${escapeText(text)}</button>`),

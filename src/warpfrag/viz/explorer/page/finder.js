@@ -61,12 +61,12 @@ export function startFinder(choose) {
   fit();
 }
 
-/** Open or close the finder, which on a narrow screen closes when something was found. */
+/** Open or close the finder; on a narrow screen, it closes when the user opens an instruction. */
 function openFinder(open) {
   byId("finder").open = open;
 }
 
-/** Return the choices for one property of instructions. */
+/** Return an empty query: no text, and no choices. */
 export function emptyQuestion() {
   return { q: "", ...Object.fromEntries(FACETS.map((facet) => [facet, ""])) };
 }
@@ -105,7 +105,7 @@ function listItem({ name, op, shapeText, rest }) {
 
 /**
  * Write the list in pieces, so that typing and drawing do not wait for hundreds of lines. The visible lines, up to the
- * current instruction and a piece beyond it, are written immediately, so that a click or key right after typing meets
+ * current instruction and a piece beyond it, are written immediately, so that a click or key right after typing acts on
  * the new list.
  */
 function listFound(state) {

@@ -26,7 +26,7 @@ const VIEW_WRITERS = {
   relayout: drawRelayout,
   memory: drawMemory,
 };
-const NUMBER_LISTS = new Set(["lane", "access", "row", "col"]); // lists of numbers
+const NUMBER_LISTS = new Set(["lane", "access", "row", "col"]); // fields whose lists and inputs contain numbers
 const CELLS = "[data-operand], [data-bytes], [data-unit]"; // the cells that the arrow keys move over
 const QUESTION = new Set(Object.keys(emptyQuestion()));
 
@@ -321,7 +321,7 @@ function numberIfOne(text) {
   return /^\d+$/.test(text) ? Number(text) : text;
 }
 
-/** Show the state in the address. */
+/** Read the state from the address, and show it. */
 function load() {
   const complaint = readAddress();
   byId("complaint").textContent = complaint;

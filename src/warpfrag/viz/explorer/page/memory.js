@@ -11,7 +11,7 @@ function swizzled(address, swizzle) {
   return address ^ ((Math.floor(address / ROW_BYTES) & ((1 << SWIZZLES[swizzle]) - 1)) * UNIT);
 }
 
-/** Return the bytes from one row to the next (in column order, column); without a pitch there is no gap. */
+/** Return the bytes from one row to the next, or in column order from one column to the next; by default without gaps. */
 export function pitchOf({ order, pitch }, [rows, cols], bits) {
   return pitch ?? Math.ceil(((order === "row" ? cols : rows) * bits) / 8);
 }

@@ -52,13 +52,13 @@ function chosen(plans, state) {
   return { plan, access };
 }
 
-/** Return the current operand in shared memory. */
+/** Draw the current operand in shared memory. */
 export function drawMemory(instruction, state) {
   const operand = instruction.operands[state.operand];
   const bar = `<div class="view-bar memory-bar">${controls(instruction, state)}</div>`;
   if (!isSingle(operand)) {
     const choice = operandChoices(instruction, state, isSingle);
-    const why = operand.unknown ?? `${operand.letter} of this instruction is several matrices, and memory is shown for one`;
+    const why = operand.unknown ?? `${operand.letter} of this instruction consists of several matrices; the memory view shows only a single one`;
     byId("view").innerHTML = `${choice ? bar : ""}<p class="empty">${escapeText(why)}.</p>`;
     return;
   }
@@ -228,7 +228,7 @@ function cellsOfMemory(operand, access, state) {
   });
 }
 
-/** Return the lane of a cell, with a mark if there are more. */
+/** Return the first lane of a cell, with a + if there are more. */
 function laneText([first, ...others]) {
   return `T${first}${others.length ? "+" : ""}`;
 }
@@ -324,7 +324,7 @@ function showBanks(cell, access, bank, banks) {
   const who = requestsOf(access).length > 1 ? `matrix ${number}` : "the warp";
   showFacts({
     title: `Banks ${banks}`,
-    where: `asked by ${who}`,
+    where: `requested by ${who}`,
     facts: [["Words", words], ["Lanes", lanes.length ? ranges(lanes) : "none"]],
     notes: [
       cell.matches(".clash")
@@ -348,7 +348,7 @@ function commands(instruction, operand, plans, state) {
   const tight = pitchOf({ ...memoryOf(state), pitch: null }, operand.layout.shape, operand.container);
   const overlap =
     state.pitch && Number(state.pitch) < tight
-      ? `<p class="warning">The pitch is less than the ${tight} bytes of a ${state.order}: they overlap.</p>`
+      ? `<p class="warning">The pitch is less than the ${tight} bytes of a ${state.order}: ${state.order}s overlap.</p>`
       : "";
   return (
     `${overlap}<h3>Code</h3>${["cuda", "ptx"].map((lang) => commandLine(`${start} --emit ${lang}`)).join("")}` +

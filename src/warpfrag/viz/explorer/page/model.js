@@ -62,7 +62,7 @@ function operandOf(row, layout = DATA.layouts[row.layout]) {
   };
 }
 
-/** Return the names of an instruction in other tools: pairs of tool and name, for machine code with targets. */
+/** Return the names of an instruction in other tools, each with its tool and, for machine code, its targets. */
 function namesOf([cute, sass, nvvm, mlir, also], text) {
   const [before, behind, ...attributes] = mlir.map(text);
   return [

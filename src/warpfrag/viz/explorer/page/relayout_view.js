@@ -8,7 +8,7 @@ import { KINDS, changesLane, fragmentName, relayoutOf, targetsFrom } from "./rel
 import { currentInstruction, scene } from "./state.js";
 import { isMatrix } from "./scene.js";
 
-/** Return the current relayout, from the instruction's operand to the selected fragment. */
+/** Draw the current relayout, from the instruction's operand to the selected fragment. */
 export function drawRelayout(instruction, state) {
   const operand = instruction.operands[state.operand];
   const { relayout } = scene();

@@ -75,7 +75,7 @@ function hasElements(instruction, { types, lists }) {
 }
 
 /**
- * Return the conditions that the names of GPUs and element types in a query set, and the remaining words: "H100 fp8 mma"
+ * Return a condition for each GPU, target and element type that a query names, and the remaining words: "H100 fp8 mma"
  * means sm_90a and e4m3 or e5m2, "e4m3 sm_90 k32" means sm_90 or sm_90a.
  */
 function vocabulary(query) {

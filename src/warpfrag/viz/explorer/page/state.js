@@ -71,7 +71,7 @@ export function readAddress() {
   }
   let complaint = "";
   if (!BY_NAME.has(state.i) && !productNamed(state.i)) {
-    complaint = `The link names “${state.i}”, which is not the name of an instruction; this one is shown instead.`;
+    complaint = `The link names “${state.i}”, which is not the name of an instruction; the default instruction is shown instead.`;
     Object.assign(state, { i: START, at: "", operand: "" });
   }
   tidy();

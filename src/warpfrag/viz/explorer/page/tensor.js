@@ -9,7 +9,7 @@ const SCALE_ROWS = 128; // scale factors take space for multiples of this many r
 const BITS = 32; // bits per column
 const DIMS = { metadata: ["selector", "row", "chunk"], scale_a: ["row", "byte"], scale_b: ["byte", "col"] };
 
-/** Return the available loads: each shape with its largest repeat. */
+/** The available loads: each shape with its largest repeat. */
 export const LOADS = Object.fromEntries(TENSOR.moves.map(({ access, repeats }) => [access, repeats.at(-1)]));
 
 function padded(lines) {
@@ -99,7 +99,7 @@ function scaleAt({ tensor, extents: { m, n } }, role, { block, lane, column, slo
   return [byte, line + (split && lane >= TENSOR_LANES / 2 ? limit : 0)];
 }
 
-/** Return true if another base lane selects the lane's half. */
+/** Return true if the lane belongs to the half that a different base lane selects. */
 export function isOtherHalf({ tensor }, role, lane) {
   const bit = TENSOR.placement[tensor.shape.path].tlane.split(" ").indexOf("0");
   return bit >= 0 && !role.startsWith("scale") && Boolean((lane >> bit) & 1);

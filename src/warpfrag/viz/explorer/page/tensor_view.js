@@ -24,7 +24,7 @@ const REGION_SHADES = 4;
 const REGION_HUES = 8;
 const DIM_WORDS = { row: "row", col: "col", chunk: "chunk", byte: "byte", selector: "selector" };
 
-/** Return the view of a product: the choices, the map, and one element. */
+/** Draw the view of an mma: the choices, the map, and one element. */
 export function drawTensor(instruction, state) {
   byId("view").innerHTML =
     choiceBar(instruction, state) + memoryMap(instruction, state) + elementBox(instruction, state) + tensorCommands(instruction, state);
@@ -156,7 +156,7 @@ function memoryMap(instruction, { operand: role, block }) {
     `data-count="${across.length}" data-head="96" data-heads="0"><div class="line heads" role="row">` +
     `<div class="head row-head" role="columnheader">lanes</div>${heads.join("")}</div>${lines.join("")}</div></div></section>` +
     `<div class="legend"><p>A cell is a region of lanes and columns, and names the elements in it. ${hue}` +
-    `${several ? ", a shade for a quarter across" : ""}. Grey: padding, or lanes that a different base lane selects.</p></div>`
+    `${several ? ", a shade for a quarter of the other coordinate" : ""}. Grey: padding, or lanes that a different base lane selects.</p></div>`
   );
 }
 

@@ -16,7 +16,7 @@ export function operandChoices(instruction, state, wanted = () => true) {
   return options.length > 1 ? choices("operand", "operand", options, state.operand) : "";
 }
 
-/** Return the warp view of the current operand. */
+/** Draw the warp view of the current operand. */
 export function drawWarp(instruction, state) {
   const operand = instruction.operands[state.operand];
   if (operand.unknown) {
@@ -59,7 +59,7 @@ function registerHead(operand, reg, packed) {
   );
 }
 
-/** Return true if the instruction reads this element with the current selector or ids, and the grid of the element. */
+/** Return the part that has the element, or null if the current selector or ids do not select the element. */
 function partOf(operand, coordinates, state) {
   if (operand.parts > 1) return coordinates[0];
   const wanted = leading(operand, 0, state);

@@ -18,7 +18,7 @@ const MAX_LINES = 64; // visible lines of memory
 const BESIDE = 8; // columns of D beside A
 const FIELD_LABELS = { start: "start", leading: "leading", stride: "stride", base_offset: "base offset" };
 
-/** Return one of the views, below a bar with n and the warp. */
+/** Draw one of the views, below a bar with n and the warp. */
 export function drawWarpgroup(instruction, state, writers) {
   const view = byId("view");
   if (state.view === "memory") view.innerHTML = descriptorView(instruction, state);
@@ -146,7 +146,7 @@ function unitGrid(operand, descriptor) {
     `aria-label="${name}" data-grid="memory" data-counts="bytes" data-width="104" data-least="${sizes.least}" data-height="32" ` +
     `data-count="${across}" data-head="${sizes.head}" data-heads="0"><div class="line heads" role="row">` +
     `<div class="head row-head" role="columnheader">byte</div>${heads.join("")}</div>${lines.join("")}</div></div></section>` +
-    `<div class="legend"><p>A cell is 16 bytes: ${line} and ${along} of its elements. A hue stands for the position of the unit ` +
+    `<div class="legend"><p>A cell is 16 bytes, and names the ${line} and ${along} of its elements. A hue stands for the position of the unit ` +
     `along ${along}, a shade for ${line}. Grey: not read.${more}</p></div>`
   );
 }
