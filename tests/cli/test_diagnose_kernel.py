@@ -327,7 +327,7 @@ def test_the_first_wrong_lane_is_described(run, tile):
     strange = tile("a[r] = A[", "a[r] = A[lane == 5 && r == 2 ? 0 : ")
     answer = run("diagnose", strange, "A16.npy", "Bt.npy")
 
-    assert "     lane 5 holds A[0][0..1] in register 2, should hold A[1][10..11]" in answer.lines
+    assert "     lane 5 holds A[0][0..1] in register 2, but should hold A[1][10..11]" in answer.lines
 
 
 def test_a_fault_has_the_source_line(run, tile):
@@ -340,4 +340,4 @@ def test_a_fault_has_the_source_line(run, tile):
 def test_a_kernel_takes_no_result(refused, tile):
     message = refused("diagnose", tile(), "A16.npy", "Bt.npy", "V.npy")
 
-    assert message.startswith("a kernel takes no result, because it is run; expected the intended A and B")
+    assert message.startswith("the result is not an input, because the kernel is run; expected the intended A and B")

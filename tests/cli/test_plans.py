@@ -83,7 +83,7 @@ def test_plans_have_addresses_as_numbers_and_as_c(run):
         "    lane 24:   1040   1152   1328   1440   1616   1728   1904   2016",
         "",
         "note: base is the start of the matrix in shared memory, as a 32-bit address, in bytes",
-        "note: swizzle(a) = a ^ (a / 128 & 7) * 16 for 128 bytes; align the memory to 1024",
+        "note: swizzle(a) = a ^ (a / 128 & 7) * 16 for 128 bytes; align the memory to 1024 bytes",
     ]
 
 
@@ -97,7 +97,7 @@ def test_plans_come_cheapest_first_and_fit_the_target(run):
     assert [way["memory"]["swizzle"] for way in run("loads", NAME, "a", "--search", "--json").json["plans"]] == [
         0, 32, 64, 128
     ]  # fmt: skip
-    assert "they overlap" in run("stores", NAME, "d", "--pitch", 16).out
+    assert "rows overlap" in run("stores", NAME, "d", "--pitch", 16).out
 
 
 def test_packed_elements_are_unpacked(run):
@@ -115,7 +115,7 @@ def test_no_way_is_answered_with_no(run):
 
     assert (answer.code, answer.lines[-1]) == (1, "no plan")
     odd = run("loads", NAME, "a", "--pitch", 33, "--start", 2)
-    assert (odd.code, odd.lines[-1]) == (1, "no plan: 2-byte elements are not aligned at pitch 33")
+    assert (odd.code, odd.lines[-1]) == (1, "no plan: 2-byte elements are not aligned with pitch 33")
 
 
 @pytest.mark.parametrize(
@@ -126,7 +126,7 @@ def test_no_way_is_answered_with_no(run):
         (["relayout", f"{NAME}:d:x=2", f"{NAME}:a"], "tiles: expected row=N,col=N with N at least 1, such as col=2;"),
         (["relayout", f"{NAME}:d:col=0", f"{NAME}:a"], "tiles: expected row=N,col=N"),
         (["relayout", f"{NAME}:d:col=2,col=2", f"{NAME}:a"], "tiles: expected row=N,col=N"),
-        (["relayout", f"{NAME}:d:col=99", f"{NAME}:a"], "col=99 of d take 396 registers; a lane has at most 256"),
+        (["relayout", f"{NAME}:d:col=99", f"{NAME}:a"], "d:col=99 takes 396 registers; a lane has at most 256"),
         (["relayout", f"{NAME}:q", f"{NAME}:a"], "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 has no matrix 'q'"),
         (["relayout", f"{SCALED}:scale_a", f"{NAME}:a"], "mma.sync.aligned.m16n8k64.row.col.kind::mxf4"),
         (["relayout", f"{NAME}:a", f"{NAME}:b:col=2", "--permute", "col"], "no order of the cols keeps"),
@@ -169,7 +169,7 @@ def test_bank_conflicts_come_with_the_padding_and_the_swizzle_that_remove_them(r
     name = "mma.m16n8k16.f32.f16.f16.f32"
     answer = run("loads", name, "b", "--pitch", "32")
     remedy = (
-        "note: without the bank conflicts of the first plan: --pitch 48 (16 bytes of padding per row) or --swizzle 32"
+        "note: to remove the bank conflicts of the first plan: --pitch 48 (16 bytes of padding per row) or --swizzle 32"
     )
 
     assert " ".join(answer.out.split()).endswith(remedy)

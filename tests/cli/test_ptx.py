@@ -106,9 +106,9 @@ def test_run_leaves_arrays_in_a_file(run, files):
 @pytest.mark.parametrize(
     ("reasons", "line"),
     [
-        ((), "exact: yes, every executed spelling was compared with a GPU (column known: evidence for each operation)"),
+        ((), "exact: yes, every executed spelling was compared with a GPU (column known: evidence for each opcode)"),
         (("a race",), "not exact: a race"),
-        (("a race", "ex2", "an order"), "not exact: a race; 2 more in --json"),
+        (("a race", "ex2", "an order"), "not exact: a race; --json lists 2 more"),
     ],
 )
 @pytest.mark.usefixtures("files")
@@ -308,7 +308,7 @@ def test_a_profile_is_text_json_and_a_page(run, product):
     assert answer.code == 0
     assert "tri.py:27" in answer.out
     assert "262,144 tensor operations" in answer.out
-    assert "By line of the source" in Path("profile.html").read_text(encoding="utf-8")
+    assert "By source line" in Path("profile.html").read_text(encoding="utf-8")
     profile = json.loads(run("ptx", "profile", str(MATMUL), *product, "--json").out)["profile"]
     assert profile["total"]["tensor_operations"] == 2 * 64 * 64 * 32
     by_line = run("ptx", "profile", str(MATMUL), *product, "--by", "line").out

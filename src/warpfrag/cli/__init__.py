@@ -54,12 +54,12 @@ VERB_GROUPS = {  # heading: verb, module, help
         "products": ("product_verb", "List the terms of one element of D."),
         "diagnose": ("diagnose_verb", "Find the mistake that explains a wrong result."),
         "test-vectors": ("code_verbs", "Write test vectors: input registers and expected outputs."),
-        "emit": ("code_verbs", "Write CUDA C++ or PTX around an instruction."),
+        "emit": ("code_verbs", "Write CUDA C++ or PTX code that executes instructions."),
     },
     "Matrix multiplications": {
         "gemm": ("gemm_verbs", "Compute a GEMM bit for bit, and trace one output."),
         "predict": ("gemm_verbs", "Predict the result of torch.matmul on an H200."),
-        "batch-invariance": ("gemm_verbs", "List the batch sizes at which the bits of a layer change."),
+        "batch-invariance": ("gemm_verbs", "List the batch sizes at which the bits of a layer's result change."),
         "find-order": ("gemm_verbs", "Find the order of additions that reproduces a GEMM result."),
         "explain": ("gemm_verbs", "Explain why two results of one GEMM differ."),
         "error-report": ("gemm_verbs", "Measure the error of a GEMM against the exact result."),
@@ -85,7 +85,7 @@ EXAMPLE = """\
   warpfrag where mma.m16n8k16.f32.f16.f16.f32 a 9 3     # which lane holds A[9, 3]
   warpfrag --help                                       # every verb; each has its own --help"""
 
-SPELLINGS = {  # Python spellings in messages, and those of the command line
+SPELLINGS = {  # a pattern for a Python spelling in a message: how the same thing is written on the command line
     'rounding="rne"': "--rounding rne",
     r"^\"find\((\w+)=(.*?)\)\"": r"--\1 \2",
     r"\btiled\(\) puts": ":row=N,col=N puts",
@@ -224,7 +224,7 @@ def _answer(words: list[str], *, as_json: bool) -> int:
 
 
 def _as_typed(message: str) -> str:
-    """Return a message with the command line's spellings instead of Python's."""
+    """Return a message in which Python spellings are replaced by those of the command line."""
     for python, typed in SPELLINGS.items():
         message = re.sub(python, typed, message)
     return message

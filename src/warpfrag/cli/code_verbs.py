@@ -170,7 +170,7 @@ def emit(
     kernels: bool = False,
     output: File | None = None,
 ) -> Answer[EmittedCode]:
-    """Write code around instructions: a CUDA C++ header, or a PTX module.
+    """Write code that executes instructions: a CUDA C++ header, or a PTX module.
 
     For a multiplication, the header has an inline-PTX wrapper, and functions that move each operand between memory and
     registers, with ldmatrix and stmatrix if the layout allows it. Any number of files may include the header. A PTX

@@ -25,7 +25,7 @@ class DescriptorFacts(NamedTuple):
     problems: with --for: field and text of each problem
     cute: for shared memory, the layout in CuTe notation
     hints: fields whose values look like bytes instead of units of 16 bytes
-    columns: for a zero-column mask, the columns
+    columns: for a zero-column mask: the column of B that each column of D reads, null if it is zero
     start: start address, in bytes
     leading: leading byte offset
     stride: stride byte offset
@@ -142,7 +142,10 @@ def descriptor(
             _print(row, trans=trans)
         if len(rows) > 1:
             starts = [each.start for each in descriptors]
-            echo(f"\nstart of each step along K: {', '.join(map(str, starts))}; first step {starts[1] - starts[0]}")
+            echo(
+                f"\nstart of each step along K: {', '.join(map(str, starts))}; "
+                f"first increment {starts[1] - starts[0]}"
+            )
 
     return Answer(
         DescriptorAnswer(instruction, role, trans, rows), show, NO if any(row.problems for row in rows) else DONE
@@ -175,7 +178,9 @@ def _operand(name: str, role: str) -> Operand:
     instruction = get(name)
     operand = instruction.operands.get(role.lower())
     if not (isinstance(operand, Operand) and operand.staged):
-        raise InvalidOperand(f"descriptors apply to A and B of wgmma, not to {quote(role)} of {instruction}")
+        raise InvalidOperand(
+            f"descriptors apply to A and B of wgmma and tcgen05, not to {quote(role)} of {instruction}"
+        )
     return operand
 
 

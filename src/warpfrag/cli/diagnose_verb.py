@@ -56,7 +56,7 @@ class DiagnosisFacts(NamedTuple):
     correct: true if nothing is wrong and all bits are right
     findings: most likely first
     tried: number of mistakes tried, by category
-    agreement: the correct elements; null if all are correct, and with --expect
+    agreement: the correct elements; null with --expect, or if all are correct
     notes: hints: the precision of the comparison, the architecture, how to tell findings apart
     """
 
@@ -126,7 +126,7 @@ class DiagnosedLaunch(NamedTuple):
     """The launch of a kernel whose mma instructions are diagnosed.
 
     Options:
-        entry (NAME): kernel: its name; needed only if the file has several.
+        entry (NAME): kernel: its name; needed only if the file has several kernels.
         grid: kernel: number of blocks; default: 1.
         block: kernel: threads per block; default: the kernel's .reqntid, or 32.
         arg (ARG): kernel: an argument, as for `warpfrag ptx run`; default: A, B and a D of zeros.
@@ -192,8 +192,8 @@ def diagnose(
     FILES are A, B, optionally C, and the result; or pass A, B and C as --a, --b and --c. The result is either D's
     registers, as printf or a debugger prints them (see `warpfrag unpack`), or the matrix D as text or .npy. For wgmma,
     pass the registers of all four warps, uint32 (4, 32, words). Decimals are compared at the precision of the file,
-    and lines that are not data are skipped. FILE.npz:NAME is an array in an archive, such as those
-    of `warpfrag ptx run -o`.
+    and lines that are not data are skipped. FILE.npz:NAME is an array in an archive, such as one that
+    `warpfrag ptx run -o` writes.
 
     Each finding has a fix. If no mistake explains the result, the answer lists the correct rows, columns, blocks, lanes
     and registers, and the wrong elements that equal known values.
@@ -222,7 +222,7 @@ def diagnose(
         warpfrag diagnose mma.m16n8k16.f32.f16.f16.f32 --tile 128x128x32 A.npy B.npy D.npy   # a whole kernel
         warpfrag diagnose kernel.cu A.npy B.npy --entry tile                              # each mma of a kernel
         warpfrag diagnose kernel.cu A.npy B.npy --arg A.npy --arg Bt.npy --arg D:f32:16x8   # other arguments
-        warpfrag diagnose kernel.cu --arg q.npy --arg k.npy --arg v.npy --arg o:f32:64x64   # an mma after another
+        warpfrag diagnose kernel.cu --arg q.npy --arg k.npy --arg v.npy --arg o:f32:64x64   # chained mma instructions
         warpfrag diagnose mma.sp.m16n8k32.f32.f16.f16.f32 --a full.txt --b wide.txt --metadata e.txt --selector 1
             dump.txt
         warpfrag diagnose mma.m16n8k64.kind::mxf4.block_scale.f32.e2m1.e2m1.f32.ue8m0 --expect scale_a scales.txt
@@ -309,7 +309,7 @@ def _diagnose_kernel(
     paths = [path for path in (inputs.a, inputs.b) if path is not None] or list(files)
     kernel = chosen_kernel(read_module([file], arch, launch.entry), launch.entry)
     if len(paths) != (2 if paths or not launch.arg else 0) or (files and inputs.a is not None):
-        given = "a kernel takes no result, because it is run; " if len(paths) > 2 else ""
+        given = "the result is not an input, because the kernel is run; " if len(paths) > 2 else ""
         raise click.UsageError(f"{given}expected the intended A and B, or every argument; {_usage(file, kernel)}")
     matrices = {role: _whole_matrix(role, path) for role, path in zip("ab", paths, strict=False)}
     notes = _turn_b(matrices, _usage(file, kernel)) if matrices else []
@@ -387,7 +387,7 @@ def _as_operands(kernel: Kernel, matrices: dict[str, NDArray[Any]]) -> dict[str,
 
 
 def _as_argument(matrix: NDArray[Any], arrays: Arrays) -> NDArray[Any]:
-    """Return the argument that a text matrix is a printout of, or else the matrix itself."""
+    """Return the argument whose printed values a text matrix contains; if there is none, return the matrix."""
     if matrix.dtype != "float64":
         return matrix
     error = read_decimals([repr(value) for value in matrix.ravel().tolist()], matrix.shape).error
@@ -478,7 +478,7 @@ def _check_options(
     if missing and not is_one_operand:
         raise click.UsageError(
             f"the intended {missing[0].upper()} is missing: pass A B RESULT, or --{missing[0]} FILE "
-            "(or use --expect, for one operand)"
+            "(or use --expect to diagnose a single operand)"
         )
 
 

@@ -42,7 +42,7 @@ class OperandFiles(NamedTuple):
     Options:
         a: A: a matrix as text or .npy; for a sparse instruction the full, pruned A.
         b: B, as text or .npy.
-        c: C, as text or .npy; default: zero if another file is given.
+        c: C, as text or .npy; default: zero if another file is given, otherwise random.
         scale_a: Scale factors of A, as text or .npy.
         scale_b: Scale factors of B, as text or .npy.
     """
@@ -307,7 +307,7 @@ def _writer(number_format: Format) -> Callable[[int], str]:
     shortest = short_text(natural_dtype(number_format))
 
     def write(code: int) -> str:
-        with np.errstate(over="ignore"):  # rounded to a few digits, a large value may exceed the largest one
+        with np.errstate(over="ignore"):  # after rounding to a few digits, a large value may overflow
             return shortest(number_format.decode(code))
 
     return write

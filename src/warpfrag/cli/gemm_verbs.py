@@ -55,14 +55,14 @@ def format_parameter(label: str, known: Sequence[str], text: str = "") -> Param:
     return Param("FORMAT" if text else label, lambda name: format_name(name, known, label), help=text)
 
 
-CODES = "A and B are codes of this format (bf16 and e4m3, which .npy lacks), or floats that are exact in it."
+CODES = "A and B are codes of this format (needed for bf16 and fp8, which .npy lacks), or floats that are exact in it."
 CodesFormat = Annotated[str, format_parameter("--codes", sorted(FORMATS), CODES)]
 RESULTS, LAYERS = ("bf16", "f16", "f32"), ("bf16", "f16", "tf32", "e4m3", "s8")
 ResultFormat = Annotated[str, format_parameter("--result", RESULTS, "The results have this format: codes or floats.")]
 LayerFormat = Annotated[str, format_parameter("TYPE", LAYERS)]
 GemmInstruction = Annotated[str, Param("NAME", help="Default: the instruction that cuBLAS uses for these operands.")]
 Number = Annotated[float, Param("X", click.FLOAT)]
-Bias = Annotated[str, Param("FILE", help="The bias of a linear layer, .npy; with --codes bf16, also codes.")]
+Bias = Annotated[str, Param("FILE", help="The bias of a linear layer, as .npy; with --codes bf16, codes are accepted.")]
 
 
 class GemmResult(NamedTuple):
@@ -97,7 +97,7 @@ def gemm(
     output: File | None = None,
     backend: Backend = "cpu",
 ) -> Answer[GemmResult]:
-    """Compute D = A B bit for bit, as a kernel that uses an instruction does, and trace one output.
+    """Compute D = A B bit for bit, as a kernel with a given instruction does, and trace one output.
 
     A and B are .npy files that contain an M x K and a K x N matrix.
 
@@ -143,7 +143,7 @@ def gemm(
 
 
 def read_bias(file: str | None, codes: str | None) -> NDArray[Any] | None:
-    """Return a bias: numbers, or codes of bf16 if A and B are."""
+    """Return a bias; if A and B are bf16 codes, a uint16 bias contains codes too."""
     added = read_optional(file)
     is_codes = added is not None and added.dtype == "uint16" and codes == "bf16"
     return read_array(file, codes) if file is not None and is_codes else added
@@ -494,7 +494,7 @@ def explain(
     For example:
         warpfrag explain D1.npy D2.npy A.npy B.npy                          # float16, float32 (as tf32) or int8
         warpfrag explain D1.npy D2.npy A.npy B.npy --codes bf16 --result bf16   # codes, as uint16
-        warpfrag explain D1.npy D2.npy A.npy B.npy --arch sm_80 --arch sm_90   # try these
+        warpfrag explain D1.npy D2.npy A.npy B.npy --arch sm_80 --arch sm_90   # try these architectures
     """
     from warpfrag.blas.explain import ARCHS
     from warpfrag.blas.explain import explain as compare

@@ -46,7 +46,7 @@ class ProfileRow(NamedTuple):
 
 
 class GpuFacts(NamedTuple):
-    """The launches of a program, or the profiles.
+    """The launches of a program or, with --list, the profiles.
 
     status: exit status of the program; null with --list
     launches: one object per launch: kernel, grid, block, seconds, exact, reasons, findings, error and message
@@ -76,8 +76,8 @@ def gpu(
     """Run an unmodified CUDA program on a virtual GPU, without a GPU or a driver.
 
     The program loads stand-ins for libcuda and libcudart, and every kernel is executed as machine code.
-    The exit status is the program's. If the program succeeds, the status is 1 if a launch failed, a check found a
-    mistake or the launches could not be recorded, and 3 if the checks could not judge everything or a launch could
+    If the program fails, its exit status is returned. Otherwise, the exit status is 1 if a launch failed, a check found
+    a mistake or the launches could not be recorded, and 3 if the checks could not judge everything or a launch could
     not be executed.
 
     Options:
@@ -85,8 +85,8 @@ def gpu(
         profile (NAME): The GPU that the program sees.
         memory: The size of device memory, such as 16G.
         check: The mistakes to search for in every launch: memory, races, uninitialised, barriers, async or all.
-        check_incomplete: The response to launches that the checks cannot judge completely: exit status 3, a message, or
-            nothing.
+        check_incomplete: If the checks cannot judge a launch completely: exit with status 3 (fail), print a message
+            (warn), or ignore it (accept).
         report: Write an HTML page with the grid, time, exactness and findings of every launch.
         record_only: Record the launches without executing them.
         fast: Do not judge whether the results of launches are exact.

@@ -28,7 +28,7 @@ LayoutText = Annotated[str, Param("LAYOUT", complete=complete_file)]
 class ReadLayout(NamedTuple):
     """One reading of the input as a layout, and the operands that match it.
 
-    bases: for each input, the step of each bit, low bit first
+    bases: for each input, the move of each bit, low bit first
     dims: names of the coordinates
     extents: extents of the coordinates
     slots: values per register

@@ -32,9 +32,9 @@ class LayoutFacts(NamedTuple):
 
     dims: names of the coordinates
     extents: extents of the coordinates
-    bases: the step of each bit, low bit first: r8 is 8 rows, 0 is a copy
+    bases: the move of each bit, low bit first: r8 is a move by 8 rows, 0 a copy of the same element
     copies: number of copies of each element
-    element_number: the definition of i
+    element_number: the definition of i, the number of an element in its lane
     from_lane_and_i: each coordinate as a formula
     from_coordinates: lane, reg and slot as formulas
     """
@@ -53,7 +53,7 @@ class OperandFacts(NamedTuple):
 
     format: number format
     shape: extents of the matrix
-    home: the storage of the operand: warp, warpgroup, shared, tensor or either
+    home: where the operand is stored: warp, warpgroup, shared, tensor, or either (shared or tensor memory)
     source: the origin of the layout
     not_modelled: the reason why the layout is unknown
     registers: registers per lane
@@ -90,9 +90,9 @@ class Sparsity(NamedTuple):
     """The pruning of A.
 
     pattern: 2:4, 1:2 or 4:8
-    chunk: columns that share a code
-    kept: stored columns of a chunk
-    codes: columns that each code keeps
+    chunk: number of columns that share a code
+    kept: number of columns that are stored in each chunk
+    codes: the columns that each code keeps
     """
 
     pattern: str
@@ -154,8 +154,8 @@ def get(
 ) -> Answer[InstructionFacts]:
     """Show the operands, registers, layout formulas, architectures, selectors, sparsity and sources of an instruction.
 
-    With --to, show only the layouts of all operands, in the notation of another tool. The exit status is 1 if it cannot
-    express one of them.
+    With --to, show only the layouts of all operands, in the notation of another tool. The exit status is 1 if the
+    notation cannot express one of them.
 
     For example:
         warpfrag get mma.m16n8k16.f32.f16.f16.f32

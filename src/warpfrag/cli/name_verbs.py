@@ -169,7 +169,7 @@ class NameMeaning(NamedTuple):
     gpu: the GPU
     arch: the architecture that accepts everything the GPU can run
     types: element types that it may mean
-    requires: lists of qualifiers; an instruction with these types has one from each
+    requires: lists of qualifiers; an instruction with these types has one qualifier from each list
     reason: the reason why the name is unknown
     nearest: the closest instructions to an unknown name
     """

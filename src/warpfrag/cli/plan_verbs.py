@@ -112,7 +112,7 @@ class PlanOutput(NamedTuple):
 
     Options:
         search: Find pitches and swizzles without bank conflicts.
-        plan: Only plan N; code and figures default to plan 1.
+        plan: Show only plan N; code and figures default to plan 1.
         lanes: Show the address of every lane, in bytes.
         output: Write the code with --emit, otherwise a figure: .svg, .png or .txt.
     """
@@ -140,7 +140,7 @@ def loads(
     has no gaps. All sizes are in bytes. The cost is the number of instructions plus shared-memory passes.
 
     Options:
-        packed: Each group of 16 elements of 4 or 6 bits starts at a multiple of 16 bytes.
+        packed: Each group of 16 elements (of 4 or 6 bits) starts at a multiple of 16 bytes.
 
     For example:
         warpfrag loads mma.m16n8k16.f32.f16.f16.f32 a --order row --pitch 128 --swizzle 128
@@ -275,7 +275,7 @@ def _unaligned(operand: Operand, memory: MatrixInMemory) -> str:
     size = operand.spec.container // 8
     offsets = {"pitch": memory.pitch or 0, "start": memory.start or 0}
     misaligned = [f"{name} {offset}" for name, offset in offsets.items() if size > 1 and offset % size]
-    return f": {size}-byte elements are not aligned at {' and '.join(misaligned)}" if misaligned else ""
+    return f": {size}-byte elements are not aligned with {' and '.join(misaligned)}" if misaligned else ""
 
 
 def _short(name: str) -> str:
@@ -303,11 +303,14 @@ def _notes(operand: Operand, found: list[access_plan.AccessPlan]) -> list[str]:
         notes.append("thread is threadIdx.x % 128, the index of a thread in its warpgroup; all four warps take part")
     for memory in {plan.memory.swizzle: plan.memory for plan in found if plan.memory.swizzle}.values():
         formula = f"swizzle(a) = {access_plan.swizzle_expression(memory, 'a')}"
-        notes.append(f"{formula} for {memory.swizzle} bytes; align the memory to {8 * memory.swizzle}")
+        notes.append(f"{formula} for {memory.swizzle} bytes; align the memory to {8 * memory.swizzle} bytes")
     memory = found[0].memory
     extent = operand.layout.outs["col" if memory.order == "row" else "row"] * operand.spec.container // 8
     if memory.pitch is not None and memory.pitch < extent:
-        notes.append(f"the pitch, {memory.pitch} bytes, is less than a {memory.order}, {extent} bytes: they overlap")
+        notes.append(
+            f"the pitch of {memory.pitch} bytes is less than the {extent} bytes of a {memory.order}: "
+            f"{memory.order}s overlap"
+        )
     return notes
 
 
@@ -316,7 +319,7 @@ def _remedies(plan: access_plan.AccessPlan) -> list[str]:
     padding, swizzle = plans.without_conflicts(plan) if plan.conflicts else (None, None)
     remedies = [f"--pitch {padding[0]} ({padding[1]} bytes of padding per {plan.memory.order})"] if padding else []
     remedies += [f"--swizzle {swizzle}"] if swizzle is not None else []
-    return [f"without the bank conflicts of the first plan: {' or '.join(remedies)}"] if remedies else []
+    return [f"to remove the bank conflicts of the first plan: {' or '.join(remedies)}"] if remedies else []
 
 
 class RelayoutMove(NamedTuple):

@@ -118,7 +118,7 @@ class RunOptions(NamedTuple):
         explore: Run N more interleavings, and compare the results.
         at_block: explain: the block; default: the first that reaches the line.
         warp: explain: the warp; default: the first that reaches the line.
-        visit: explain: number of earlier executions to skip.
+        visit: explain: the number of earlier executions to skip.
     """
 
     check: tuple[Literal["memory", "races", "uninitialised", "barriers", "async", "all"], ...] = ()
@@ -239,7 +239,7 @@ class ExplainedInstruction(NamedTuple):
 
 
 class PtxView(NamedTuple):
-    """The result of an action; exactly one of the keys is not null.
+    """The result of `profile` or `explain`; the key of the other action is null.
 
     profile: counts by line
     instruction: the explained instruction
@@ -393,7 +393,7 @@ def _info(module: Module | SassModule, launch: LaunchSettings) -> Answer[ModuleF
                 [short_name(each.name, entry.name), f".{each.type}", each.size, each.offset]
                 for each in entry.parameters
             ]
-            print_table(["parameter", "type", "bytes", "at"], rows)
+            print_table(["parameter", "type", "bytes", "offset"], rows)
             echo()
             known = entry.opcodes
             print_table(["opcode", "known"], [[name, evidence.level] for name, evidence in sorted(known.items())])
@@ -443,9 +443,9 @@ def _print_run(kernel: Kernel, run: Run) -> None:
 def _exactness(run: Run) -> str:
     """Return a line that states that the run is exact, or the first reason why not."""
     if run.exact:
-        return "exact: yes, every executed spelling was compared with a GPU (column known: evidence for each operation)"
+        return "exact: yes, every executed spelling was compared with a GPU (column known: evidence for each opcode)"
     first, *others = sorted(run.inexact, key=lambda reason: reason != UNORDERED)
-    return f"not exact: {first}" + (f"; {len(others)} more in --json" if others else "")
+    return f"not exact: {first}" + (f"; --json lists {len(others)} more" if others else "")
 
 
 def _profile(run: Run, by: str | None, output: str | None) -> Answer[PtxView]:
@@ -476,10 +476,11 @@ def _file_and_line(file: str) -> tuple[str, int]:
 
 
 def _ptx_lines(kernel: Kernel, file: str, line: int) -> list[int]:
-    """Return the PTX lines of a CUDA line: of its tensor-core instructions, or else of its accesses, or else the first.
+    """Return the PTX lines of the instruction that `explain` shows for a CUDA line.
 
-    There are several if the compiler unrolled a loop or inlined a function more than once. A statement that continues
-    on later lines may have its instructions on one of them.
+    It is a tensor-core instruction if the CUDA line has one, otherwise a memory access, otherwise the first
+    instruction. There are several PTX lines if the compiler unrolled a loop or inlined a function more than once. A
+    statement that continues on later lines may have its instructions on one of them.
     """
     lines: dict[int, list[DecodedInstruction]] = {}
     for inst in kernel.program.instructions:

@@ -1,4 +1,4 @@
-"""`warpfrag record` and `warpfrag replay`: store the launches of a program on a GPU, and run them anywhere."""
+"""`warpfrag record` and `warpfrag replay`: record kernel launches on a GPU, and run them anywhere."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ class RecordFacts(NamedTuple):
     """The launches that were stored.
 
     status: exit status of the program
-    launches: kernels of the stored launches
-    without_code: launches stored without code, with the reason
+    launches: the kernel of each stored launch
+    without_code: launches that were stored without code, each with the reason
     """
 
     folder: str
@@ -62,7 +62,8 @@ def record(
 
     A stored launch contains the code, the grid, the parameters, and all reachable memory before and after the launch.
     Memory is reachable if a parameter or other stored memory points to it. The program runs unchanged; CUPTI, which
-    the CUDA toolkit and PyTorch contain, reports its launches. Code of NVIDIA's closed-source libraries is not stored.
+    comes with the CUDA toolkit and with PyTorch, reports its launches. The code of NVIDIA's closed-source libraries is
+    not stored.
 
     Options:
         output (FOLDER): The folder to write.
@@ -156,8 +157,8 @@ def _print_replay(facts: ReplayFacts) -> None:
         notes += [f"{each.launch}: {each.reason}"] if each.reason else []
         for place in each.differences:
             notes.append(
-                f"{each.launch}: {place.bytes} bytes of {place.variable or hex(place.address)} differ; the first at "
-                f"{place.first:#x}: {place.computed:#04x}, on the GPU {place.recorded:#04x}"
+                f"{each.launch}: {place.bytes} bytes of {place.variable or hex(place.address)} differ; the first, at "
+                f"{place.first:#x}, is {place.computed:#04x}; on the GPU it is {place.recorded:#04x}"
             )
         notes += [f"{each.launch}: {finding}" for finding in each.findings]
         notes += [f"{each.launch}: verdict of the checks: {each.verdict}"] if each.verdict else []
@@ -171,8 +172,8 @@ def _debug(session: Replay, chosen: list[int]) -> None:
     if len(chosen) != 1:
         raise click.UsageError(f"--debug needs exactly one launch, but {len(chosen)} match; add --launch N")
     with session.debug(chosen[0]) as debugger:
-        stop = "debugger.break_at(LINE), debugger.run(), debugger.step(), debugger.explain(); Ctrl-D ends"
-        banner = f"{_short(session.recording.records[chosen[0]].name)}: `debugger` is at its first instruction; {stop}"
+        calls = "debugger.break_at(LINE), debugger.run(), debugger.step(), debugger.explain(); Ctrl-D exits"
+        banner = f"{_short(session.recording.records[chosen[0]].name)}: stopped at the first instruction; call {calls}"
         echo_error(banner)
         code.interact(banner="", local={"debugger": debugger}, exitmsg="")
     sys.stdout.flush()

@@ -42,8 +42,8 @@ class SurveyFacts(NamedTuple):
 def survey(layers: File, *, output: File) -> Answer[SurveyFacts]:
     """Record, for every m, the kernel that this machine's cuBLAS selects for a list of layers; nothing is multiplied.
 
-    FILE is a TOML file. Its table [layers] has lines such as qkv = [6144, 4096], n and k of a weight. Optional keys:
-    types = ["bf16"], layouts = ["nt", "nn"], biases = [false, true], fast_accumulation = [true], m = 16384.
+    FILE is a TOML file. Its table [layers] has lines such as qkv = [6144, 4096]: the n and k of a weight. Optional
+    keys: types = ["bf16"], layouts = ["nt", "nn"], biases = [false, true], fast_accumulation = [true], m = 16384.
 
     Options:
         output: The .npz file of choices; layers that it already contains are not queried again.
@@ -60,7 +60,7 @@ def survey(layers: File, *, output: File) -> Answer[SurveyFacts]:
         table = record(plan, output, report=line.show)
     counts = len(table.layers), len(table.ends)
     facts = SurveyFacts(*counts, table.gpu, table.library, output, dict(table.settings))
-    text = f"wrote {output}: {counts[0]} layers, {counts[1]} runs, {table.library} on {table.gpu}"
+    text = f"wrote {output}: {counts[0]} layers, {counts[1]} ranges of m, {table.library} on {table.gpu}"
     return Answer(facts, lambda: echo(text))
 
 
@@ -110,7 +110,7 @@ def sweep(
     from warpfrag.sweep import sweep as run_sweep
 
     if scheduler is not None and workers is not None:
-        raise click.UsageError("expected --scheduler (running workers) or --workers (new ones), got both")
+        raise click.UsageError("expected --scheduler (workers that are running) or --workers (new processes), got both")
     plan = SweepPlan.read(file)
     store = str(Path(file).with_suffix(".zarr")) if output is None else output
     with ProgressLine(lines=True) as line:

@@ -51,7 +51,7 @@ def read_operand(instruction: Instruction, text: str) -> Operand:
         counts[match[1]] = int(match[2])
     words = operand.words * prod(counts.values())
     if words > MAX_WORDS:
-        raise InvalidOperand(f"{tiles} of {operand.role} take {words} registers; a lane has at most {MAX_WORDS}")
+        raise InvalidOperand(f"{operand.role}:{tiles} takes {words} registers; a lane has at most {MAX_WORDS}")
     return operand.tiled(**counts)
 
 
@@ -61,7 +61,7 @@ def fragment_text(operand: Operand) -> str:
 
 
 class FragmentFacts(NamedTuple):
-    """An operand, or tiles of it side by side.
+    """An operand, or several tiles of it.
 
     instruction: canonical name
     operand: a, b, c or d

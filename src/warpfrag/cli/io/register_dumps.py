@@ -10,9 +10,8 @@ hex, unless a number in the dump has a decimal point or a sign, or is inf or nan
 each element. Whole numbers are also values if a long dump contains no hex letter. Anything else is an error that names
 the line.
 
-A dump of tensor memory has a line for each lane with a hex word for each column; with a pair of blocks, lines name the
-block:
-`lane 0: 00000000 3f800000`, `block 1 lane 37: 00000000 3f800000`.
+A dump of tensor memory has a line for each lane, with a hex word for each column: `lane 0: 00000000 3f800000`. With a
+pair of blocks, lines name the block: `block 1 lane 37: 00000000 3f800000`.
 """
 
 from __future__ import annotations

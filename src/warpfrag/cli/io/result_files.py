@@ -226,7 +226,7 @@ def _arrangement(lines: list[DumpLine], operand: OperandBase, name: str) -> Arra
 
 
 def _matrix(lines: list[DumpLine], operand: OperandBase, name: str) -> NDArray[Any] | Printed:
-    """Return a matrix, in its printed shape if the lines have the transposed shape."""
+    """Return a matrix; if the lines have the transposed shape, the matrix has it too."""
     words = [word for line in lines for word in line.words]
     rows, cols = operand.shape[-2:]
     if len(words) != rows * cols:

@@ -1,7 +1,7 @@
 """Verbs as typed functions: the signature and docstring of a function declare its command.
 
-A positional parameter is an argument, and a keyword-only parameter is an option. Its annotation is the type of value:
-`int`, `str`, `bool` (a flag), `Literal` (a choice), `X | None`, `tuple[X, X]` (two values), `tuple[X, ...]` (any
+A positional parameter is an argument, and a keyword-only parameter is an option. The annotation is the type of its
+value: `int`, `str`, `bool` (a flag), `Literal` (a choice), `X | None`, `tuple[X, X]` (two values), `tuple[X, ...]` (any
 number), or an alias of `arguments`. A named tuple is a group of options, one for each field. In the docstring, lines
 `name (METAVAR): text` below `Options:` are the help of options, lines below `For example:` are examples, and the text
 above is the help of the verb. A verb returns an `Answer`: `--json` prints its facts; otherwise its function prints
@@ -46,7 +46,7 @@ def facts_of(facts: type[Facts], source: object, **more: object) -> Facts:
 
 
 class Param(NamedTuple):
-    """The metavar, reader, completion and default help of a parameter type."""
+    """The metavar, parser, shell completion and default help of a parameter type."""
 
     metavar: str = ""
     read: Callable[[str], object] | click.ParamType[Any] | None = None
