@@ -97,7 +97,7 @@ def test_plans_come_cheapest_first_and_fit_the_target(run):
     assert [way["memory"]["swizzle"] for way in run("loads", NAME, "a", "--search", "--json").json["plans"]] == [
         0, 32, 64, 128
     ]  # fmt: skip
-    assert "rows overlap" in run("stores", NAME, "d", "--pitch", 16).out
+    assert "elements overlap" in run("stores", NAME, "d", "--pitch", 16).out
 
 
 def test_packed_elements_are_unpacked(run):

@@ -100,7 +100,7 @@ def test_warps_stand_beside_their_rows():
         ({"operand": "d", "warp": 4}, r"warp must be in 0\.\.3, got 4"),
         ({"operand": "d", "warp": 1, "rows": (0, 3)}, "expected warp or rows, got both"),
         ({"operand": "b", "warp": 1}, "has none in the memory view"),
-        ({"operand": "d", "descriptor": 0}, "shows A or B of wgmma or tcgen05 in shared memory, not operand d of"),
+        ({"operand": "d", "descriptor": 0}, "the memory view shows A or B of wgmma or tcgen05, not operand d of"),
         ({"view": "memory"}, "not all operands of"),
         ({"operand": "a", "view": "matrix", "descriptor": 0}, "in the memory view, not the matrix view"),
         ({"operand": "a", "trans": True}, "trans applies only to an operand in shared memory"),
@@ -115,7 +115,7 @@ def test_what_has_no_meaning_is_refused(options, message):
 def test_what_cannot_be_turned_and_what_has_no_warps_is_refused():
     with pytest.raises(wf.errors.InvalidOperand, match="only 16-bit types can be MN-major"):
         draw(BYTES, "b", trans=True)
-    with pytest.raises(wf.errors.InvalidOperand, match="warp selects one warp's registers in a warpgroup"):
+    with pytest.raises(wf.errors.InvalidOperand, match="warp applies to registers of a warpgroup"):
         draw("mma.m16n8k16.f32.f16.f16.f32", "d", warp=0)
 
 

@@ -142,10 +142,7 @@ def descriptor(
             _print(row, trans=trans)
         if len(rows) > 1:
             starts = [each.start for each in descriptors]
-            echo(
-                f"\nstart of each step along K: {', '.join(map(str, starts))}; "
-                f"first increment {starts[1] - starts[0]}"
-            )
+            echo(f"\nstart of each step in K: {', '.join(map(str, starts))}; first increment {starts[1] - starts[0]}")
 
     return Answer(
         DescriptorAnswer(instruction, role, trans, rows), show, NO if any(row.problems for row in rows) else DONE
@@ -178,9 +175,7 @@ def _operand(name: str, role: str) -> Operand:
     instruction = get(name)
     operand = instruction.operands.get(role.lower())
     if not (isinstance(operand, Operand) and operand.staged):
-        raise InvalidOperand(
-            f"descriptors apply to A and B of wgmma and tcgen05, not to {quote(role)} of {instruction}"
-        )
+        raise InvalidOperand(f"descriptors are for A and B of wgmma and tcgen05, not {quote(role)} of {instruction}")
     return operand
 
 

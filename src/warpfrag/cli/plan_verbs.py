@@ -307,10 +307,7 @@ def _notes(operand: Operand, found: list[access_plan.AccessPlan]) -> list[str]:
     memory = found[0].memory
     extent = operand.layout.outs["col" if memory.order == "row" else "row"] * operand.spec.container // 8
     if memory.pitch is not None and memory.pitch < extent:
-        notes.append(
-            f"the pitch of {memory.pitch} bytes is less than the {extent} bytes of a {memory.order}: "
-            f"{memory.order}s overlap"
-        )
+        notes.append(f"elements overlap: the pitch is {memory.pitch} bytes, but a {memory.order} has {extent} bytes")
     return notes
 
 

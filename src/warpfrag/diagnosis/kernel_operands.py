@@ -199,7 +199,7 @@ class OperandComparison:
                 del earlier[:-MAX_RESULTS]
 
     def stored(self, executed: Sequence[ExecutedMma]) -> MmaOperand:
-        """Compare the arguments that the kernel changed with D; return the best result, or without A and B the worst."""
+        """Compare each changed argument with D; return the best result or, if A and B are unknown, the worst."""
         changed = {name: array for name, (array, old) in self.given.items() if array.tobytes() != old.tobytes()}
         compare = self._with_product if self.intended else self._with_results
         results = [(compare(executed, name, array), array) for name, array in changed.items() if executed]

@@ -85,8 +85,7 @@ class KernelSearch:
         taken = read_gemm(A, B, instruction=instruction, arch=arch, rounding=rounding)
         if taken.extents.batch or 0 in taken.shape:
             raise InvalidOperand(
-                f"{instruction.name}: tile= takes one A and one B, not a batch or empty matrices; "
-                f"their product has the shape {taken.shape}"
+                f"{instruction.name}: tile= takes one non-empty A and B, not a batch; D has the shape {taken.shape}"
             )
         self.rule = taken.rule
         self.a, self.b = taken.operands.a[0], taken.operands.b[0]

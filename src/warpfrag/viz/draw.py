@@ -211,9 +211,7 @@ def _check_options(instruction: Instruction, view: View, request: FigureRequest)
         return
     warps = WARPS[instruction.form.operation.scope]
     if warps == 1 or view == "memory":
-        raise InvalidOperand(
-            f"warp selects one warp's registers in a warpgroup; {instruction} has none in the {view} view"
-        )
+        raise InvalidOperand(f"warp applies to registers of a warpgroup; {instruction} has none in the {view} view")
     check_index("warp", warp, warps)
     if request.cut.rows is not None:
         raise InvalidOperand("expected warp or rows, got both; a warp holds 16 rows of the matrix")

@@ -102,9 +102,7 @@ def _staged(instruction: Instruction, operand: AnyOperand | None, request: Figur
     """Return the figure of an operand in shared memory, which is a tile without gaps unless a descriptor is given."""
     if not (isinstance(operand, Operand) and operand.staged):
         subject = f"operand {operand.role}" if operand else "all operands"
-        raise InvalidOperand(
-            f"the memory view shows A or B of wgmma or tcgen05 in shared memory, not {subject} of {instruction}"
-        )
+        raise InvalidOperand(f"the memory view shows A or B of wgmma or tcgen05, not {subject} of {instruction}")
     trans = request.options.trans
     return StagedFigure(operand, request.descriptors or tuple(operand.descriptors(trans=trans)), trans=trans)
 
