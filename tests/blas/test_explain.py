@@ -15,7 +15,7 @@ from warpfrag.cli import main
 MMA = "mma.m16n8k16.f32.f16.f16.f32"
 ORDERS = [
     wf.Order(), wf.Order(3, 64), wf.Order(residue=32), wf.Order(promote=128), wf.Order(segment_k=3, unit=64),
-    wf.Order(segment_k=5, unit=64), wf.Order(3, 64, in_place=True),
+    wf.Order(segment_k=5, unit=64), wf.Order(segment_k=6, unit=64), wf.Order(3, 64, in_place=True),
 ]  # fmt: skip
 
 
@@ -31,8 +31,9 @@ def test_the_last_step_of_a_trace_is_the_output(operands, order: wf.Order):
     bias = np.arange(6)
     for epilogue in (None, wf.Epilogue(bias=bias, result="bf16"), wf.Epilogue(result="f16")):
         D = wf.gemm(A, B, instruction=MMA, order=order, epilogue=epilogue)
-        steps = trace_output(read_gemm(A, B, instruction=MMA), 2, 3, order=order, epilogue=epilogue)
-        assert steps[-1].value == float(D[2, 3])
+        for row, col in np.ndindex(D.shape):
+            steps = trace_output(read_gemm(A, B, instruction=MMA), row, col, order=order, epilogue=epilogue)
+            assert steps[-1].value == float(D[row, col])
     multiplied = [step for step in steps if step.operation == "multiply"]
     assert sum(step.last - step.first for step in multiplied) == 1000
 

@@ -15,7 +15,7 @@ import numpy as np
 from warpfrag.blas.gemm import ASCENDING
 from warpfrag.blas.order import Chain, KSpan, Order
 from warpfrag.blas.prepared_gemm import PreparedGemm
-from warpfrag.blas.summation import Multiplicands, Sums
+from warpfrag.blas.summation import Multiplicands, Sums, left_parts
 from warpfrag.errors import InvalidOperand, check_index
 from warpfrag.formats.epilogue import Epilogue, convert, finish
 from warpfrag.formats.number_formats import FORMATS
@@ -104,7 +104,7 @@ class _OutputTrace:
         """Yield the steps that add parts as a tree, and return their sum."""
         if last - first == 1:
             return (yield from self._part(last, parts[first]))
-        middle = (first + last) // 2
+        middle = first + left_parts(last - first)
         left = yield from self._tree(parts, first, middle)
         right = yield from self._tree(parts, middle, last)
         total = self.sums.add(left, right)

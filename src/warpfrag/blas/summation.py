@@ -72,10 +72,10 @@ class PartialSums:
         return self.add_all([self._tree(list(parts))] if order.segment_k else parts, start)
 
     def _tree(self, parts: list[Sums]) -> Sums:
-        """Return the sum of the first parts plus the sum of the last ones, the number of which is a power of two."""
+        """Return the sum of the left parts plus the sum of the right ones."""
         if len(parts) == 1:
             return parts[0]
-        first = len(parts) - (1 << (len(parts) - 1).bit_length() - 1)
+        first = left_parts(len(parts))
         return self.add(self._tree(parts[:first]), self._tree(parts[first:]))
 
     @exact_floats
@@ -85,6 +85,11 @@ class PartialSums:
             codes: Codes = sums.astype(self.dtype, copy=False).view(self.codes)
         nan = {"f16": NAN_F16, "f32": NAN_F32}.get(self.format)
         return codes if nan is None else np.where(np.isnan(sums), self.codes.type(nan), codes)
+
+
+def left_parts(count: int) -> int:
+    """Return the number of left parts in a tree; that of right parts is the largest power of two below `count`."""
+    return count - (1 << (count - 1).bit_length() - 1)
 
 
 def _plus(total: Sums, part: Sums) -> Sums:

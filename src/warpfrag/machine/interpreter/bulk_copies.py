@@ -443,7 +443,9 @@ def run_map_copy(copies: LaneCopies, inst: DecodedInstruction, _action: actions.
         buffer, first = copies.span_at("shared", sources[lane], lane, writes=False)
         parts = GRANULE * np.arange(MAP_BYTES // GRANULE)
         if copies.memory.observer is not None:
-            copies.memory.observer.read(buffer, first + parts, GRANULE, np.full(len(parts), copies.owners.threads[lane]))
+            copies.memory.observer.read(
+                buffer, first + parts, GRANULE, np.full(len(parts), copies.owners.threads[lane])
+            )
         copies.store(home, at + parts, buffer[first : first + MAP_BYTES].copy().view(np.uint32).reshape(-1, 4), lane)
 
 

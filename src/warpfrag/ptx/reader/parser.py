@@ -295,7 +295,9 @@ class Parser:
             count = self.plain_integer()
             self.expect(">")
             if like.space != "reg" or count > MAX_REGISTERS:
-                raise PtxError(token.line, f"expected up to {MAX_REGISTERS} registers in .reg, got {count} in .{like.space}")
+                raise PtxError(
+                    token.line, f"expected up to {MAX_REGISTERS} registers in .reg, got {count} in .{like.space}"
+                )
         while self.takes("["):
             dims = (*(dims or ()), 0 if self.next.text == "]" else self.plain_integer())
             self.expect("]")
