@@ -140,7 +140,7 @@ def steps_table() -> str:
         arch = code(row["arch"]) if "arch" in row else "every other"
         level = row.get("level", "as the unit")
         rows.append([code(row.get("a", ())), code(which), arch, f"`{row['machine']}`", steps, level])
-    return markdown_table(["A", "which", "architectures", "what runs", "steps", "level"], rows)
+    return markdown_table(["A", "instructions", "architectures", "machine code", "steps", "level"], rows)
 
 
 def _step(step: dict[str, Any]) -> str:
@@ -253,13 +253,15 @@ def notations_table() -> str:
     kinds = {
         f"{len(whole)} of the {len(registry_layouts())} layouts of the instruction set": whole,
         f"the other {len(other)}: accumulators of wgmma whose n is not a power of two": other,
-        "copies: a bit that moves nothing": [Layout.parse({"row": 8, "col": 8}, lane="c2 c4 r1 r2 r4", reg="c1 0")],
+        "copies: an index bit that does not change the element": [
+            Layout.parse({"row": 8, "col": 8}, lane="c2 c4 r1 r2 r4", reg="c1 0")
+        ],
         "warps": [Layout.parse({"row": 64, "col": 8}, warp="r16 r32", lane="c2 c4 r1 r2 r4", reg="c1 r8")],
         "a tile of 24 columns, several times": [plain.tiled(col=3).tiled(col=2)],
-        "several bits that move the same bit: a swizzle": [
+        "a swizzle: several index bits that change the same coordinate bit": [
             Layout.parse({"row": 8, "col": 8}, lane="c1 c2 c4 r1+c1 r2", reg="r4")
         ],
-        "a start that is not element 0": [plain.fix(reg=3)],
+        "a first place that does not hold element 0": [plain.fix(reg=3)],
         "elements without a place": [plain.fix(reg=0)],
         "an inverse, from elements to places": [plain.inverse()],
     }

@@ -20,9 +20,9 @@ HEAD = """\
 
 <!-- Written by docs/make_figures.py from src/warpfrag/tables/figures.toml. Change those, not this page. -->
 
-The fragment figures of the PTX ISA, with their numbers there, and some other views, drawn from warpfrag's tables. A
-cell `T5: a3` is the element that lane 5 holds as its a3, and dark outlines are registers. Each file has real text and a
-tooltip on every cell (open the file itself to see them), follows light and dark themes, and prints in light colours.
+The fragment figures of the PTX ISA, with its numbers, and some other views, drawn from warpfrag's tables. The cell
+`T5: a3` is the element that lane 5 holds as its a3; dark outlines are registers. Open a file to see the tooltip of each
+cell. Figures follow light and dark themes, and print in light colours.
 """
 
 
@@ -57,12 +57,12 @@ def motion() -> dict[str, tuple[str, str, Drawing]]:
             draw(relayout(mma.d, mma.b)),
         ),
         "conflicts.svg": (
-            "ldmatrix of A without a swizzle: eight lanes of a matrix in the same four banks",
+            "ldmatrix of A without a swizzle: the eight lanes of a matrix access the same four banks",
             load,
             draw(loads(mma.a, Memory("row", 128))[0]),
         ),
         "swizzle.svg": (
-            "ldmatrix of A with a swizzle of 128 bytes: eight lanes in all banks",
+            "ldmatrix of A with a 128-byte swizzle: the eight lanes of a matrix access all banks",
             f"{load} --swizzle 128",
             draw(loads(mma.a, Memory("row", 128, 128))[0]),
         ),
@@ -83,15 +83,15 @@ def warpgroups() -> dict[str, tuple[str, str, Drawing]]:
         k = max(swizzle, 32) // 2  # as much as fills its lines
         tile = wgmma.b.descriptors(k=k, swizzle=swizzle)
         words = " ".join(f"--descriptor 0x{one.word:x}" for one in tile)
-        what = f"swizzle of {swizzle} bytes" if swizzle else "no swizzle"
+        what = f"{swizzle}-byte swizzle" if swizzle else "no swizzle"
         found[f"wgmma-b-{swizzle}.svg"] = (
-            f"B of m64n64k16 in shared memory, K-major, {what}, {k} of k",
+            f"B of m64n64k16 in shared memory, K-major, {what}, K = {k}",
             f"warpfrag draw {WGMMA} b {words}",
             draw(wgmma, "b", options=ViewOptions(descriptor=tile)),
         )
     (turned,) = wgmma.b.descriptors(swizzle=128, trans=True)
     found["wgmma-b-turned.svg"] = (
-        "B of m64n64k16 in shared memory, MN-major, swizzle of 128 bytes",
+        "B of m64n64k16 in shared memory, MN-major, 128-byte swizzle",
         f"warpfrag draw {WGMMA} b --trans --descriptor 0x{turned.word:x}",
         draw(wgmma, "b", options=ViewOptions(descriptor=turned, trans=True)),
     )
@@ -106,17 +106,17 @@ def tensor_memory() -> dict[str, tuple[str, str, Drawing]]:
     scaled = f"{TCGEN05.replace('f16', 'mxf8f6f4')}.block_scale.m128n64k32.f32.e4m3.e4m3.ue8m0"
     sparse = "tcgen05.mma.sp.cta_group::1.kind::f16.m128n64k32.f32.f16.f16"
     chosen = {
-        "tensor-d.svg": ("D of m 128 in tensor memory", d, "d", {}),
-        "tensor-half.svg": ("D of m 64: 16 of every 32 lanes", half, "d", {}),
+        "tensor-d.svg": ("D in tensor memory, m = 128", d, "d", {}),
+        "tensor-half.svg": ("D with m = 64: 16 of every 32 lanes", half, "d", {}),
         "tensor-pair.svg": (
-            "D of a pair of blocks, m 128: the second half of the columns in lanes from 64 on",
+            "D of a pair of blocks, m = 128: lanes 64 and up hold the second half of the columns",
             pair,
             "d",
             {},
         ),
-        "tensor-a.svg": ("A of a pair of blocks, m 128: once for each half of the columns of D", pair, "a", {}),
+        "tensor-a.svg": ("A of a pair of blocks, m = 128: one copy for each half of D's columns", pair, "a", {}),
         "tensor-scale.svg": (
-            "Scale factors of B: 32 columns of B in each column, repeated in every 32 lanes",
+            "Scale factors of B: each column covers 32 columns of B, and every 32 lanes hold a copy",
             scaled,
             "scale_b",
             {},
@@ -124,7 +124,7 @@ def tensor_memory() -> dict[str, tuple[str, str, Drawing]]:
         "tensor-metadata.svg": ("Metadata of a sparse f16 A", sparse, "metadata", {}),
         "tensor-load.svg": ("The elements that warp 0 loads with 16x256b.x2, by lane and column", LOAD, None, {}),
         "tensor-through.svg": (
-            "D of m 128 in the registers of warp 1 after that load",
+            "D with m = 128 in the registers of warp 1 after that load",
             d,
             "d",
             {"through": LOAD, "warp": 1},
