@@ -385,11 +385,11 @@ A spelling is an opcode with its modifiers and the forms and modifiers of its op
 counts as compared if
 
 - it was executed in kernels whose bytes are all equal to those that an H200 wrote,
-- its result can reach memory in these kernels: a backward slice from stores, addresses and branches contains it, in
-  which only executed instructions count,
-- it had at least 1,024 operand sets: executions by a lane, or by a warp if the opcode is uniform; for bulk and tensor
-  copies, the 16-byte units that they write; an instruction without operands (`UTMACMDFLUSH`) has one set, and was
-  executed at least 256 times,
+- its result can reach memory in these kernels: a backward slice over executed instructions, from stores, addresses and
+  branches, contains it,
+- it had at least 1,024 operand sets. A set is one execution by a lane (by a warp if the opcode is uniform) or, for bulk
+  and tensor copies, one 16-byte unit that they write. An instruction without operands (`UTMACMDFLUSH`) has one set, and
+  was executed at least 256 times,
 - special values were among the register operands: zero, one, the largest or smallest integer, an infinity or a NaN
   (BAR, SYNCS and WARPSYNC read counts, phases and lane masks, which have none),
 - and, for floating point, conversions and products, 1,024 operand sets were different; immediates and constants are
