@@ -4,10 +4,10 @@ import pytest
 
 from warpfrag.codegen import ptx_builder as ptx
 from warpfrag.codegen.cuda_builder import AsmOperand, CudaBuilder, InlineAssembly, RegisterArray, guarded
-from warpfrag.codegen.languages import (
+from warpfrag.codegen.operation_texts import (
     LANE,
     LANGUAGES,
-    SPELLINGS,
+    OPERATION_TEXTS,
     THREAD_INDICES,
     check_function_name,
     check_language,
@@ -177,7 +177,7 @@ def test_the_thread_is_read_only_where_it_is_used(builder, threads):
 
 
 def test_every_operation_has_as_many_operands_in_both_languages():
-    for spelling in SPELLINGS.values():
+    for spelling in OPERATION_TEXTS.values():
         assert {text.count("{2") > 0 for text in spelling} in ({True}, {False})
         operands = ["r1", 2, 3, 4] if "#" in spelling.ptx else ["r1", "r2", "r3", "r4"]
         for text in spelling:

@@ -1,6 +1,6 @@
 """Error reports: how far a gemm is from the exact result, for each architecture and order of additions.
 
-`measure_errors` computes a report, a few rows at a time, with the `Figures` defined here. The exact result is computed
+`measure_errors` computes a report, a few rows at a time, with `ErrorStatistics`. The exact result is computed
 with integers. An ulp is the distance between adjacent values of D's format at the result. Statistics in ulps come from
 exact errors and are rounded only once, at the end.
 """
@@ -191,7 +191,7 @@ class Worst(NamedTuple):
     exact: Fraction
 
 
-class Figures:
+class ErrorStatistics:
     """Error statistics in ulps, computed from exact fractions, a few rows of a gemm at a time."""
 
     def __init__(self, result: str) -> None:

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from warpfrag.blas.error_report import ErrorReport, Errors, Figures, Growth, exact_result, magnitude
+from warpfrag.blas.error_report import ErrorReport, Errors, ErrorStatistics, Growth, exact_result, magnitude
 from warpfrag.blas.find_order import Progress
 from warpfrag.blas.gemm_backend import Machine, check_backend, on_device
 from warpfrag.blas.instruction_choice import choose_instruction, truncation_note
@@ -86,7 +86,7 @@ def error_report(
     (height, depth), width = a.shape, b.shape[1]
     at_once = max(1, MAX_OUTPUTS // width)
     firsts = range(0, height, at_once)
-    totals = [Figures(first.rule.d) for _ in tasks]
+    totals = [ErrorStatistics(first.rule.d) for _ in tasks]
     total = len(tasks) * (len(firsts) + 1)
     for number, start in enumerate(firsts):
         rows = slice(start, min(start + at_once, height))
@@ -139,7 +139,7 @@ class MeasuredTask:
         lengths = [rule.k << place for place in range(64) if rule.k << place < depth] + [depth]
         growth = []
         for length in lengths:
-            figures = Figures(rule.d)
+            figures = ErrorStatistics(rule.d)
             figures.take(self.run(some, some, length, c), exact_result(a[some, :length], b[:length, some], c))
             if figures.count:
                 facts = figures.facts()
@@ -167,7 +167,11 @@ class MeasuredTask:
 
 
 def _errors(
-    task: MeasuredTask, figures: Figures, a: NDArray[np.float64], b: NDArray[np.float64], c: NDArray[np.float64] | None
+    task: MeasuredTask,
+    figures: ErrorStatistics,
+    a: NDArray[np.float64],
+    b: NDArray[np.float64],
+    c: NDArray[np.float64] | None,
 ) -> Errors:
     if not figures.count:
         raise NotModelled(f"{task.taken.resolved.name} on {task.arch}: no output is finite")

@@ -85,7 +85,7 @@ EXAMPLE = """\
   warpfrag where mma.m16n8k16.f32.f16.f16.f32 a 9 3     # which lane holds A[9, 3]
   warpfrag --help                                       # every verb; each has its own --help"""
 
-SPELLINGS = {  # a pattern for a Python spelling in a message: how the same thing is written on the command line
+OPTION_SPELLINGS = {  # a pattern for a Python spelling in a message: how the same thing is written on the command line
     'rounding="rne"': "--rounding rne",
     r"^\"find\((\w+)=(.*?)\)\"": r"--\1 \2",
     r"\btiled\(\) puts": ":row=N,col=N puts",
@@ -225,7 +225,7 @@ def _answer(words: list[str], *, as_json: bool) -> int:
 
 def _as_typed(message: str) -> str:
     """Return a message in which Python spellings are replaced by those of the command line."""
-    for python, typed in SPELLINGS.items():
+    for python, typed in OPTION_SPELLINGS.items():
         message = re.sub(python, typed, message)
     return message
 

@@ -8,7 +8,7 @@
     plan_code         functions for relayouts and access plans
     tcgen05_code      tcgen05 kernels in PTX
     vectors           `wf.test_vectors`: operands and expected results that expose mistakes
-    languages         the register operations that both builders write
+    operation_texts   the register operations that both builders write
 
 A builder (`cuda_builder`, `ptx_builder`) holds the body of one function or kernel. It declares names, collects
 statements in order, and returns the finished lines. It does not depend on matrix instructions, operands or layouts.

@@ -20,7 +20,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from warpfrag.codegen.languages import Spelling, ThreadIndex
+from warpfrag.codegen.operation_texts import Spelling, ThreadIndex
 from warpfrag.codegen.ptx_builder import vector
 
 # The C++ type and the inline-assembly constraint for registers of each PTX type; packed elements are 32-bit words.
@@ -146,7 +146,7 @@ class CudaBuilder:
         """Append an asm statement that has no operands."""
         self.line(InlineAssembly(memory=memory).statement(text))
 
-    # ---- register operations (see `languages`)
+    # ---- register operations (see `operation_texts`)
 
     def temporary(self, number: int) -> str:
         """Return the variable that holds the result of operation `number`."""

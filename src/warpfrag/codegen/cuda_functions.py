@@ -21,7 +21,7 @@ from warpfrag.codegen.cuda_builder import (
     device_function,
     guarded,
 )
-from warpfrag.codegen.languages import fill_template
+from warpfrag.codegen.operation_texts import fill_template
 from warpfrag.plans.loads import moved
 from warpfrag.smem.descriptor import CODES, Descriptor
 from warpfrag.tensorcore.instruction import Instruction

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from warpfrag.codegen import memory_indexing, statement
 from warpfrag.codegen.cuda_builder import CudaBuilder
 from warpfrag.codegen.cuda_functions import register_array, shared_name
-from warpfrag.codegen.languages import fill_template
+from warpfrag.codegen.operation_texts import fill_template
 from warpfrag.isa.immediates import DEFAULT_IMMEDIATES, Immediates
 from warpfrag.isa.operands import REGISTER_BITS
 from warpfrag.tensorcore.instruction import Instruction

@@ -25,7 +25,7 @@ from warpfrag.codegen.cuda_functions import (
     wmma_move_functions,
 )
 from warpfrag.codegen.cuda_kernels import COMMON, mma_kernels, wgmma_kernels, wmma_kernels
-from warpfrag.codegen.languages import check_language
+from warpfrag.codegen.operation_texts import check_language
 from warpfrag.codegen.plan_code import emit_plan
 from warpfrag.codegen.ptx_builder import module_header
 from warpfrag.codegen.ptx_kernels import declarations, raw_kernel, raw_kernels, wgmma_raw_kernel

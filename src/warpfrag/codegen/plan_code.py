@@ -7,7 +7,13 @@ in one readable expression, PTX in register operations.
 import math
 
 from warpfrag.codegen.cuda_builder import CudaBuilder
-from warpfrag.codegen.languages import SPELLINGS, THREAD_INDICES, check_function_name, check_language, fill_template
+from warpfrag.codegen.operation_texts import (
+    OPERATION_TEXTS,
+    THREAD_INDICES,
+    check_function_name,
+    check_language,
+    fill_template,
+)
 from warpfrag.codegen.ptx_builder import PtxBuilder
 from warpfrag.errors import InvalidOperand, quote
 from warpfrag.layout.coordinates import LANES
@@ -36,7 +42,7 @@ def emit_plan(plan: object, lang: str = "cuda", name: str = "") -> str:
 class RegisterOperations:
     """Register operations that a builder writes in order; every result has its own register.
 
-    Every operation is a row of `SPELLINGS`; an operation that is repeated on the same operands is computed only once.
+    Every operation is a row of `OPERATION_TEXTS`. An operation that is repeated on the same operands is computed once.
 
     >>> from warpfrag.codegen.cuda_builder import CudaBuilder
     >>> operations = RegisterOperations(CudaBuilder())
@@ -69,7 +75,7 @@ class RegisterOperations:
         if key not in self._results:
             self.uses_thread |= self.thread in operands
             self._results[key] = self.temporary()
-            self.builder.operation(SPELLINGS[name], self._results[key], operands)
+            self.builder.operation(OPERATION_TEXTS[name], self._results[key], operands)
         return self._results[key]
 
     def load(self, instruction: str, count: int, address: str, *, in_braces: bool) -> list[str]:

@@ -6,7 +6,7 @@ PTX registers are virtual: a body declares any number of them, and the assembler
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from warpfrag.codegen.languages import Spelling, ThreadIndex
+from warpfrag.codegen.operation_texts import Spelling, ThreadIndex
 from warpfrag.grouping import grouped
 
 DECLARED_TYPES = {".f32": ".f32", ".f64": ".f64"}
@@ -81,7 +81,7 @@ class PtxBuilder:
         self.emit(f"ld.param{ptx_type} {register}, [{name}]")
         return register
 
-    # ---- register operations (see `languages`)
+    # ---- register operations (see `operation_texts`)
 
     def temporary(self, number: int) -> str:
         """Return the register that holds the result of operation `number`."""

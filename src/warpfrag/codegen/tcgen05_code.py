@@ -8,7 +8,7 @@ other statements.
 
 from collections.abc import Sequence
 
-from warpfrag.codegen.languages import fill_template
+from warpfrag.codegen.operation_texts import fill_template
 from warpfrag.codegen.ptx_builder import module_header
 from warpfrag.codegen.statement import identifier
 from warpfrag.errors import InvalidOperand

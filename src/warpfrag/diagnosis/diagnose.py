@@ -26,9 +26,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from warpfrag.diagnosis.agreement import Agreement
 from warpfrag.diagnosis.arithmetic_mistakes import negated_words
 from warpfrag.diagnosis.descriptor_mistakes import byte_places, negated_memory
-from warpfrag.diagnosis.findings import Agreement, Codes, Diagnosis, Finding, Mistake, Words, diagnosis, likelihood
+from warpfrag.diagnosis.findings import Codes, Diagnosis, Finding, Mistake, Words, diagnosis, likelihood
 from warpfrag.diagnosis.fixes import fix
 from warpfrag.diagnosis.kernel_search import KernelSearch, read_tile
 from warpfrag.diagnosis.mistake_search import Search

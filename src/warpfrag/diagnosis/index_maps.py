@@ -16,7 +16,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from warpfrag.diagnosis.findings import BLOCK, Codes, Mistake, as_lines, line_numbers, named_lines
+from warpfrag.diagnosis.agreement import BLOCK, as_lines, line_numbers, named_lines
+from warpfrag.diagnosis.findings import Codes, Mistake
 from warpfrag.diagnosis.matrix_mistakes import BEYOND, gathered, recoded
 from warpfrag.diagnosis.observation import Observation
 from warpfrag.formats.arrays import as_doubles

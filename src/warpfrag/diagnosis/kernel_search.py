@@ -19,7 +19,8 @@ from warpfrag.blas.gemm import gemm
 from warpfrag.blas.order import Order
 from warpfrag.blas.prepared_gemm import read_gemm
 from warpfrag.diagnosis import arithmetic_mistakes as arithmetic
-from warpfrag.diagnosis.findings import Codes, Diagnosis, Misreading, Mistake, agreement, diagnosis, likelihood
+from warpfrag.diagnosis.agreement import agreement
+from warpfrag.diagnosis.findings import Codes, Diagnosis, Misreading, Mistake, diagnosis, likelihood
 from warpfrag.diagnosis.fixes import fix
 from warpfrag.diagnosis.index_maps import stored_elsewhere, unwritten
 from warpfrag.diagnosis.matrix_mistakes import gathered, misindexed

@@ -20,7 +20,8 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from warpfrag.diagnosis.findings import Kind, Mistake, Words, numbers
+from warpfrag.diagnosis.agreement import numbers
+from warpfrag.diagnosis.findings import Kind, Mistake, Words
 from warpfrag.isa.legality import resolve
 from warpfrag.isa.operands import REGISTER_BITS, mma_layouts, operands
 from warpfrag.layout.coordinates import LANES

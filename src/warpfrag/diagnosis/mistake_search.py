@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from warpfrag.diagnosis import arithmetic_mistakes as arithmetic
+from warpfrag.diagnosis.agreement import agreement
 from warpfrag.diagnosis.findings import (
     SAME_D,
     TOO_FEW_DIGITS,
@@ -23,7 +24,6 @@ from warpfrag.diagnosis.findings import (
     Mistake,
     Suspect,
     Words,
-    agreement,
     diagnosis,
     likelihood,
     ranked,

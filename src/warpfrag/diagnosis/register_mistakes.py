@@ -9,7 +9,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from warpfrag.diagnosis.findings import Kind, Mistake, Words, numbers
+from warpfrag.diagnosis.agreement import numbers
+from warpfrag.diagnosis.findings import Kind, Mistake, Words
 from warpfrag.isa.immediates import Immediates, legal, part_of
 from warpfrag.isa.operands import REGISTER_BITS
 from warpfrag.layout.coordinates import LANES

@@ -234,7 +234,7 @@ def search(operand: Operand, order: Literal["row", "col"], direction: Direction 
     """Return the cheapest conflict-free plan for each swizzle, and for the smallest padded pitch without a swizzle."""
     rows, cols = _extents(operand)
     tight = (cols if order == "row" else rows) * operand.spec.container // 8
-    pitches = {0: [max(LINE, tight) + LINE * extra for extra in range(9)]}
+    pitches = {0: [max(LINE, tight) + pad for pad in range(0, MAX_PADDING + LINE, LINE)]}
     pitches |= {swizzle: [max(swizzle, -(-tight // swizzle) * swizzle)] for swizzle in (32, 64, 128)}
     conflict_free = []
     for swizzle, some in pitches.items():

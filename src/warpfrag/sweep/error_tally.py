@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from warpfrag.blas.error_report import Figures, Summary, magnitude
+from warpfrag.blas.error_report import ErrorStatistics, Summary, magnitude
 from warpfrag.formats.exact_sums import exact_numbers, exact_product
 
 ZERO = Fraction(0)
@@ -117,7 +117,7 @@ def tally(
     if a is None or b is None:
         return ErrorTally(outputs=D.size, nonfinite=nonfinite)
     rows, columns = np.flatnonzero(np.isfinite(a).all(axis=1)), np.flatnonzero(np.isfinite(b).all(axis=0))
-    figures = Figures(result)
+    figures = ErrorStatistics(result)
     exact, size = exact_product(a[rows], b[:, columns]), magnitude(a[rows], b[:, columns], None)
     figures.take(computed[np.ix_(rows, columns)], exact, size=size)
     if not figures.count:

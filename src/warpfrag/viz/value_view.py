@@ -18,7 +18,7 @@ from warpfrag.viz.fragment_grids import flatten_warps
 from warpfrag.viz.grids import Cut, FigureCell, FigureGrid, Scene, single_blocks, ticks
 from warpfrag.viz.views import MAX_COLUMNS, FigureRequest, scenes
 
-DIGITS = 3  # the maximum number of characters of a value in a cell
+DIGITS = 3  # the number of significant digits of a value in a cell
 
 
 def value_text(value: object) -> str:

@@ -185,7 +185,7 @@ def versions() -> str:
 @cache
 def _instructions() -> dict[str, dict[str, str]]:
     """Return the instructions that libraries use, by architecture and operand format."""
-    rows = read_table("libraries")["instruction"]
+    rows = read_table("library_instructions")["instruction"]
     return {row["arch"]: {name: text for name, text in row.items() if name in FORMATS} for row in rows}
 
 

@@ -57,7 +57,7 @@ WARPGROUP_THREAD = ThreadIndex(
 THREAD_INDICES = {32: LANE, 128: WARPGROUP_THREAD}
 """The thread index for each number of threads: that of a warp or a warpgroup."""
 
-SPELLINGS = {
+OPERATION_TEXTS = {
     "and": Spelling("{0} = {1} & {2:#x};", "and.b32 {0}, {1}, {2:#x};"),
     "or": Spelling("{0} = {1} | {2};", "or.b32 {0}, {1}, {2};"),
     "xor": Spelling("{0} = {1} ^ {2};", "xor.b32 {0}, {1}, {2};"),
