@@ -1,7 +1,7 @@
-// The connection to the server process, and the memory that both map.
+// The connection to the server process, and the device memory that the program and the server share.
 //
-// The first use starts the server with a socket and the memory file. The server leaves the program's process tree, so
-// that the program never waits for a child that it did not start, and ends when the socket closes.
+// The first use starts the server and passes it a socket and the memory file. The server leaves the program's process
+// tree, so that the program never waits for a child that it did not start. It ends when the socket closes.
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
@@ -89,7 +89,7 @@ CUresult send_request(enum request type, const void *payload, size_t size) {
     return post(type, payload, size) ? SUCCESS : lost();
 }
 
-// Tell the check "uninitialised" that host code wrote device memory; `data` is in our view of it, or in host memory.
+// Tell the check "uninitialised" that host code wrote to `data`, an address in `view`. Host addresses are ignored.
 void note_written(const char *data, size_t size) {
     static int tracks = -1;
     if (tracks < 0) tracks = strstr(getenv("WARPFRAG_GPU_CHECKS") ?: "", "uninitialised") != NULL;
@@ -97,7 +97,7 @@ void note_written(const char *data, size_t size) {
     if (tracks && size && data >= view && data < view + span) send_request(REQUEST_WRITTEN, message, sizeof message);
 }
 
-// Send a request and wait; *reply points into memory that the next request reuses.
+// Send a request and wait for the reply; *reply points to memory that the next request reuses.
 CUresult request_blob(enum request type, const void *payload, size_t size, void **reply, size_t *length) {
     TRY(send_request(type, payload, size));
     struct header header;
@@ -122,7 +122,7 @@ CUresult request(enum request type, const void *payload, size_t size, void *repl
     return SUCCESS;
 }
 
-// The same under a public name, for the other stand-in libraries.
+// `request` under a public name, for the other stand-in libraries.
 EXPORT CUresult warpfrag_request(uint32_t type, const void *payload, size_t size, void *reply, size_t capacity,
                                  size_t *length) {
     NEED_INIT;
@@ -131,7 +131,7 @@ EXPORT CUresult warpfrag_request(uint32_t type, const void *payload, size_t size
 
 CUresult not_supported(const char *function) {
     LOCKED;
-    say("%s is not supported, and returns an error that says so", function);
+    say("%s is not supported; the call fails with a NOT_SUPPORTED error", function);
     if (channel >= 0) send_request(REQUEST_NOTE, function, strlen(function));
     return NOT_SUPPORTED;
 }
@@ -147,7 +147,7 @@ static void forget_in_child(void) {
     lock = (pthread_mutex_t)PTHREAD_RECURSIVE_MUTEX_INITIALIZER_NP;
 }
 
-// Map four times the size of device memory, so that freed addresses are not reused soon; less if the system refuses.
+// Map four times the size of device memory, so that freed addresses are not reused soon, or less if the system refuses.
 static bool map_memory(size_t size) {
     memory = syscall(SYS_memfd_create, "warpfrag device memory", 1u /* close on exec */);
     if (memory < 0) return false;
@@ -156,7 +156,7 @@ static bool map_memory(size_t size) {
         int flags = MAP_SHARED | MAP_NORESERVE;
         view = mmap(NULL, span, PROT_READ | PROT_WRITE, flags, memory, 0);
         if (view == MAP_FAILED) continue;
-        void *place = mmap((void *)BASE, span, PROT_NONE, flags, memory, 0);  // elsewhere if that range is in use
+        void *place = mmap((void *)BASE, span, PROT_NONE, flags, memory, 0);  // another address if BASE is in use
         if (place != MAP_FAILED) {
             base = (CUdeviceptr)place;
             return true;
@@ -170,7 +170,7 @@ static bool is_inherited(const char *variable) {
     return strncmp(variable, "LD_", 3) && strncmp(variable, "PYTHON", 6);
 }
 
-// Start the interpreter `WARPFRAG_GPU_SERVER` with the server's module.
+// Run the server's module with the Python interpreter that WARPFRAG_GPU_SERVER names.
 static bool start_server(int socket) {
     const char *python = getenv("WARPFRAG_GPU_SERVER");
     if (!python) {
@@ -191,7 +191,7 @@ static bool start_server(int socket) {
                          (char *)(folder ? folder : ""), numbers, NULL};
     posix_spawn_file_actions_t actions;
     posix_spawn_file_actions_init(&actions);
-    // Duplicate to high numbers first, because the descriptors themselves may be 3 or 4. Only the copies stay open.
+    // Duplicate the descriptors to high numbers first, because they may be 3 or 4 themselves. Only 3 and 4 stay open.
     int safe_socket = fcntl(socket, F_DUPFD_CLOEXEC, 10), safe_memory = fcntl(memory, F_DUPFD_CLOEXEC, 10);
     posix_spawn_file_actions_adddup2(&actions, safe_socket, SERVER_SOCKET);
     posix_spawn_file_actions_adddup2(&actions, safe_memory, SERVER_MEMORY);
@@ -214,7 +214,7 @@ static bool start_server(int socket) {
         say("cannot start %s: %s", python, strerror(failed));
         return false;
     }
-    while (waitpid(child, NULL, 0) < 0 && errno == EINTR) continue;  // the server goes on as an orphan
+    while (waitpid(child, NULL, 0) < 0 && errno == EINTR) continue;  // the child forks the server and ends at once
     return true;
 }
 

@@ -1,4 +1,4 @@
-// The stand-in for libcublas: handles and all GEMM functions. The server computes the GEMMs.
+// The stand-in for libcublas: handles, and the GEMM functions except the complex ones. The server computes the GEMMs.
 #include "cublas_stand_in.h"
 
 struct handle {
@@ -103,7 +103,7 @@ static int multiply(struct handle *handle, struct gemm *gemm, const char *functi
     return send_gemm(gemm, handle->stream);
 }
 
-// The parameters of every GEMM, with 32-bit or 64-bit extents.
+// The parameters that all GEMM functions have, with 32-bit or 64-bit extents.
 #define SHAPE(integer) struct handle *handle, int ta, int tb, integer m, integer n, integer k, const void *alpha
 #define COMMON                                                                                                         \
     .m = m, .n = n, .k = k, .transpose_a = ta, .transpose_b = tb, .a = (uint64_t)a, .b = (uint64_t)b, .c = (uint64_t)c, \

@@ -105,22 +105,23 @@ OBJECT(MatmulDesc)
 OBJECT(MatrixLayout)
 OBJECT(MatmulPreference)
 
-// Return the unsupported part of a multiplication, or NULL.
+// Return a description of the first unsupported feature of a matmul, or NULL.
 static const char *refusal(const uint64_t *desc, const uint64_t *a, const uint64_t *b, const uint64_t *c,
                            const uint64_t *d) {
     if (a[LAYOUT_ORDER] || b[LAYOUT_ORDER] || c[LAYOUT_ORDER] || d[LAYOUT_ORDER]) return "a layout that is not column-major";
     if (desc[DESC_TRANSPOSE_C] || desc[DESC_SCALE_C] || desc[DESC_SCALE_D] || desc[DESC_AMAX_D])
         return "a transposed C, or a scale or maximum of C or D";
-    if (desc[DESC_POINTER_MODE] > 1) return "a vector of alpha";
+    if (desc[DESC_POINTER_MODE] > 1) return "a vector of alpha values";
     uint64_t epilogue = desc[DESC_EPILOGUE];
     bool has_extra = epilogue & (EPILOGUE_AUX | EPILOGUE_BGRAD_A | EPILOGUE_BGRAD_B);
-    if (has_extra && (int)d[LAYOUT_BATCH] > 1) return "an auxiliary buffer or a bias gradient of a batch";
+    if (has_extra && (int)d[LAYOUT_BATCH] > 1) return "a batched auxiliary buffer or bias gradient";
     if (desc[DESC_AUX_SCALE] || desc[DESC_AUX_AMAX]) return "a scale or maximum of the auxiliary buffer";
-    if (desc[DESC_AUX_TYPE] != NO_TYPE && desc[DESC_AUX_TYPE] != d[LAYOUT_TYPE]) return "an auxiliary buffer of another type";
+    if (desc[DESC_AUX_TYPE] != NO_TYPE && desc[DESC_AUX_TYPE] != d[LAYOUT_TYPE])
+        return "an auxiliary buffer whose type is not D's";
     if (epilogue & EPILOGUE_BGRAD_A && desc[DESC_TRANSPOSE_A]) return "the bias gradient of a transposed A";
     if (epilogue & EPILOGUE_BGRAD_B && !desc[DESC_TRANSPOSE_B]) return "the bias gradient of a B that is not transposed";
     for (int at = DESC_MODE_A; at <= DESC_MODE_D; at++)
-        if (desc[at]) return "scales of blocks, rows or columns";
+        if (desc[at]) return "block, row or column scales";
     return NULL;
 }
 

@@ -49,7 +49,7 @@ static inline double half_to_double(uint16_t bits) {
     return bits >> 15 ? -value : value;
 }
 
-// Read alpha or beta from host memory; the server reads them from device memory.
+// Read alpha or beta if it is in host memory; if it is in device memory, the server reads it.
 static inline void set_factor(const void *source, int type, bool on_device, double *value, uint64_t *address) {
     *address = on_device ? (uint64_t)source : 0;
     if (on_device || !source) return;
@@ -62,7 +62,7 @@ static inline void set_factor(const void *source, int type, bool on_device, doub
 static inline int send_gemm(const struct gemm *gemm, CUhandle stream) {
     int capturing = 0;
     if (!cuStreamIsCapturing(stream, &capturing) && capturing) {
-        fprintf(stderr, "warpfrag gpu: %s is not supported while a stream is captured\n", gemm->function);
+        fprintf(stderr, "warpfrag gpu: %s is not supported during stream capture\n", gemm->function);
         return BLAS_NOT_SUPPORTED;
     }
     switch (warpfrag_request(REQUEST_GEMM, gemm, sizeof *gemm, NULL, 0, NULL)) {

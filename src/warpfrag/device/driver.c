@@ -1,4 +1,4 @@
-// The driver API: start, device, contexts and errors.
+// The driver API: initialization, device, contexts and errors.
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <stdio.h>
@@ -354,7 +354,8 @@ EXPORT CUresult cuGetErrorString(CUresult error, const char **text) {
     return *text ? SUCCESS : INVALID_VALUE;
 }
 
-// Entry points. NVIDIA's own libraries request private tables here and authenticate the driver; both are rejected.
+// Entry points. NVIDIA's own libraries request private tables, some of them to authenticate the driver. All of these
+// requests are rejected.
 
 static const struct {
     const char *file, *advice;

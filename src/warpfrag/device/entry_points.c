@@ -26,7 +26,7 @@ static bool is_per_thread(const char *symbol) {
     return length > 5 && (!strcmp(symbol + length - 5, "_ptsz") || !strcmp(symbol + length - 5, "_ptds"));
 }
 
-// Find the newest variant of a function that a CUDA version has; flag 2 selects per-thread default streams.
+// Find the newest variant of a function that exists in a CUDA version; flag 2 selects per-thread default streams.
 CUresult find_entry_point(const char *name, void **function, int version, uint64_t flags, int *status) {
     bool wants_per_thread = flags & 2, has_name = false;
     int best = -1;
@@ -44,7 +44,7 @@ CUresult find_entry_point(const char *name, void **function, int version, uint64
     return best >= 0 ? SUCCESS : NOT_FOUND;
 }
 
-// Programs that open CUDA's libraries by path, as PyTorch does with those of its wheels, get the stand-ins instead.
+// Programs that open CUDA's libraries by path, as PyTorch does with the libraries in wheels, get the stand-ins instead.
 
 static void *(*real_dlopen)(const char *, int);
 static const char *const stand_ins[] = {"libcuda.so.1",    "libcudart.so.12",   "libcudart.so.13",  "libcublas.so.12",
@@ -72,7 +72,7 @@ EXPORT void *dlopen(const char *file, int mode) {
     void *found = file && strchr(file, '/') ? open_stand_in(file, mode) : NULL;
     if (found) return found;
 #ifdef __clang__
-    __attribute__((musttail))  // the linker searches the RUNPATH of the library that called, so it must return there
+    __attribute__((musttail))  // the dynamic linker finds the caller and its RUNPATH by the return address
 #endif
     return real_dlopen(file, mode);
 }

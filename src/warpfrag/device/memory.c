@@ -1,7 +1,7 @@
 // Device memory: allocations, pools, pointer attributes, copies and fills.
 //
-// Freed addresses are reused only when no new ones are left, so that a use after free is detected. The gap after an
-// allocation is never part of another one.
+// Freed addresses are reused only when no new ones are left, so that a use after free is detected. Each allocation is
+// followed by a gap that is never allocated.
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <stdlib.h>
@@ -20,7 +20,7 @@ static size_t count, capacity, used;
 static CUdeviceptr next;
 static uint64_t next_id = 1;
 
-static size_t index_after(CUdeviceptr address) {  // the first allocation that starts after an address
+static size_t index_after(CUdeviceptr address) {  // the index of the first allocation after an address
     size_t low = 0, high = count;
     while (low < high) {
         size_t middle = (low + high) / 2;
@@ -43,8 +43,8 @@ struct allocation *next_allocation(struct context *context) {
     return NULL;
 }
 
-// The size of an allocation with the gap after it. Memory that the host can access fills whole pages, because
-// allocating and freeing it change the protection of pages.
+// Return the size of an allocation, including the gap after it. Memory that the host can access fills whole pages,
+// because allocating and freeing it changes the protection of these pages.
 static size_t footprint(const struct allocation *each) {
     return each->category == DEVICE_MEMORY || each->category == HIDDEN_MEMORY
                ? UP(each->size, GRANULE) + GRANULE
@@ -106,8 +106,8 @@ CUresult release(CUdeviceptr address, int category) {
     return send_request(REQUEST_FREE, &address, sizeof address);
 }
 
-// Find the bytes at an address of host or device memory; INVALID_VALUE if they are not all in one allocation. An empty
-// range may be anywhere, as at the end of an array.
+// Find the bytes at an address in host or device memory; return INVALID_VALUE if a device range is not inside one
+// allocation. An empty range may be anywhere, for example at the end of an array.
 CUresult accessible(const void *address, size_t size, char **view) {
     if (!size || !is_device_address((uintptr_t)address)) {
         REQUIRE(address || !size, INVALID_VALUE);
@@ -232,7 +232,8 @@ EXPORT CUresult cuPointerGetAttribute(void *data, int attribute, CUdeviceptr add
     return SUCCESS;
 }
 
-// Like cuPointerGetAttribute, but returns zeros for memory that CUDA does not know.
+// Like cuPointerGetAttribute, but memory that CUDA did not allocate is not an error: its attributes are 0, and its
+// device is -2.
 EXPORT CUresult cuPointerGetAttributes(unsigned number, int *attributes, void **data, CUdeviceptr address) {
     NEED_CONTEXT;
     REQUIRE(number && attributes && data, INVALID_VALUE);

@@ -11,14 +11,14 @@
 #define FATBIN_MAGIC 0xBA55ED50u
 #define WRAPPER_MAGIC 0x466243B1u
 #define RESERVED_SHARED 1024
-#define SHARED_PER_SM 81 /* attributes of the device */
+#define SHARED_PER_SM 81 /* numbers of device attributes */
 #define REGISTERS_PER_SM 82
 #define BLOCKS_PER_SM 106
 #define MAX_SHARED_OPTIN 97
 #define SM_COUNT 16
 #define WARPS_PER_SM (profile.attributes[39] / 32)
 
-struct wrapper {  // nvcc's wrapper of a fatbin
+struct wrapper {  // nvcc's wrapper around a fatbin
     uint32_t magic, version;
     const void *data;
 };
@@ -48,7 +48,7 @@ static size_t image_size(const void *image) {
     return end;
 }
 
-// Load an image; the file with the caller's code determines whether it may be executed.
+// Load an image. The library or program that contains the caller determines whether the image may be executed.
 EXPORT CUresult warpfrag_load(CUhandle *out, const void *image, const void *caller, int is_library) {
     NEED_INIT;
     REQUIRE(out && image, INVALID_VALUE);
@@ -85,7 +85,7 @@ EXPORT CUresult cuModuleLoadData(CUhandle *module, const void *image) {
     return warpfrag_load(module, image, __builtin_return_address(0), false);
 }
 
-// The caller's log buffer stays empty; the server prints the reason.
+// The caller's log buffer stays empty; if loading fails, the server prints the reason.
 EXPORT CUresult cuModuleLoadDataEx(CUhandle *module, const void *image, unsigned number, int *options, void **values) {
     (void)number, (void)options, (void)values;
     return warpfrag_load(module, image, __builtin_return_address(0), false);
@@ -101,7 +101,7 @@ EXPORT CUresult cuLibraryLoadData(CUhandle *library, const void *image, int *jit
     return warpfrag_load(library, image, __builtin_return_address(0), true);
 }
 
-// The contents of a file, with a zero byte after them; NULL if it cannot be read.
+// Return the contents of a file, followed by a zero byte, or NULL if the file cannot be read.
 static char *file_contents(const char *path, long *size) {
     FILE *file = path ? fopen(path, "rb") : NULL;
     if (!file) return NULL;
@@ -461,7 +461,7 @@ static CUresult check_launch(const struct function *function, const struct launc
     return SUCCESS;
 }
 
-// Check a launch, and make it an operation that a stream can run, with a copy of its parameters.
+// Check a launch, and convert it to an operation that a stream can run, with a copy of the parameters.
 CUresult launch_operation(struct function *function, const struct launch *launch, void **parameters, void **extra,
                           struct operation *operation) {
     TRY(check_launch(function, launch));
@@ -495,7 +495,7 @@ static CUresult launch(CUhandle handle, const struct launch *shape, CUhandle str
     if (error) {
         struct launch rejected = *shape;
         rejected.function = function->id;
-        rejected.parameter_bytes = error;  // in place of the size of the parameters, which the server does not need
+        rejected.parameter_bytes = error;  // the server expects the error code instead of the parameter size
         send_request(REQUEST_REJECTED, &rejected, sizeof rejected);
         return error;
     }

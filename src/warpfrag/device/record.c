@@ -38,7 +38,7 @@ typedef struct { uint64_t start, size; } Range;
 typedef struct { uint64_t handle; int image, is_kernel; } Handle;
 typedef struct { char *file; int is_open; char *cubin; size_t size; uint64_t module, library; } Image;
 
-/* The driver functions that are called. */
+/* The driver functions that this library calls. */
 static int (*synchronize)(void), (*copy)(uint64_t, uint64_t, size_t), (*is_capturing)(void *, int *);
 static int (*address_range)(uint64_t *, size_t *, uint64_t);
 static int (*function_param)(void *, size_t, size_t *, size_t *), (*kernel_param)(void *, size_t, size_t *, size_t *);
@@ -174,7 +174,7 @@ static const char *loading_file(const void *image)
 
 static int add_image(const char *file)
 {
-    /* NVIDIA's libraries: their code is never stored. An unknown file counts as closed. */
+    /* NVIDIA's libraries, whose code is never stored. An unknown file counts as closed-source. */
     static const char *const closed[] = {
 #include "../tables/closed_libraries.inc"
         NULL};
@@ -405,7 +405,7 @@ static void begin_launch(const CallbackData *call, const LaunchParams *launch, c
     Handle *known = find_handle((uint64_t)launch->function);
     uint64_t loaded;
     if (!problem && known && known->is_kernel && kernel_function) kernel_function(&loaded, launch->function); /* loads lazy code */
-    current_image = -1; /* from here on, the driver loads code of its own */
+    current_image = -1; /* code that is loaded from here on is the driver's own */
     memset(params, 0, sizeof params);
     size_t size = is_open ? read_params(launch->function, launch->values, launch->extra, params) : 0;
     if (only_last) recorded = 0;
@@ -424,7 +424,7 @@ static void begin_launch(const CallbackData *call, const LaunchParams *launch, c
     if (!current_device(&device)) device_name(gpu, sizeof gpu, device);
     fprintf(output, ",\"gpu\":");
     quoted(gpu);
-    if (!problem && is_open) { /* for closed code, only the shape of the launch is stored */
+    if (!problem && is_open) { /* for closed-source code, only the shape of the launch is stored */
         stored++;
         add_variables(images + image);
         add_pointers(params, size, 1);
@@ -519,7 +519,7 @@ static void on_call(const CallbackData *call)
 static void on_event(void *unused, int domain, uint32_t id, const void *data)
 {
     (void)unused;
-    if (domain == RESOURCE && id == MODULE_LOADED) { /* also in this library's own calls, which may load lazy code */
+    if (domain == RESOURCE && id == MODULE_LOADED) { /* even in this library's own calls, which may load lazy code */
         acquire();
         keep_cubin(((const ResourceData *)data)->descriptor);
         release();

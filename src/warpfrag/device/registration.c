@@ -1,4 +1,4 @@
-// Fatbins, kernels and variables that nvcc's code registers when a program or library is loaded, and their launches.
+// Fatbins, kernels and variables, which nvcc's code registers when a program or library is loaded, and kernel launches.
 //
 // A fatbin is loaded when its first kernel or variable is used.
 #define _GNU_SOURCE
@@ -111,7 +111,7 @@ EXPORT void __cudaRegisterVar(void **fatbin, char *host, char *device, const cha
     register_entry((struct fatbin *)fatbin, host, name);
 }
 
-// The host reaches a managed variable through a pointer that loading the module sets, so the module is loaded at once.
+// Registers a managed variable like any other. The pointer through which host code accesses it is not set.
 EXPORT void __cudaRegisterManagedVar(void **fatbin, void **host, char *device, const char *name, int ext, size_t size,
                                      int constant, int global) {
     (void)device, (void)ext, (void)size, (void)constant, (void)global;
@@ -237,7 +237,7 @@ EXPORT int cudaGetSymbolAddress(void **address, const void *host) {
 
 EXPORT int cudaGetSymbolSize(size_t *size, const void *host) { return report(symbol_of(host, NULL, size)); }
 
-// Check the size, and copy to or from a variable.
+// Check that the copy fits a variable, and copy to or from it.
 static int copy_symbol(const void *host, const void *memory, size_t size, size_t offset, bool is_target, CUhandle stream) {
     CUdeviceptr address;
     size_t whole;

@@ -1,4 +1,4 @@
-// The runtime API over the driver API: last errors, registered code, memory, streams, events, graphs.
+// The runtime API, implemented with the driver API: the last error, devices, memory, streams, events and graphs.
 //
 // Compiled twice: CUDART is 12 or 13, which differ in a few signatures and in the layout of device properties.
 #define _GNU_SOURCE

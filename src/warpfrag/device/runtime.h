@@ -1,10 +1,10 @@
-// Declarations shared by the parts of the stand-in runtime: the driver's functions, and the checks of every call.
+// Declarations shared by the parts of the stand-in runtime: the driver's functions, and macros for runtime functions.
 #ifndef WARPFRAG_RUNTIME_H
 #define WARPFRAG_RUNTIME_H
 
 #include "stand_in.h"
 
-// The driver functions, without prototypes: the C files that define them have the signatures.
+// The driver functions, declared without parameters; the C files that define them have the full signatures.
 #define ENTRY(name, symbol, version) extern CUresult symbol();
 #include "driver_names.inc"
 #undef ENTRY

@@ -8,7 +8,7 @@
 #include <stdint.h>
 
 #define EXPORT __attribute__((visibility("default")))
-// The same function under the name that programs with a default stream per thread use.
+// A second name for a function. PTSZ and PTDS define the names that programs with per-thread default streams use.
 #define ALIAS(name, original) EXPORT __typeof__(original) name __attribute__((alias(#original)))
 #define PTSZ(name) ALIAS(name##_ptsz, name)
 #define PTDS(name) ALIAS(name##_ptds, name)
@@ -18,7 +18,7 @@ typedef int CUdevice;
 typedef uint64_t CUdeviceptr;
 typedef void *CUhandle;
 
-// The location of memory, in the functions that CUDA 12.2 changed.
+// A memory location, as in the signatures of the functions that CUDA 12.2 changed.
 struct location {
     int type, id;
 };
