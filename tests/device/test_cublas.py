@@ -73,7 +73,7 @@ def test_gemms_are_those_of_predict(tmp_path, major):
     for gemm, prediction in zip((gemms[0], gemms[1], gemms[4]), predictions, strict=True):
         assert (gemm["exact"], gemm["basis"]) == (not prediction.is_guess, prediction.text)
     assert not gemms[2]["exact"]
-    assert gemms[2]["reasons"][0] == "float32 without TF32: K may be split, which is not modelled"
+    assert gemms[2]["reasons"][0] == "float32 without TF32: cuBLAS may split K, which is not modelled"
     assert [each["error"] for each in gemms[5:]] == [700, 1]
 
 

@@ -85,7 +85,7 @@ def test_a_launch_that_never_ends_fails_with_the_line_that_it_runs(options, tmp_
     assert done.stdout == "702\n"
     assert done.returncode == 1, "the program ignores the error"
     assert "CUDA_ERROR_LAUNCH_TIMEOUT" in done.stderr
-    assert "the launch did not end in 2 s (--launch-seconds), and was running this instruction" in done.stderr
+    assert "the launch did not end in 2 s (--launch-seconds); it was running this instruction" in done.stderr
     assert int(re.search(r"address (0x[0-9a-f]+)", done.stderr)[1], 16) > 0
     assert "1 launch, " in done.stderr
     assert "1 failed" in done.stderr
@@ -97,7 +97,7 @@ def test_a_rejected_launch_is_reported_and_counted(tmp_path):
     assert done.stdout == "1\n"
     assert done.returncode == 1
     assert "racy with grid (1, 1, 1) and block (2048, 1, 1) failed, CUDA_ERROR_INVALID_VALUE: " in done.stderr
-    assert "does not allow this shape, with 0 bytes of dynamic shared memory" in done.stderr
+    assert "does not allow this grid and block with 0 bytes of dynamic shared memory" in done.stderr
     assert "1 launch, 0.0 s in kernels, 0 exact, 1 failed" in done.stderr
 
 
@@ -137,7 +137,7 @@ def test_ctrl_c_stops_the_launch_and_counts_it(is_default, tmp_path):
 
     assert program.returncode == (130 if is_default else 1)
     assert printed == ("" if is_default else "stopped\n")
-    assert "the launch was interrupted, and was running this instruction" in messages
+    assert "the launch was interrupted; it was running this instruction" in messages
     assert re.search(r"1 launch, \d+\.\d s in kernels, 0 exact, 1 failed\n$", messages)
 
 

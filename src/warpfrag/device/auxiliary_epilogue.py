@@ -1,14 +1,16 @@
 """The cublasLt epilogues with an auxiliary buffer or a gradient, as an H200 computes them.
 
-The rules were found from results and probes of an H200 (tools/lt_epilogues). x is alpha * (A B) + beta * C + bias:
+The rules were derived from results and probes on an H200 (tools/lt_epilogues). x is alpha * (A B) + beta * C + bias:
 
     RELU_AUX, GELU_AUX    the buffer receives one bit per element (x >= 0), or x rounded to the type of D
     DRELU, DGELU          D is x if the bit is 1 and otherwise 0, or x * gelu'(buffer). Without split-K, a second kernel
                           reads x from D, where it was rounded
-    ..._BGRAD             the bias gradient: the sums of D's rows, before D is rounded. Blocks of 32 lanes take turns
-                          along 8 rows; the lanes of a block are added one by one, and then the blocks. With more than
-                          about 512 blocks, each block takes several turns
-    BGRADA, BGRADB        the sums of A or B along k. 16, 64 or 128 lanes take turns, and are then added in halves
+    ..._BGRAD             the bias gradient: the sums of D's rows, before D is rounded. A block covers 8 rows with 32
+                          lanes. The elements of a row are distributed cyclically over the lanes of its blocks. Each
+                          lane adds its elements; then the lanes of a block are added one by one, and then the blocks.
+                          In a grid of up to about 1,000 blocks, each lane has one element (`row_blocks`)
+    BGRADA, BGRADB        the sums of A or B along k. The elements are distributed cyclically over 16, 64 or 128 lanes.
+                          The second half of the lanes is then added to the first half, until one lane is left
 """
 
 from dataclasses import dataclass
@@ -27,11 +29,11 @@ SLOPE = np.float32(0.1070322243)  # equals 3 * ROOT * CUBE
 ROWS, LANES = 8, 32
 """The number of rows and of lanes in a block that sums the rows of D."""
 WAVES = 481, 512
-"""Two limits on the blocks in each turn along a row; every measured grid agrees with both."""
+"""Two candidates for the number of blocks by which `row_blocks` divides; every measured grid agrees with both."""
 MASK_BITS, AUX_ELEMENTS = 128, 8
-"""The factors that must divide the leading dimension of an auxiliary buffer of bits, and of one of numbers."""
+"""The leading dimension of an auxiliary buffer is a multiple of the first if it has bits, of the second if numbers."""
 FEW_STEPS, MANY_STEPS, FEW_ROWS, MANY_ROWS = (160, 192), (2560, 3072), 1024, 4096
-"""The measured k and row counts at which the number of lanes that add along k changes."""
+"""The measured k and row counts between which the number of lanes that add along k changes."""
 
 
 @dataclass(frozen=True)
@@ -41,7 +43,7 @@ class AuxiliaryEpilogue(KernelEpilogue):
     gradient: str = ""
     """The name of the activation whose gradient multiplies x, or ""."""
     aux: Any = None
-    """The buffer, whose rows are columns of D: packed bits, or numbers."""
+    """The auxiliary buffer, with a row of packed bits or of numbers for each column of D."""
     bias_gradient: NDArray[Any] | None = None
     is_fused: bool = False
     """True if the kernel that computes x also applies the gradient."""

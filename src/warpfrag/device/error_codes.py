@@ -4,7 +4,7 @@ from enum import IntEnum
 
 
 class ErrorCode(IntEnum):
-    """CUDA error codes; each name is that of the driver API without `CUDA_ERROR_` (`error_names.inc` has all)."""
+    """CUDA error codes, named as in the driver API without `CUDA_ERROR_`; `error_names.inc` lists all codes."""
 
     INVALID_VALUE = 1
     INVALID_IMAGE = 200

@@ -52,7 +52,7 @@ EPILOGUES = ACTIVATIONS | {AUX | number: name for number, name in ACTIVATIONS.it
 GRADIENTS = {DRELU: "relu", DRELU | BGRAD: "relu", DGELU: "gelu", DGELU | BGRAD: "gelu"}
 EPILOGUES |= dict.fromkeys((*GRADIENTS, BGRAD_A, BGRAD_B), "")
 WORKSPACE_MIB, LT_WORKSPACE_MIB = 32, 1
-"""The workspace sizes in MiB with which the library's choices were measured, which PyTorch uses too."""
+"""The workspace sizes in MiB with which the library's kernel choices were measured; PyTorch uses the same sizes."""
 FIELDS = struct.Struct("<10Q12q2d16i40s")
 MAX_CHAINED = 1 << 27
 """The maximum number of multiply-adds in a float32 GEMM that is computed as a chain of FMAs, in up to 10 s."""
@@ -130,7 +130,7 @@ class Finishing(NamedTuple):
 
 
 class ServedGemm:
-    """A GEMM on device memory, and the reasons why a GPU's bits may differ from its result."""
+    """A GEMM on device memory, and the reasons why a GPU's result may have different bits."""
 
     def __init__(self, call: GemmCall, memory: Callable[[int, int], NDArray[np.uint8]]) -> None:
         """Decode the call; raise CudaError for types and extents that cuBLAS or this stand-in does not accept."""
@@ -240,13 +240,13 @@ class ServedGemm:
         if call.ld_aux < call.m or call.ld_aux % unit or not call.aux:
             raise CudaError(
                 ErrorCode.INVALID_VALUE,
-                f"expected an auxiliary buffer whose leading dimension is a multiple of {unit}, at least m",
+                f"expected an auxiliary buffer whose leading dimension is a multiple of {unit} and at least m",
             )
         data = self.memory(call.aux, ((call.n - 1) * step + width) * dtype.itemsize).view(dtype)
         return as_strided(data, (call.n, width), (step * dtype.itemsize, dtype.itemsize))
 
     def library_epilogue(self, epilogue: Finishing) -> KernelEpilogue:
-        """Return the epilogue as a cuBLAS kernel rounds it; results other than floats are rounded afterwards."""
+        """Return the epilogue with the roundings of cuBLAS kernels; results that are not floats are rounded later."""
         call, result = self.call, self.result if self.result in FLOATS else "f32"
         own = epilogue.alpha, epilogue.beta, epilogue.bias, result, epilogue.c is not None, epilogue.activation
         is_in_place = call.c == call.d
@@ -266,12 +266,12 @@ class ServedGemm:
         if not is_gradient and not call.epilogue & AUX:
             return
         if (is_gradient and name == "f16") or (call.epilogue == DGELU and name == "bf16"):
-            self.reasons.append(f"cuBLAS selects other kernels for this epilogue of {name}, which are not modelled")
+            self.reasons.append(f"for this epilogue with {name} operands, cuBLAS selects kernels that are not modelled")
         rows = call.m if call.epilogue == BGRAD_A else call.n
         is_open = call.epilogue in {BGRAD_A, BGRAD_B} and depth_lanes(call.k, rows) is None
         is_open |= call.epilogue & BGRAD > 0 and len({row_blocks(call.m, call.n, wave) for wave in WAVES}) > 1
         if is_open:
-            self.reasons.append("the order of the additions of a bias gradient is not known for this shape")
+            self.reasons.append("the order in which the bias gradient is summed is not known for this shape")
         if not kernel.startswith(("nvjet", "cutlass")):
             self.reasons.append(f"gradients and auxiliary buffers were not measured with {kernel or 'float32'} kernels")
 
@@ -297,7 +297,7 @@ class ServedGemm:
         if a.shape[0] * a.shape[1] * b.shape[2] * depth > MAX_CHAINED:
             return self.in_float64(a, b, epilogue)
         if depth > 1:
-            self.reasons.append("float32 without TF32: K may be split, which is not modelled")
+            self.reasons.append("float32 without TF32: cuBLAS may split K, which is not modelled")
         sums = np.zeros((a.shape[0], a.shape[1], b.shape[2]), np.float32)
         for k in range(depth):
             sums = fma(np.broadcast_to(a[:, :, k, None], sums.shape), b[:, k, None], sums)

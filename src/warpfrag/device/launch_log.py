@@ -1,4 +1,4 @@
-"""The log of a program's launches, as JSON lines, and a report of it."""
+"""The log of a program's launches, as JSON lines, and an HTML report."""
 
 import json
 import os
@@ -16,7 +16,10 @@ from warpfrag.device.error_codes import ErrorCode
 MAX_ROWS = 2000  # the maximum number of rows in the table of a report
 COMPLETE = b'{"complete": true }\n'
 INCOMPLETE = b'{"complete": false}\n'
-"""The first line of a log, which is overwritten, even on a full disk, if a launch cannot be stored."""
+"""The first line of a log if a launch could not be stored.
+
+It is as long as COMPLETE, which it overwrites, so that it can be written even if the disk is full.
+"""
 INTERRUPTED = "interrupted"  # a file next to the log, which every Ctrl-C touches
 UNJUDGED = "not judged: "
 

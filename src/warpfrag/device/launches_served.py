@@ -50,8 +50,8 @@ ADDRESS = re.compile(r"\b0x[0-9a-f]{9,16}\b")
 MAX_SHOWN = 5  # the maximum number of findings that are printed per launch
 PROGRESS_SECONDS = 5.0
 TRACKED_BYTES = 1 << 28  # the largest allocation whose written bytes are tracked
-DEVICE_MEMORY = 0  # the category of allocations that only copies, fills and kernels write
-FREED_KEPT = 4096  # number of freed allocations that messages can name
+DEVICE_MEMORY = 0  # the category of allocations to which only copies, fills and kernels write
+FREED_KEPT = 4096  # the number of freed allocations that are remembered for messages
 
 
 class DeviceMapping:
@@ -71,7 +71,7 @@ class LaunchServer:
     """The state of one program: its allocations, modules and functions."""
 
     def __init__(self, mapping: DeviceMapping) -> None:
-        """Create the server state without allocations and modules."""
+        """Create the server state, without allocations or modules."""
         self.mapping = mapping
         self.arch = read_profile(os.environ.get("WARPFRAG_GPU_PROFILE", "H200")).arch
         self.checks = checks_of([name for name in os.environ.get("WARPFRAG_GPU_CHECKS", "").split(",") if name])
@@ -82,7 +82,7 @@ class LaunchServer:
         self.log = LaunchLog(os.environ.get("WARPFRAG_GPU_LOG", ""))
         self.allocations: dict[int, tuple[int, int]] = {}  # size and category by address
         self.unwritten: dict[int, NDArray[np.uint8]] = {}
-        """For each allocation, by address: marks of the bytes that have not been written since it was allocated."""
+        """Marks of the bytes of each allocation, by its address, that have not been written since it was allocated."""
         self.freed: dict[int, int] = {}
         self.memory: GlobalMemory | None = None  # the memory for the next launch, or None if allocations have changed
         self.modules: list[LoadedModule | None] = []
@@ -220,7 +220,7 @@ class LaunchServer:
         return struct.pack("<I", len(names)) + b"".join(name.encode() + b"\0" for name in names)
 
     def link(self, payload: bytes) -> bytes:
-        """Link the inputs of cuLink*: a single image is used as it is, and several are linked by nvlink."""
+        """Link the inputs of cuLink*: a single image is used as is, and several are linked with nvlink."""
         inputs, at = [], 0
         while at < len(payload):
             category, size = struct.unpack_from("<QQ", payload, at)
@@ -288,7 +288,7 @@ class LaunchServer:
         """Return the bytes at an address; raise CudaError if they are not all in one allocation."""
         for start, (length, _) in self.allocations.items():
             if start <= address and address + size <= start + length:
-                self.written(struct.pack("<QQ", address, size))  # by a GEMM, which reads or writes it
+                self.written(struct.pack("<QQ", address, size))  # the GEMM may write to these bytes
                 return self.mapping.view(address, size)
         raise CudaError(ErrorCode.ILLEGAL_ADDRESS, f"{size} bytes at {address:#x} are outside every allocation")
 
@@ -306,7 +306,7 @@ class LaunchServer:
         record.error = error
         cluster = f" and cluster {record.cluster}" if record.cluster else ""
         given = f"{record.shared} bytes of dynamic shared memory{cluster}"
-        record.message = f"the GPU or the kernel does not allow this shape, with {given}"
+        record.message = f"the GPU or the kernel does not allow this grid and block with {given}"
         self.say_once(f"{record.title} failed, {error_name(record.error)}: {record.message}")
         self.log.launch(record)
         return b""
@@ -358,7 +358,7 @@ class LaunchServer:
         return b""
 
     def judge(self, record: LaunchRecord, run: Run, module: LoadedModule, name: str) -> None:
-        """Store and print the findings of a launch; raise CudaError if a GPU would reject one of its accesses."""
+        """Store and print the findings of a launch; raise CudaError if a GPU would return an error for one of them."""
         if run.printed:
             sys.stdout.write(run.printed)
             sys.stdout.flush()
@@ -395,7 +395,7 @@ class LaunchServer:
             after = "was interrupted" if INTERRUPT.is_set() else f"did not end in {self.seconds:g} s (--launch-seconds)"
             if TIME_LIMIT in reason:
                 line = excerpt(module.source_of(name, error.line))
-                reason = f"the launch {after}, and was running this instruction{line}"
+                reason = f"the launch {after}; it was running this instruction{line}"
         if code == ErrorCode.ILLEGAL_ADDRESS and "shared memory" in reason:
             code = ErrorCode.LAUNCH_FAILED
         return code, f"{place_of(module, name, error.line)}{reason}{self.freed_text(reason)}"

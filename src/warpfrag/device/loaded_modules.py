@@ -32,8 +32,8 @@ from warpfrag.sass.sass_module import SassModule
 if TYPE_CHECKING:
     from warpfrag.machine.ir.program import ModuleVariable, SourceLine
 
-RESERVED_SHARED = 1024  # the shared-memory bytes that sm_90 reserves in every block
-DYNAMIC_SHARED = 48 * 1024  # static and dynamic shared memory together, unless a program requests more
+RESERVED_SHARED = 1024  # the bytes of shared memory that sm_90 reserves in every block
+DYNAMIC_SHARED = 48 * 1024  # the limit for static plus dynamic shared memory, unless a program requests more
 CONSTANT = f".nv.constant{CONSTANT_BANK}"
 REGISTERS_PER_BLOCK = 65536
 # file suffixes by the input type of cuLinkAddData
@@ -60,7 +60,7 @@ class PlacedModule(SassModule):
 
 
 class LoadedModule:
-    """A module that a program has loaded: its code, and the memory of its variables."""
+    """A module that a program has loaded: its code, and the memory that contains its variables."""
 
     def __init__(self, image: bytes, loader: str, arch: str) -> None:
         """Read the image for `arch`; raise CudaError if no image can run on it."""
@@ -127,7 +127,7 @@ class LoadedModule:
         if module is None:
             raise CudaError(ErrorCode.NOT_SUPPORTED, f"{readable(name)} was not executed: {self.refusal}")
         if name not in self.kernels:
-            # machine-code kernels judge for themselves whether they are exact
+            # the kernels that SassModule.kernel returns judge if their launches are exact
             is_machine_code = isinstance(module, SassModule)
             self.kernels[name] = module.kernel(name) if is_machine_code else Kernel(module.program(name), module)
         kernel = self.kernels[name]
@@ -203,7 +203,7 @@ def read_module(image: bytes, arch: str) -> KernelModule:
     texts = [each for each in images if each.category == "ptx" and number_of(each) <= number(arch)]
     if not texts:
         found = ", ".join(sorted({f"{each.category} for {each.arch}" for each in images}))
-        raise CudaError(ErrorCode.NO_BINARY_FOR_GPU, f"the module has no code for {arch}, only {found or 'nothing'}")
+        raise CudaError(ErrorCode.NO_BINARY_FOR_GPU, f"the module has no code for {arch}; it has {found or 'no code'}")
     return read_ptx(max(texts, key=number_of).read(), arch)
 
 
@@ -262,7 +262,7 @@ def link_images(inputs: Sequence[tuple[int, bytes]], arch: str) -> bytes:
 def run_linker(name: str, *arguments: str) -> None:
     """Run ptxas or nvlink; if it fails, raise CudaError with its message."""
     command = [str(find_tool(name).path), *arguments]
-    done = subprocess.run(  # noqa: S603 (a program of CUDA, with arguments that no shell reads)
+    done = subprocess.run(  # noqa: S603 (a CUDA tool; no shell reads its arguments)
         command, capture_output=True, check=False, text=True, errors="replace", stdin=subprocess.DEVNULL
     )
     if done.returncode:

@@ -172,7 +172,7 @@ def _used_kernels(logs: Iterable[ProcessLog]) -> dict[Path, set[str]]:
 
 
 def strip(data: bytes, kernels: set[str]) -> bytes:
-    """Return a copy of a cubin that compresses well: the sections of all other kernels are filled with zeros."""
+    """Return a copy of a cubin in which the sections of all other kernels are zeros, so that it compresses well."""
     sections = ElfFile(data, "the cubin").sections
     others = {section.name.removeprefix(CONSTANTS) for section in sections if section.name.startswith(CONSTANTS)}
     suffixes = tuple(f".{name}" for name in others - kernels)

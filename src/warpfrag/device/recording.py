@@ -1,7 +1,7 @@
-"""The format of recorded launches: `launches.json`, and `blobs.zip` with code and memory, named by their digests.
+"""The format of recorded launches: `launches.json`, and `blobs.zip` with code and memory under their digests.
 
-A record is one launch, or several on the same memory, with the memory that they can reach, before and after. Memory is
-stored in chunks of 64 KiB, so that equal chunks are stored once.
+A record has one launch, or several that share their memory, and the contents of the memory that they can reach, before
+and after the launches. Memory is stored in chunks of 64 KiB, so that equal chunks are stored once.
 
     {"schema": 1, "gpu": "NVIDIA H200", "driver": 13000, "records": [{
         "name": "vector_add",
@@ -11,8 +11,8 @@ stored in chunks of 64 KiB, so that equal chunks are stored once.
         "memory": [{"address": 139637976727552, "size": 2097152, "before": ["..."], "after": ["..."], "variable": ""}],
         "compared": null, "reason": ""}]}
 
-`reason` explains why a launch has no code, or a record no memory. `compared` limits the comparison to ranges [address,
-size]; null compares everything.
+`reason` explains why a launch has no code, or why a record has no memory. `compared` limits the comparison to ranges
+[address, size]; null compares everything.
 """
 
 import hashlib
@@ -39,9 +39,8 @@ Extent = tuple[int, int, int]
 class RecordedLaunch(NamedTuple):
     """A launch as the driver received it.
 
-    `code` is the digest of its cubin, or "" if `reason` explains why it is missing.
-
-    `number` counts the program's matching launches, and `origin` is the file that loaded the code.
+    `code` is the digest of its cubin, or "" if it is missing, as `reason` explains. `number` counts the program's
+    matching launches, and `origin` is the file that loaded the code.
     """
 
     kernel: str
@@ -112,7 +111,7 @@ class Recording:
         except (OSError, zipfile.BadZipFile, zlib.error, EOFError, ValueError) as error:
             raise FileError(f"cannot read {quote(str(path))}: {error}") from None
         if digest_of(data) != digest:
-            raise FileError(f"{quote(str(path))}: blob {digest} is corrupt")
+            raise FileError(f"{quote(str(path))}: blob {digest} is corrupt; record the launches again")
         return data
 
     def blobs(self, digests: Iterable[str]) -> bytes:

@@ -30,7 +30,7 @@ Bytes = NDArray[np.uint8]
 
 
 class Difference(NamedTuple):
-    """The differing bytes of a block: their number, and the address and both values of the first."""
+    """The bytes of a memory block that differ: their number, and the address and both values of the first one."""
 
     address: int
     variable: str
@@ -71,7 +71,7 @@ class Replay:
         return RecordedModule(Cubin(self.recording.blob(digest), "the recorded cubin"), dict(addresses))
 
     def select(self, kernel: str | None = None, launches: Sequence[int] = ()) -> list[int]:
-        """Return the indices of records whose kernel name matches; unless `launches` is empty, only these launches."""
+        """Return the indices of the records whose kernel name matches; if `launches` is not empty, only these ones."""
         records = self.recording.records
         for index in launches:
             if not 0 <= index < len(records):
@@ -234,7 +234,7 @@ class ReplayMemory:
 
 
 def _merge(ranges: list[tuple[int, int]]) -> dict[int, Bytes]:
-    """Return an array for each group of overlapping ranges, by its start address."""
+    """Return a zeroed array for each group of overlapping ranges, by the group's start address."""
     ends: dict[int, int] = {}
     start = -1
     for address, size in sorted(ranges):

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 SOCKET, MEMORY = 3, 4  # file descriptors, which must match connection.c
 HEADER = struct.Struct("<II")
 INTERRUPT_MILLISECONDS = 200  # time between checks for Ctrl-C
-LAST_SECONDS = 1.0  # time for the requests that a program sent before it ended
+LAST_SECONDS = 1.0  # time to handle the requests that a program sent before it ended
 
 
 class Connection:
@@ -64,7 +64,7 @@ def exit_with_program(connection: Connection) -> None:
 
     In between, `serve` records that launch and handles requests that the program sent without waiting for a reply.
 
-    Ctrl-C also stops a launch: `warpfrag gpu` writes a file next to the log.
+    Ctrl-C also stops a launch: `warpfrag gpu` then touches a file next to the log, which this function watches.
     """
     watch = select.poll()
     watch.register(connection.channel, select.POLLRDHUP | select.POLLHUP)

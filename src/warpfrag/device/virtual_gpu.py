@@ -107,7 +107,7 @@ def run_program(
     log = new_log()
     messages = fcntl.fcntl(
         STDERR, fcntl.F_DUPFD_CLOEXEC, MESSAGES
-    )  # findings are shown even if the program captures its own standard error
+    )  # so that findings are shown even if the program captures its own standard error
     try:
         environment = {**os.environ, **options.environment(log), **preloading(), **message_variable(messages)}
         try:
@@ -132,7 +132,7 @@ def message_variable(descriptor: int) -> dict[str, str]:
 def wait_for_servers(log: Path) -> None:
     """Wait briefly until the servers of an ended program have written their last launch.
 
-    Each holds a lock until then.
+    Each server holds a lock on the log until it ends.
     """
     import fcntl  # missing on Windows
 
@@ -148,7 +148,7 @@ def wait_for_servers(log: Path) -> None:
 
 
 def preloading() -> dict[str, str]:
-    """Return the environment variables with which programs load the stand-in libraries instead of NVIDIA's."""
+    """Return the environment variables that make programs load the stand-in libraries instead of NVIDIA's."""
     firsts = {"LD_PRELOAD": ":".join(map(str, libraries())), "LD_LIBRARY_PATH": str(FOLDER)}
     return {name: ":".join(filter(None, (first, os.environ.get(name)))) for name, first in firsts.items()}
 
@@ -219,7 +219,7 @@ def gpu(
 
     Enter the block before the imports that load CUDA's libraries, such as `import torch`. `warpfrag gpu` runs a
     whole program instead. The libraries stay loaded after the block. With `fast`, the exactness of launches is not
-    judged. A launch that takes longer than `launch_seconds` fails with the line it had reached.
+    judged. A launch that takes longer than `launch_seconds` fails with an error that names the line it had reached.
     """
     if not isinstance(checks, str | list | tuple) or not all(isinstance(name, str) for name in checks):
         raise InvalidOperand(f"checks: expected names of checks, got {quote(checks)}")
