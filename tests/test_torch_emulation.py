@@ -262,7 +262,7 @@ def test_float32_is_tf32_only_if_pytorch_allows_it(precision):
     assert run.records == run.results == []
     assert run.not_emulated == {f"mm ({emulation.PLAIN_FLOAT32})": 2}
     assert str(run).splitlines() == [
-        "cuBLAS on an H200: no product was emulated",
+        "cuBLAS on an H200: no matmul was emulated",
         f"computed by PyTorch, not as on a GPU: mm ({emulation.PLAIN_FLOAT32}) 2",
     ]
     with (
@@ -536,7 +536,7 @@ def test_the_dtypes_choose_the_instruction(precision):
     assert [wf.get(record.instruction).form.a for record in run] == ["f16", "bf16"]
     expected = wf.gemm(A.half().numpy(), B.half().numpy(), arch="A100").astype(np.float16)
     assert np.array_equal(run.results[0].numpy(), expected)
-    assert repr(run) == "<Emulation: the instruction for each dtype on A100, k ascending: 2 products>"
+    assert repr(run) == "<Emulation: the instruction for each dtype on A100, k ascending: 2 matmuls>"
     assert str(run).splitlines()[1].split()[-4:] == ["differ", "on", "H100", "instruction"]
     precision("high")
     with emulation.emulate(arch="A100") as allowed:
@@ -570,7 +570,7 @@ def test_overflows_of_rounded_operands_are_counted():
     with emulation.emulate(instruction=F16, rounding="rne") as run:
         _ = A @ B
     assert [record.overflows for record in run] == [1]
-    assert str(run).endswith("numbers of operands that became infinite or NaN when they were rounded: 1")
+    assert str(run).endswith("operand elements that became infinite or NaN when they were rounded: 1")
 
 
 @pytest.mark.parametrize("sort", ["addmm bf16", "addmm f16"])

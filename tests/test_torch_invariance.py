@@ -91,7 +91,8 @@ def test_the_headline_counts_only_what_was_judged():
     *lines, settings = str(found).splitlines()
     assert settings.startswith(f"assumes {REDUCED} = False (PyTorch's default: True); here it is {own_value(NAME)}")
     assert found.to_dict()["settings"] == {REDUCED: {"assumed": False, "default": True, "here": own_value(NAME)}}
-    headline = "1 of 2 judged matmuls change their order (2 a guess); 2 not judged: layer '0', layer '2'"
+    headline = "1 of 2 judged matmuls change their order (for 2, the order is a guess)"
+    headline += "; 2 not judged: layer '0', layer '2'"
     assert lines == [
         f"batch sizes 1, 2 on H200 (others were not tried): {headline}",
         "1 (mm), a guess",

@@ -10,7 +10,7 @@ import torch
 from torch.overrides import TorchFunctionMode
 
 ATTENTION = torch.nn.functional.scaled_dot_product_attention
-"""PyTorch's own function; while an emulation is open, `torch.nn.functional` has one that calls `watch_attention`."""
+"""PyTorch's own function. While an emulation is active, `torch.nn.functional` has a replacement that warns."""
 
 
 class AttentionWatch(TorchFunctionMode):
@@ -29,11 +29,11 @@ class AttentionWatch(TorchFunctionMode):
         return dtypes
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:  # noqa: ANN401
-        """Call a function; an attention function that was imported by name is watched too."""
+        """Call a function, and watch the call if it is attention that was imported by name."""
         return self.watch(args, kwargs or {}) if func is ATTENTION else func(*args, **(kwargs or {}))
 
     def watch(self, args: Any, kwargs: Any) -> Any:  # noqa: ANN401 (the arguments of attention)
-        """Warn, and call attention."""
+        """Warn, then call attention; `dtypes` contains its query dtype during the call."""
         msg = "scaled_dot_product_attention runs as two matmuls and a softmax; a GPU usually runs a fused kernel"
         self._warn_once("scaled_dot_product_attention", f"{msg}, whose bits differ")
         self.dtypes.append((args[0] if args else kwargs["query"]).dtype)
@@ -46,5 +46,5 @@ class AttentionWatch(TorchFunctionMode):
         """Return a note if attention is running and its operands were converted to this dtype, or ""."""
         own = self.dtypes[-1] if self.dtypes else dtype
         note = f"attention: PyTorch's CPU implementation widened {own} to {dtype}, which is not emulated; "
-        note += "torch.backends.cuda.allow_fp16_bf16_reduction_math_sdp(True) prevents it"
+        note += "torch.backends.cuda.allow_fp16_bf16_reduction_math_sdp(True) prevents this"
         return note if dtype != own else ""

@@ -74,7 +74,7 @@ class Record:
 
 
 class ProductChoice(NamedTuple):
-    """The instruction and order of a matmul, and the number of terms omitted at the end of k."""
+    """The instruction and order of a matmul, and the number of terms that are omitted at the end of k."""
 
     instruction: str
     order: Order
@@ -118,7 +118,7 @@ def _emulation_here(name: str) -> Emulation | None:
     owners = {emulation.thread for emulation in emulations}
     if not own and len(owners) > 1:
         raise InvalidOperand(
-            f"{name} in thread {current_thread().name!r}: {len(owners)} other threads have emulations: enter one here"
+            f"{name} in thread {current_thread().name!r}: {len(owners)} other threads have emulations; enter one here"
         )
     return (own or emulations or (None,))[-1]
 
@@ -146,15 +146,15 @@ SWITCH = ProcessSwitch(_warn_of_workers, _watch_attention)
 
 
 class Emulation(TorchDispatchMode):
-    """A context in which every mm, addmm, bmm, baddbmm and linear runs as `instruction` on `arch` computes it.
+    """A context that computes every mm, addmm, bmm, baddbmm and linear with the arithmetic of `instruction` on `arch`.
 
-    Without an instruction, the dtypes and `arch` determine the one that libraries use; `Record.instruction` names it.
-    The context emulates forward and backward matmuls, on CPU and GPU tensors; a GPU computes its own tensors if CuPy is
-    installed. `compare` names a second architecture, with which every matmul is compared; `model` gives layers their
-    names; `keep` keeps the result of every matmul. The instruction's formats must contain every number of the operands'
-    dtypes, unless `rounding="rne"` is given. Afterwards, `records` has a record of each matmul, `results` has the kept
-    results, and `not_emulated` counts the operations that PyTorch computed itself. With `strict=True`, operations that
-    sum products raise `NotModelled` instead.
+    Without an instruction, each matmul uses the one that libraries use for its dtypes on `arch`; `Record.instruction`
+    names it. The context emulates forward and backward matmuls, on CPU and GPU tensors; a GPU computes its own tensors
+    if CuPy is installed. `compare` names a second architecture, with which every matmul is compared; `model` provides
+    the names of layers; `keep` keeps the result of every matmul. The instruction's formats must contain every number of
+    the operands' dtypes, unless `rounding="rne"` is given. Afterwards, `records` has a record of each matmul, `results`
+    has the kept results, and `not_emulated` counts the operations that PyTorch computed itself. With `strict=True`, an
+    operation raises `NotModelled` if it sums products but is not emulated.
 
     `scales` has one scale for every A and one for every B, as for fp8: operands are divided by them before they are
     rounded, and the sums are multiplied by both. "amax" scales the largest magnitude of each tensor to the largest
@@ -166,10 +166,10 @@ class Emulation(TorchDispatchMode):
     `torch.set_float32_matmul_precision("high")`. Otherwise a GPU runs a float32 kernel, which is not modelled.
 
     An emulation applies to every thread of the process except threads that enter their own. If several threads have an
-    emulation, a matmul in a thread without one is rejected. Functions of torch.compile run uncompiled. Other operations
-    that sum products (mv, dot, convolutions, solvers, fused recurrent layers) are left to PyTorch, with a `NotEmulated`
-    warning for each. A matmul in a process that is forked inside an emulation, such as a DataLoader worker, is
-    rejected.
+    emulation, a matmul in a thread without one is rejected. Functions compiled with torch.compile run uncompiled. Other
+    operations that sum products (mv, dot, convolutions, solvers, fused recurrent layers) are left to PyTorch, with a
+    `NotEmulated` warning for each. A matmul in a process that is forked inside an emulation, such as a DataLoader
+    worker, is rejected.
     """
 
     supports_higher_order_operators = True
@@ -195,9 +195,9 @@ class Emulation(TorchDispatchMode):
         if library is not None:
             if not isinstance(library, str) or library != "cublas":
                 raise InvalidOperand(f"library: expected 'cublas', got {quote(library)}")
-            choices_of(arch)  # raises an error for a GPU that has no table
+            choices_of(arch)  # raises an error for a GPU without a table of cuBLAS's choices
         self.is_chosen = instruction is None
-        """True if the dtypes of each matmul determine its instruction."""
+        """True if each matmul's instruction is chosen from its dtypes."""
         half = np.dtype(np.float16)
         form = form_of(choose_instruction(half, half, arch) if instruction is None else instruction)
         for name in (arch, *([compare] if compare is not None else [])):
@@ -222,9 +222,9 @@ class Emulation(TorchDispatchMode):
         self.records: list[Record] = []
         self.results: list[torch.Tensor] = []
         self.not_emulated: Counter[str] = Counter()
-        """Counts of the operations that PyTorch computed itself, apart from copies and views."""
+        """The number of calls of each operation that PyTorch computed itself, except copies and views."""
         self.products: set[str] = set()
-        """The operations that sum products and that PyTorch computed itself."""
+        """The operations that PyTorch computed itself although they sum products."""
         self._keep = check_flag("keep", keep)
         self._names = {} if model is None else {id(module): name for name, module in model.named_modules()}
         self._inside = _Inside()
@@ -317,7 +317,7 @@ class Emulation(TorchDispatchMode):
         return ""
 
     def _leave(self, name: str) -> None:
-        """Count a sum of products that PyTorch computes itself, and warn; raise an error if the emulation is strict."""
+        """Count an operation that sums products and is not emulated, and warn; raise an error if `strict` is True."""
         if self.strict:
             raise NotModelled(f"{name} is not emulated, which strict=True forbids")
         self._count(name)
@@ -329,7 +329,7 @@ class Emulation(TorchDispatchMode):
             self.not_emulated[name] += 1
 
     def warn_once(self, label: str, message: str) -> None:
-        """Issue a warning the first time that an operation is not emulated."""
+        """Issue a warning unless one with the same label was issued before."""
         with self._lock:
             is_new = label not in self._warned
             self._warned.add(label)
@@ -466,7 +466,7 @@ class Emulation(TorchDispatchMode):
         used = f"{name} on {self.arch}, {self.order}" if self.library is None else f"cuBLAS on an {gpu}"
         guesses, count = sum(record.is_guess for record in self), len(self.records)
         used += f", {guesses} order{'s' * (guesses != 1)} guessed" if guesses else ""
-        return f"{used}: " + (f"{count} product{'s' * (count != 1)}" if count else "no product was emulated")
+        return f"{used}: " + (f"{count} matmul{'s' * (count != 1)}" if count else "no matmul was emulated")
 
     def __str__(self) -> str:
         """Return a table with a line for each matmul."""
@@ -488,7 +488,7 @@ class Emulation(TorchDispatchMode):
         heads += ["order"] if self.library else ["instruction"] * self.is_chosen
         lines = table_lines(heads, rows) if rows else []
         if overflows := sum(record.overflows for record in self):
-            lines.append(f"finite numbers of operands that became infinite or NaN when they were rounded: {overflows}")
+            lines.append(f"finite operand elements that became infinite or NaN when they were rounded: {overflows}")
         left = [entry for entry in self.not_emulated.most_common() if self.is_chosen or entry[0] in self.products]
         if left:
             counts = ", ".join(f"{name} {count}" for name, count in left)
@@ -543,7 +543,7 @@ TensorScale: TypeAlias = float | Literal["amax"]
 
 
 def scale_factor(tensor: torch.Tensor, name: str, scale: TensorScale) -> float:
-    """Return the divisor of a tensor: the given number or, for "amax", its largest magnitude over the format's."""
+    """Return the divisor of a tensor: the given number or, for "amax", the tensor's maximum over the format's."""
     if scale != "amax":
         return float(scale)
     largest = float(tensor.abs().max()) if tensor.numel() else 0.0
@@ -561,7 +561,7 @@ def check_scales(scales: object) -> tuple[TensorScale, TensorScale]:
 
 
 def widened(tensor: torch.Tensor) -> torch.Tensor:
-    """Return the tensor converted to a dtype that NumPy has."""
+    """Return the tensor in a dtype that NumPy supports: float32, unless it already has such a dtype."""
     return tensor if tensor.dtype in (torch.float16, torch.float32, torch.float64) else tensor.float()
 
 

@@ -81,7 +81,7 @@ class ModelInvariance(TextCard):
         count = len(self.layers) - len(open_layers)
         head = f"{len(self.changes)} of {count} judged matmuls change their order"
         uncertain = sum(layer.is_guess for layer in self.layers if layer.is_judged or layer.changes)
-        head += f" ({uncertain} a guess)" if uncertain else ""
+        head += f" (for {uncertain}, the order is a guess)" if uncertain else ""
         if open_layers:
             head += f"; {len(open_layers)} not judged: {_named(open_layers, MAX_NAMES)}"
         between = " (others were not tried)" if len(self.batches) > 1 else ""
@@ -143,7 +143,7 @@ def _named(layers: Sequence[LayerOrders], limit: int | None = None) -> str:
 
 
 def _described(known: PredictedOrder) -> str:
-    """Return a description of an order, its kernel, and the terms that the library omits."""
+    """Return a description of an order, of the terms that the library omits, and of the kernel."""
     lost = f", without the last {known.omitted_k} terms along K" if known.omitted_k else ""
     guess = ", a guess" if known.is_guess else ""
     return f"{known.order.describe(known.shape[2] - known.omitted_k)}{lost}{guess}: {known.kernel}"
@@ -159,7 +159,7 @@ class OrderRecorder(Emulation):
         """For each recorded matmul, the reason why its order is not known, or "" if it is known."""
 
     def run(self, func: Any, plain: Callable[..., Any], args: Any, kwargs: Any) -> Any:  # noqa: ANN401 (torch's)
-        """Run an operation; PyTorch itself computes, and usually rejects, matmuls whose operands do not match."""
+        """Run an operation; a matmul whose operands do not match is passed to PyTorch, which usually rejects it."""
         try:
             if func in OPERATIONS:
                 OPERATIONS[func](*args, **kwargs).check()
@@ -235,13 +235,13 @@ def _repeated(entries: Iterable[Any], size: int) -> list[Any]:
 
 
 def _remedy(known: tuple[PredictedOrder | None, ...], arch: str, layer: LayerOrders) -> str:
-    """Return advice to pad m to the start of the range that has the largest batch's order."""
+    """Return advice for a matmul whose order changes: pad m to the first m that has the largest batch's order."""
     if not layer.changes:
         return ""
     largest = max((entry for entry in known if entry is not None), key=lambda entry: entry.shape[0])
     m, n, k = largest.shape
     if largest.kind.call == "bmm":
-        return "compute all batch entries with matmuls of one shape"
+        return "compute the entries of every batch with matmuls of the same shape"
     runs, _ = order_runs(largest.kind, n, k, (1, m), query_cublas=False, choices=arch)
     first = runs[-1].first
     return f"pad smaller inputs to {first} rows (tokens); from {first} to {m} the order is the same"

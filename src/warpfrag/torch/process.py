@@ -1,9 +1,9 @@
-"""Changes to the process, for every thread, while an emulation is open.
+"""Changes to the whole process while an emulation is active.
 
 PyTorch's modes belong to a thread. PyTorch passes them on to autograd's threads, but not to threads that Python starts.
 Matmuls in those threads are intercepted one level lower, in the dispatcher: every operation passes the key
 BackendSelect between autograd and the kernels of its device. Kernels registered there are never removed, because a
-thread may be running one; if no emulation is open, they call the original.
+thread may be running one. If no emulation is active, they call PyTorch's original kernel.
 """
 
 from __future__ import annotations
@@ -54,11 +54,11 @@ def _kernel(operation: Any, below: Any, run: Run) -> Callable[..., Any]:  # noqa
 
 
 class ProcessSwitch:
-    """The settings of the process while at least one emulation is open.
+    """The settings of the process while at least one emulation is active.
 
     Attention runs as separate matmuls, not as one fused kernel. Functions of torch.compile run uncompiled, because
     compiled code may contain matmuls that the dispatcher does not see. Attention is watched in `torch.nn.functional`,
-    because modes do not see the calls of PyTorch's own functions, such as that of nn.MultiheadAttention.
+    because modes do not see calls from PyTorch's own functions, such as the one in nn.MultiheadAttention.
     """
 
     def __init__(self, warn_of_workers: Callable[[str], None], watch_attention: Callable[..., Any]) -> None:

@@ -62,15 +62,15 @@ class TorchProduct(NamedTuple):
 class NodeLabels(dict[tuple[int, tuple[int, ...]], str]):
     """The labels of the autograd nodes that forward matmuls create.
 
-    A node is known by its sequence number and output shape. PyTorch counts per thread, so two nodes may have the same
-    key; if their labels differ, both get "".
+    A node is identified by its sequence number and output shape. PyTorch numbers the nodes of each thread separately,
+    so two nodes may have the same key; if their labels differ, both get "".
     """
 
     running = staticmethod(torch._C._current_autograd_node)  # noqa: SLF001
     """Return the node that this thread is executing, or None outside the backward pass."""
 
     def add(self, product: TorchProduct, label: str) -> None:
-        """Label the node of a matmul that is running, if PyTorch created one: it is this thread's newest."""
+        """Label the node of the matmul that is running, if PyTorch created one: this thread's newest node."""
         tensors = (product.A, product.B, product.C)
         if torch.is_grad_enabled() and any(tensor is not None and tensor.requires_grad for tensor in tensors):
             key = torch.autograd._get_sequence_nr() - 1, (*product.A.shape[:-1], product.B.shape[-1])  # noqa: SLF001
@@ -133,7 +133,7 @@ PRODUCT_NAME = re.compile(
 )
 OTHER_NAME = re.compile(r"norm|powsum|errors|cross|diagonal|freq|shift|search|upsample|weight$|reorder|prepack")
 MADE_OF_PRODUCTS = re.compile(r"^(?:addbmm_?|einsum|tensordot|inner|bilinear|linalg_matrix_exp|linalg_pinv)$")
-"""Operations that PyTorch composes of other operations, which are intercepted themselves."""
+"""Operations that PyTorch composes from other operations, which are intercepted instead."""
 
 
 @cache
@@ -143,16 +143,16 @@ def sums_products(name: str) -> bool:
 
 
 def is_composite(operation: Any) -> bool:  # noqa: ANN401 (an overload of torch)
-    """Return True if an operation is composed of other operations, which are intercepted themselves."""
+    """Return True if PyTorch composes an operation from other operations, which are intercepted instead."""
     has_kernel = torch._C._dispatch_has_kernel_for_dispatch_key  # noqa: SLF001
     return bool(has_kernel(operation.name(), "CompositeImplicitAutograd"))
 
 
 def _plain_products() -> dict[Any, str]:
-    """Return every overload, in this version of PyTorch, that sums products and is not emulated, with its name.
+    """Return the name of every overload in this version of PyTorch that sums products and is not emulated.
 
-    GPUs run these operations without tensor cores, or in kernels whose order of additions is not modelled. (einsum,
-    matmul, addbmm and others consist of emulated matmuls.)
+    GPUs run these operations without tensor cores, or in kernels whose order of additions is not modelled. einsum,
+    matmul, addbmm and others are not among them, because they consist of emulated matmuls.
     """
     every = torch._C._dispatch_get_all_op_names()  # noqa: SLF001
     names = {name[6:].partition(".")[0] for name in every if name.startswith("aten::")}

@@ -1,7 +1,7 @@
 """torch.autocast("cuda") for CUDA tensors in host memory, for which PyTorch itself would use CPU autocast.
 
-The operations, and the types to which their arguments are converted, are those that PyTorch registers for CUDA. The
-same names are registered here for a dispatch key that no tensor has, and calls under autocast include this key.
+The operations, and the types to which their arguments are converted, are those that PyTorch registers for CUDA. This
+module registers the same operations for a dispatch key that no tensor has, and adds this key to calls under autocast.
 """
 
 import re
@@ -26,7 +26,7 @@ Test = Callable[[torch.Tensor], bool]
 
 
 def autocast(is_cuda: Test) -> AbstractContextManager[object]:
-    """Return a context in which CUDA tensors are converted, if torch.autocast("cuda") is enabled."""
+    """Return a context in which operations convert CUDA tensors, if torch.autocast("cuda") is enabled."""
     if not torch.is_autocast_enabled("cuda"):
         return nullcontext()
     _register(is_cuda)

@@ -37,7 +37,7 @@ from warpfrag.triton.triton_driver import MachineDriver, set_until, storage
 from warpfrag.triton.unwritten_storages import UNWRITTEN, UnwrittenStorage
 
 CUDA, HOST = torch.device("cuda", 0), torch.device("cpu")
-NAN_BYTE = 0xFF  # this byte, repeated, is a NaN in every float type, and -1
+NAN_BYTE = 0xFF  # repeated, this byte is a NaN in every float type, and -1 in every signed integer type
 MEMORY_BYTES = 141 << 30
 HINT = "`warpfrag gpu -- python program.py` runs the program with a virtual GPU"
 GETTERS = {
@@ -49,7 +49,7 @@ ONE_DEVICE = {
     "pow", "matmul", "rmatmul", "mm", "bmm", "linear", "eq", "ne", "lt", "le", "gt", "ge", "maximum", "minimum",
     "equal", "allclose", "dot", "addmm", "baddbmm",
 }  # fmt: skip
-"""Functions whose arguments are on one device, except host scalars."""
+"""Functions whose tensor arguments must be on the same device, except host scalars."""
 CREATORS = {"empty", "empty_like", "empty_strided", "empty_permuted", "new_empty", "new_empty_strided"}
 BACKWARD = (torch.Tensor.backward, torch.autograd.grad)
 READERS = {
@@ -58,7 +58,7 @@ READERS = {
     "movedim", "unsqueeze", "squeeze", "expand", "expand_as", "__getitem__", "narrow", "select", "unbind", "split",
     "chunk", "as_strided", "contiguous", "detach",
 }  # fmt: skip
-"""Functions that change no memory: they read the shape, or return a view or a copy."""
+"""Functions that do not modify their arguments: they read the shape, or return a view or a copy."""
 TENSOR_KINDS = ("Float", "Double", "Half", "BFloat16", "Char", "Byte", "Short", "Int", "Long", "Bool")
 Place = Literal["cuda", "host", "pinned", ""]
 """The device of a tensor; "" if unknown."""
@@ -177,14 +177,14 @@ class HostTensors(TorchFunctionMode):
 
 
 def reads_only(func: Callable[..., Any], *, is_launching: bool) -> bool:
-    """Return True for a function that changes no memory of its arguments."""
-    if getattr(func, "__name__", "") == "__get__":  # PyTorch does not count changes of `data`
+    """Return True for a function that does not modify the memory of its arguments."""
+    if getattr(func, "__name__", "") == "__get__":  # PyTorch does not count changes that are made through `data`
         return getattr(getattr(func, "__self__", None), "__name__", "data") != "data"
     return is_torch(func, READERS) or (is_launching and func is torch.Tensor.untyped_storage)
 
 
 def is_torch(func: Callable[..., Any], names: set[str]) -> bool:
-    """Return True for PyTorch's functions and methods with these names, but not for other functions with such names."""
+    """Return True for PyTorch's own functions and methods with these names."""
     name = getattr(func, "__name__", "")
     return name in names and func in (getattr(torch, name, None), getattr(torch.Tensor, name, None))
 
@@ -192,7 +192,7 @@ def is_torch(func: Callable[..., Any], names: set[str]) -> bool:
 def add_unwritten(tensor: torch.Tensor) -> None:
     """Track the memory of a new CUDA tensor, unless PyTorch fills it or does not count its changes.
 
-    Every byte is set, which makes NaNs, so that a test does not pass because freed memory has the expected result.
+    Every byte is set to NAN_BYTE, so that a test cannot pass because freed memory happens to hold the expected result.
     """
     is_filled = torch.are_deterministic_algorithms_enabled()
     if type(tensor) is torch.Tensor and MARKS.is_cuda(tensor) and not (is_filled or tensor.is_inference()):
@@ -244,7 +244,7 @@ def _device_property(name: str | None, func: Callable[..., Any], args: tuple[Any
 
 
 def _requested(value: object, *, numbers: bool) -> torch.device | None:
-    """Return the device that an argument names, "cuda" or the host, or None if it names neither."""
+    """Return the device that an argument names, CUDA or HOST, or None if it names neither."""
     if isinstance(value, torch.device | str):
         kind = value.type if isinstance(value, torch.device) else value.split(":")[0]
         return {"cuda": CUDA, "cpu": HOST}.get(kind)
@@ -380,7 +380,7 @@ def _generator(original: type) -> Callable[..., object]:
     class Generator(original):  # type: ignore[misc]
         """A random number generator on the host."""
 
-        def __new__(cls, device: object = HOST) -> Any:  # noqa: ANN401 # the class of PyTorch has no types
+        def __new__(cls, device: object = HOST) -> Any:  # noqa: ANN401 # PyTorch's class has no annotations
             return original.__new__(cls, _on_host(device))  # type: ignore[call-arg]
 
     return Generator
@@ -408,7 +408,8 @@ def _default_device(original: Callable[..., object]) -> Callable[..., object]:
 def tensors_on_host(driver: MachineDriver, *, inductor: bool) -> Iterator[None]:
     """Create tensors for device "cuda" in host memory, and replace the functions of torch.cuda.
 
-    With `inductor`, only the stream of torch.accelerator is replaced, because torch.compile must not see a real GPU.
+    With `inductor`, `current_stream` is the only function of torch.accelerator that is replaced, because torch.compile
+    must not assume that there is a real GPU.
     """
     with ExitStack() as stack:
         for name, value in _answers(driver).items():

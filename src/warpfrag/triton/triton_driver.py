@@ -115,9 +115,9 @@ def _memory(start: int, size: int, *, writable: bool) -> NDArray[np.uint8]:
 
 
 Memory = Mapping[int, NDArray[np.uint8]]
-"""Bytes by their host address."""
+"""Memory contents, keyed by host address."""
 View = Callable[[str, NDArray[np.uint8], int], NDArray[np.uint8]]
-"""A function that returns the memory of the argument with a name, starting at an offset."""
+"""A function that takes an argument's name, its memory and an offset, and returns the memory from the offset on."""
 
 
 class EntryArguments:
@@ -136,7 +136,7 @@ class EntryArguments:
     ) -> tuple[list[object], list[DeviceArray]]:
         """Return the entry's arguments, and the owners of their memory, which must stay alive until the launch.
 
-        `copies` has replacements for storages, and `unwritten` their unwritten bytes, by address.
+        `copies` has replacements for storages, and `unwritten` the marks of unwritten bytes, both by storage address.
         """
         owners: list[DeviceArray] = []
 
@@ -186,7 +186,7 @@ class EntryArguments:
         if about.get("is_im2col") or about.get("fp4_padded"):
             raise NotModelled(
                 f"argument {name} is copied by TMA, but im2col and padded 4-bit tensors are not modelled; "
-                "arch='sm_89' or older compiles descriptors to plain accesses"
+                "with arch='sm_89' or older, Triton compiles descriptors to plain accesses"
             )
         memory, offset = self._storage(value.base)
         element = "tfloat32" if getattr(value, "round_f32_to_tf32", False) else TYPES_BY_NUMBER[about["elem_type"]].name
@@ -251,7 +251,7 @@ def compute_capability(arch: object) -> int:
     if match is None or arch not in targets() or int(match[1]) not in SHARED_BYTES:
         known = ", ".join(f"sm_{number}" for number in SHARED_BYTES)
         raise InvalidOperand(
-            f"arch: expected an architecture that Triton supports ({known}, or A100), got {quote(arch)}"
+            f"arch: expected an architecture that Triton supports ({known}) or a GPU such as A100, got {quote(arch)}"
         )
     return int(match[1])
 
@@ -285,7 +285,7 @@ class MachineDriver(DriverBase):
         self.session = session
         self.capability = compute_capability(session.arch)
         self.launcher_cls = EntryLauncher
-        self.loading: Mapping[str, Any] = {}  # the code of the kernel that Triton is loading, in each language
+        self.loading: Mapping[str, Any] = {}  # all code (PTX, cubin, ...) of the kernel that Triton is loading
         self.utils = SimpleNamespace(
             load_binary=self._load, unload_module=lambda _: None, get_device_properties=self._properties
         )
@@ -363,7 +363,7 @@ class MachineDriver(DriverBase):
 
 
 class LoadedKernel:
-    """A kernel that Triton has compiled; `code` contains its PTX."""
+    """A kernel that Triton has compiled; `code` has its PTX under the key "ptx"."""
 
     def __init__(self, name: str, code: Mapping[str, Any]) -> None:
         """Parse the PTX."""
@@ -421,7 +421,7 @@ def keep_ptx(stack: ExitStack) -> None:
 
 
 def keep_code(stack: ExitStack, driver: MachineDriver) -> None:
-    """Pass a kernel's code in all of Triton's languages to the driver while Triton loads the kernel."""
+    """Pass all code of a kernel (PTX, cubin and Triton's own forms) to the driver while Triton loads the kernel."""
     original = CompiledKernel._init_handles  # noqa: SLF001 (Triton has no public hook with the PTX)
 
     def load_kernel(compiled: Any) -> object:  # noqa: ANN401 # a CompiledKernel

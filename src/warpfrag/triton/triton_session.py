@@ -27,7 +27,7 @@ from warpfrag.triton.unwritten_storages import UNWRITTEN
 
 DEFAULT_ARCH = "sm_90a"
 MEASURED_ARCHS = (MEASURED, f"{MEASURED}a")
-KEPT_BYTES = 1 << 28  # the maximum size of the memory contents that a session keeps from before its launches
+KEPT_BYTES = 1 << 28  # the maximum total size of the copies that a session makes of the memory before its launches
 UNFIT = (OutOfResources, CompileTimeAssertionFailure, PTXASError)  # errors for which Triton skips a configuration
 
 
@@ -66,7 +66,7 @@ class Launch:
         if self._entry.storages and not self._before:
             raise InvalidOperand(
                 f"{self.kernel}: the arguments before this launch were not kept, because the session's launches use "
-                f"more than {KEPT_BYTES >> 20} MiB; launch the kernel alone, with warpfrag.triton.run"
+                f"more than {KEPT_BYTES >> 20} MiB; launch the kernel in a session of its own"
             )
         grid, options = self._config
         copies = {address: memory.copy() for address, memory in self._before.items()}
@@ -82,16 +82,16 @@ class Launch:
 
 
 class Session:
-    """A context in which every Triton launch runs here, compiled for `arch`, and is recorded in `launches`.
+    """A context in which Triton compiles kernels for `arch`, launches run on the CPU, and `launches` records them.
 
     An autotuned kernel uses the first configuration that remains after pruning and fits the GPU. `config` overrides
     this: its index in the decorator, a `triton.Config`, or some of its values ({"BLOCK_M": 64, "num_warps": 8}),
     which select the first configuration that has them all; {kernel: config} chooses per kernel. `checks`, `engine`,
     `seed` and `level` are those of `ptx.Kernel.launch`; machine code is Triton's own cubin. `seconds` limits the
-    time of each launch. With `judge=False`, which is faster, no launch is judged to be exact. If PyTorch is loaded,
-    tensors for device "cuda" are created in host memory and report "cuda", so that tests written for a GPU need no
-    change; `redirect=False` turns that off. `inductor` makes torch.compile generate Triton kernels, which run here
-    too. Sessions may be nested; the innermost runs the kernels.
+    time of each launch. With `judge=False`, which is faster, the exactness of launches is not judged. If PyTorch is
+    loaded, tensors for device "cuda" are created in host memory and report "cuda", so that tests written for a GPU
+    need no change; `redirect=False` turns that off. `inductor` makes torch.compile generate Triton kernels, which also
+    run in the session. Sessions may be nested; the innermost one runs the kernels.
     """
 
     def __init__(
@@ -121,7 +121,7 @@ class Session:
         self.is_launching = False  # True while Triton inspects the arguments of a launch
         self.redirect = redirect and "torch" in sys.modules
         self._inductor, self.seconds = inductor, seconds
-        self._kept = 0  # the size of the memory contents that have been kept, in bytes
+        self._kept = 0  # the total size of the copies that have been made, in bytes
         self._driver = triton_driver.MachineDriver(self)
         self._stack = ExitStack()
 
@@ -170,7 +170,7 @@ class Session:
         metadata = launcher.metadata
         block = metadata.num_warps * metadata.warp_size
         reserved = loaded.kernel.program.directives.get("reqntid")
-        if reserved:  # Triton adds warps to the kernel
+        if reserved:  # the block that Triton compiled for, which may have additional warps
             block = reserved[0]
         size = sum(memory.nbytes for memory in entry.storages.values())
         is_kept = self._kept + size <= KEPT_BYTES
@@ -219,7 +219,7 @@ class Session:
         return run
 
     def _with_single_config(self, original: Callable[..., Any]) -> Callable[..., Any]:
-        """Return a version of `Autotuner.run` that uses one configuration, untimed, and keeps cached choices."""
+        """Return a version of `Autotuner.run` that uses one configuration, does not time it, and leaves the cache unchanged."""
 
         def run(tuner: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 # Triton's own signature
             __tracebackhide__ = True
@@ -267,7 +267,7 @@ class Launcher:
 
 
 class SessionOptions(TypedDict, total=False):
-    """The session options that `run` accepts."""
+    """The options of `run`, which it passes to the session."""
 
     arch: str
     config: object

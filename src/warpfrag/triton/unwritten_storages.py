@@ -23,7 +23,7 @@ class UnwrittenStorages(dict[int, UnwrittenStorage]):
     """The storages of this process that have unwritten bytes, by host address."""
 
     def take(self, address: int, size: int, tensors: Iterable[Any]) -> UnwrittenStorage | None:
-        """Remove a storage; return it if it still exists with this size and PyTorch counts no change of its tensors."""
+        """Remove and return a storage; return None if it expired, was resized, or PyTorch counts a tensor change."""
         found = self.pop(address, None)
         if found is None or found.has_expired() or len(found.marks) != size:
             return None
