@@ -1,7 +1,7 @@
-"""warpfrag: NVIDIA's matrix instructions for warps and warpgroups.
+"""warpfrag: run, debug and test NVIDIA tensor-core code without a GPU.
 
-Without a GPU, it finds the lane, register and bits that hold a matrix element, lists the GPUs that accept an
-instruction, and computes the results of tensor cores bit for bit.
+It finds the lane, register and bits that hold a matrix element, lists the GPUs that accept an instruction, computes
+the results of tensor cores bit for bit, and runs PTX and machine code.
 
     >>> import warpfrag as wf
     >>> mma = wf.get("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32")

@@ -1,7 +1,7 @@
 """Find NVIDIA's command-line programs (nvcc, ptxas, nvdisasm) and their versions.
 
-The search order is: an explicit path, CUDA_HOME, CUDA_PATH, the PyPI packages of the extra `assembler`, Triton's own
-programs, and PATH.
+They are searched for in this order: an explicit path, CUDA_HOME, CUDA_PATH, the PyPI packages of the extra `assembler`,
+Triton's own programs, and PATH.
 """
 
 import os
@@ -52,7 +52,7 @@ def find_tool(name: str, path: str | os.PathLike[str] | None = None) -> CudaTool
 
 
 def installed(name: str) -> Iterator[CudaTool]:
-    """Return every installed program of this name that runs, in the order of the search."""
+    """Yield every installed program of this name that runs, in search order."""
     for source, candidate in _candidates(name + ".exe" * (os.name == "nt")):
         if candidate.is_file() and (version := read_version(candidate)) is not None:
             yield CudaTool(name, candidate, version, source)
@@ -85,7 +85,7 @@ def _candidates(program: str) -> Iterator[tuple[str, Path]]:
 
 
 def package_folders(package: str) -> list[Path]:
-    """Return the folders of a package, or nothing if it is not installed."""
+    """Return the folders of a package, or an empty list if it is not installed."""
     try:
         spec = find_spec(package)
     except (ImportError, ValueError):

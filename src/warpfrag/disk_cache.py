@@ -24,7 +24,7 @@ DIGEST_BYTES = 32
 
 
 def cache_folders(name: str) -> Iterator[Path]:
-    """Return the folders for cached files: the configured folder, the package's, and the user's."""
+    """Yield the folders for cached files: the configured folder, the package's, and the user's."""
     if configured := os.environ.get(CACHE_VARIABLE):
         yield Path(configured) / name
     yield Path(__file__).parent / "__pycache__" / name
@@ -37,7 +37,7 @@ def digest_of(file: str, contents: bytes) -> bytes:
 
 
 class DiskCache(NamedTuple):
-    """A disk cache of files that end with `suffix`, in folders called `name` of at most `max_bytes` each."""
+    """A disk cache of files that end with `suffix`, in folders called `name` with at most `max_bytes` each."""
 
     name: str
     suffix: str

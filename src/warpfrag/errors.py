@@ -1,7 +1,7 @@
 """All errors and warnings that warpfrag raises, and common argument checks.
 
 `except WarpfragError` catches every error. A class is also a ValueError, OSError, ImportError or MemoryError if Python
-would raise that for the same reason. A message is one sentence: what is wrong, what was expected, what was given, and
+raises that error for the same reason. A message is one sentence: what is wrong, what was expected, what was given, and
 what to try. Facts that a program can use are attributes of the error.
 """
 
@@ -13,7 +13,7 @@ from functools import partial
 from importlib import import_module
 from types import ModuleType
 
-MAX_QUOTED = 200  # maximum number of quoted characters; the longest PTX name has 125
+MAX_QUOTED = 200  # the maximum number of quoted characters; the longest PTX name has 125
 MAX_REASON = 1000  # the maximum number of characters of a PtxError's reason
 
 
@@ -147,7 +147,10 @@ class PtxError(WarpfragError):
 
 
 class SassError(WarpfragError):
-    """Machine code cannot be decoded or run; `address` is the byte offset in `function`, or -1, `reason` the cause."""
+    """Machine code cannot be decoded or run.
+
+    `address` is the byte offset in `function`, or -1 if it is unknown, and `reason` is the cause.
+    """
 
     def __init__(self, address: int, reason: str, function: str = "") -> None:
         """Store the facts as attributes, so that callers do not have to parse the message."""
@@ -187,7 +190,7 @@ class CompilationFailed(WarpfragError):
 
 
 class MemoryFault(WarpfragError):
-    """A kernel's memory access fails: `index` is the lane's index among the active lanes, `reason` the cause.
+    """A kernel's memory access fails; `index` is the lane's index among the active lanes, and `reason` is the cause.
 
     The engine adds the line and the thread, and raises a `PtxError`. An access outside every allocation ends the
     launch (`ends_launch`) unless accesses are checked. `kind` is the category under which a check reports it.
@@ -211,7 +214,7 @@ class SlowArithmetic(UserWarning):
 
 
 class StoreWarning(UserWarning):
-    """A sweep's store is damaged, or has no checksums to verify it."""
+    """A sweep's store is damaged: chunks are missing, truncated, or do not match their checksums."""
 
 
 class NotEmulated(UserWarning):
@@ -256,7 +259,7 @@ def check_index(name: str, index: int, extent: int) -> int:
 
 
 def check_integer(value: object, expected: str) -> int:
-    """Return a value as an integer; otherwise raise InvalidOperand with the expected range."""
+    """Return a value as an int; raise InvalidOperand with the text `expected` if it is not an integer."""
     try:
         return operator.index(value)  # type: ignore[arg-type]  # anything but an integer is rejected here
     except TypeError:

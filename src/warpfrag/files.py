@@ -59,7 +59,7 @@ def read_bytes(path: str | PathLike[str], max_bytes: int) -> bytes:
 
 
 def check_writable(path: str | PathLike[str]) -> None:
-    """Raise FileError if a path cannot be written, before long computations start."""
+    """Raise FileError if a file cannot be written; callers check this before long computations."""
     from pathlib import Path
 
     with _refusals("write", path):
@@ -115,6 +115,6 @@ def _create_beside(target: Path) -> Path:
 
 
 def _check_access(target: Path) -> None:
-    """Raise an error if a file could be replaced but not written: read-only files must not change."""
+    """Raise an error for a read-only file, which could be replaced but must not change."""
     if target.is_file() or target.is_dir():  # opening a pipe would wait for its reader
         target.open("ab").close()

@@ -31,7 +31,7 @@ def escape(text: str) -> str:
 
 
 def card(*parts: str, style: str = "") -> str:
-    """Return a card with these HTML parts; `style` has additional CSS rules."""
+    """Return a card that contains these HTML parts; `style` has additional CSS rules."""
     return f'<div class="wf-card"><style>{STYLESHEET}{style}</style>{"".join(parts)}</div>'
 
 

@@ -38,7 +38,7 @@ LAUNCH_SECONDS = 300.0
 
 @dataclass
 class LaunchSummary:
-    """The session of the whole run, the options for every session, and the counts of finished tests."""
+    """The session of the whole test run, the options of every test's session, and the counts over finished tests."""
 
     session: Session
     checks: tuple[str, ...]
@@ -157,7 +157,7 @@ def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object
 
 
 def _virtual_gpu(config: pytest.Config) -> GpuSession | None:
-    """Return the virtual GPU of --virtual-gpu."""
+    """Return the virtual GPU that --virtual-gpu started, or None."""
     return config.stash.get(GPU, None)
 
 
@@ -194,7 +194,7 @@ def _with_findings(item: pytest.Item, phase: str) -> Generator[None, None, None]
 
 
 def _own_frames(traceback: TracebackType | None) -> TracebackType | None:
-    """Return a traceback without the frames of Triton and warpfrag, which do not help to find a mistake in a kernel."""
+    """Return a traceback without the frames of Triton and warpfrag, which do not help to find a kernel's mistake."""
     inner = tuple(str(Path(sys.modules[name].__file__ or "").parent) for name in ("triton", "warpfrag"))
     entries = []
     while traceback is not None:
@@ -224,7 +224,7 @@ def _texts(launches: list[Launch]) -> list[str]:
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
-    """Send the counts of a worker to the main process of pytest-xdist."""
+    """Send the counts of a pytest-xdist worker to the main process."""
     output, summary = getattr(session.config, "workeroutput", None), session.config.stash.get(SUMMARY, None)
     if output is not None and summary is not None:
         output["warpfrag"] = {name: getattr(summary, name) for name in COUNTS}

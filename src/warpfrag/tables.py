@@ -1,4 +1,4 @@
-"""Read the TOML tables of facts in the folder `tables`; each row cites its source.
+"""Read the tables of facts in the folder `tables`: TOML files that cite their sources.
 
 Parsing the TOML would take 15 % of the CPU time of a look-up such as `warpfrag where` (142 ms instead of 118 ms;
 `import numpy` takes 156 ms). Python's import machinery therefore caches the parsed rows in `__pycache__`, and parses a

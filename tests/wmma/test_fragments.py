@@ -95,7 +95,7 @@ def test_only_the_fragments_of_the_table_exist():
             try:
                 wmma.fragment(*arguments)
             except wf.errors.InvalidOperand as error:
-                assert "does not exist on sm_90; there are: half 16x16x16" in str(error)  # noqa: PT017
+                assert "does not exist on sm_90; valid fragments: half 16x16x16" in str(error)  # noqa: PT017
             else:
                 found.add(arguments)
     assert found == expected
@@ -122,7 +122,7 @@ def test_what_exists_depends_on_the_architecture(arch, kind, size, exists):
         assert wmma.fragment(wmma.matrix_a, *size, kind, wmma.row_major, arch=arch).arch == arch.rstrip("a")
     else:
         with pytest.raises(
-            wf.errors.InvalidOperand, match=f"does not exist on {arch}; there are: half 16x16x16 8x32x16"
+            wf.errors.InvalidOperand, match=f"does not exist on {arch}; valid fragments: half 16x16x16 8x32x16"
         ):
             wmma.fragment(wmma.matrix_a, *size, kind, wmma.row_major, arch=arch)
 
@@ -140,7 +140,7 @@ def test_an_error_lists_what_is_allowed():
     assert "precision.tf32 16x16x8; double 8x8x4" in message
     message = refusal(wmma.accumulator, 16, 16, 16, wmma.bfloat16)
     assert message.endswith(
-        "there are: half 16x16x16 8x32x16 32x8x16; float 16x16x16 8x32x16 32x8x16 16x16x8; "
+        "valid fragments: half 16x16x16 8x32x16 32x8x16; float 16x16x16 8x32x16 32x8x16 16x16x8; "
         "int 16x16x16 8x32x16 32x8x16 8x8x32 8x8x128; double 8x8x4"
     )
 

@@ -1,1 +1,1 @@
-"""Check every predicted code on a real GPU."""
+"""Verify predicted codes on this machine's GPU, write captures, and survey the kernels that cuBLAS selects."""

@@ -1,7 +1,8 @@
 """Record which kernels this machine's cuBLAS selects for a list of layers.
 
-cuBLAS is queried for every m up to `DENSE`, then for multiples of `STEP`. If two neighbours differ, a binary search
-finds the m at which the choice changes. The file is written after every layer, so a survey can be killed and resumed.
+cuBLAS is queried for every m up to `DENSE`, then for multiples of `STEP`. If its choices for two consecutive queries
+differ, a binary search finds the m at which the choice changes. The file is written after every layer, so a survey can
+be killed and resumed.
 """
 
 from __future__ import annotations

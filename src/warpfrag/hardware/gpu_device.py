@@ -66,7 +66,7 @@ class Gpu:
     def run(
         self, module: LoadedModule, entry: str, operands: Mapping[str, NDArray[np.uint32]], words: int
     ) -> NDArray[np.uint32]:
-        """Run a raw kernel and return D's registers, uint32[cases, 32, words]; unwritten words are poison."""
+        """Run a raw kernel and return D's registers, uint32[cases, 32, words], with POISON where unwritten."""
         cases = len(operands["a"])
         blank = np.full((cases, 32, words), POISON, np.uint32)
         arrays = {"d": blank, **operands}
@@ -74,7 +74,7 @@ class Gpu:
         return self.run_blocks(module, entry, -(-cases // WARPS_PER_BLOCK), arguments, WARPS_PER_BLOCK)
 
     def run_warpgroups(self, module: LoadedModule, entry: str, cases: WgmmaCases, words: int) -> NDArray[np.uint32]:
-        """Run a raw wgmma kernel and return D's registers, uint32[cases, 4, 32, words]; unwritten words are poison."""
+        """Run a raw wgmma kernel and return D's registers, uint32[cases, 4, 32, words], with POISON where unwritten."""
         arrays = {"d": np.full((cases.cases, *WARPGROUP, words), POISON, np.uint32), **cases.arrays}
         a, b = cases.descriptors
         size = cases.shared.shape[1]

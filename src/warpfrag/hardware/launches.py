@@ -60,7 +60,7 @@ def wgmma_launches(
     """Yield each launch's description and operands: `cases` in total, and at least one for each of `SETS`."""
     categories = classes(instruction)
     share = -(-cases // len(SETS))
-    # every kernel starts with a different class, so that all classes meet all swizzles and both values of scale-d
+    # the first class differs between kernels, so that each class occurs with all swizzles and both values of scale-d
     offset = zlib.crc32(f"{instruction.name} {variant.description} {variant.selector}".encode())
     for number, swizzle in enumerate(SETS):
         category = categories[(number + offset) % len(categories)]
@@ -122,12 +122,12 @@ def _descriptor(
             width = int(random.choice(list(SWIZZLES)))
         else:
             tile = _compact(operand, swizzle, trans)
-            if tile is None:  # lines are too short for this swizzle, so any strides will do
+            if tile is None:  # the lines are too short for this swizzle, so the strides do not matter
                 leading, stride, width, step = 512, 1024, swizzle, 0
             else:
                 part = tile[int(random.integers(0, len(tile)))]
                 leading, stride, width, step = part.leading, part.stride, swizzle, part.start
-            # half of the tiles start where a swizzle pattern starts, the others anywhere
+            # half of the tiles start at the start of a swizzle pattern, and the others anywhere
             start = -(-first // 1024) * 1024 + step if random.random() < 0.5 else start + step
         base_offset = int(random.choice([0, int(random.integers(0, 8))]))
         descriptor = Descriptor(start, leading, stride, width, base_offset)

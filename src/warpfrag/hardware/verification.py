@@ -49,13 +49,13 @@ def verify(
     capture: str | PathLike[str] | None = None,
     progress: Callable[[int, int, KernelResult], None] | None = None,
 ) -> Report:
-    """Compare instructions, by default all that the GPU can run, with the GPU of this machine, code by code.
+    """Compare instructions (by default, all that this machine's GPU can run) with the GPU, code by code.
 
     `only` selects the instructions whose names contain this text. For each selector of an instruction, `cases` random
-    cases are spread over its classes of operands; then come its test vectors. Block-scaled instructions run with byte
-    and thread ids 0 only. `hardware.launches` chooses the kernels of wgmma and tcgen05, whose cases are counted in
-    tiles of 16 x 8; tcgen05 runs at n = 64 unless `only` is given. Operands and results are written to `capture`, in
-    the format of `warpfrag.tensorcore.captures`.
+    cases are distributed over its operand classes; its test vectors follow. Block-scaled instructions run only with
+    byte and thread ids 0. `hardware.launches` chooses the kernels of wgmma and tcgen05, whose cases are counted in
+    16 x 8 tiles; tcgen05 runs only with n = 64 unless `only` is given. Operands and results are written to `capture`,
+    in the format of `warpfrag.tensorcore.captures`.
 
     Raises NoGpu if there is no GPU. A script must call this under `if __name__ == "__main__":`, because kernels run in
     another process.
@@ -191,7 +191,7 @@ def _operand_sets(
 
 
 def _arrays(operands: OperandSet) -> Mapping[str, NDArray[np.uint32]]:
-    """Return operands as a capture stores them, with an axis of cases."""
+    """Return operands as a capture stores them, with an axis for the cases."""
     if isinstance(operands, launches.TensorLaunch):
         return {role: image[None] for role, image in operands.operands.items()}
     return operands.arrays if isinstance(operands, WgmmaCases) else operands
@@ -201,7 +201,7 @@ class Recorder:
     """Collects operands and results for a capture file; operands shared by several kernels are stored once."""
 
     def __init__(self) -> None:
-        """Create a recorder without arrays and entries."""
+        """Create a recorder without arrays or entries."""
         self.arrays: dict[str, NDArray[np.uint32]] = {}
         self.entries: dict[tuple[str, Immediates | Variant], CaptureEntry] = {}
 
@@ -239,7 +239,7 @@ class Recorder:
         write_capture(path, {**about, "entries": list(self.entries.values())}, self.arrays)
 
 
-MAX_MISMATCHES = 5  # the most mismatches that are kept per kernel
+MAX_MISMATCHES = 5  # the maximum number of mismatches that are kept per kernel
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Error statistics of blocks of D, which can be added in any order to give the statistics of the whole D.
+"""Error statistics for blocks of D, which can be added in any order to get the statistics for the whole D.
 
 Sums are exact and rounded only in the summary, so the figures equal those of `wf.error_report` for the whole GEMM. An
 output is compared only if it and all of its inputs are finite.
@@ -44,7 +44,7 @@ class ErrorTally:
     """The row and column of the first output with the largest error in ulps."""
 
     def __add__(self, other: ErrorTally) -> ErrorTally:
-        """Return the combined errors of two parts of D."""
+        """Return the combined tally for two parts of D."""
         worst = [part for part in (self, other) if part.worst is not None]
         first = min(worst, key=lambda part: (-part.largest_ulps, part.worst), default=self)
         largest = ("largest_relative", "largest_to_magnitude", "largest_error")
@@ -75,7 +75,7 @@ class ErrorTally:
         )
 
     def figures(self) -> dict[str, Any]:
-        """Return the summary as JSON-compatible values, for the store."""
+        """Return the counts, the summary and the worst output as JSON-compatible values, for the store."""
         summary = self.summary()
         return {
             "outputs": self.outputs,

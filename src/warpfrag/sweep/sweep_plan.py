@@ -60,12 +60,12 @@ from warpfrag.tensorcore.registry import get
 MAX_CASES = 100_000
 MAX_EXTENT = 1 << 24
 MAX_POWER = 8
-SCALE_SPREAD = 6  # the largest distance between the codes of a scale factor and of 1
+SCALE_SPREAD = 6  # the largest difference between the code of a scale factor and the code of 1
 ROLES = ("A", "B")
 
 
 def _draw_values(number_format: Format, data: str, size: int, random: np.random.Generator) -> NDArray[np.float64]:
-    """Return values, not yet rounded, of a distribution in `VALUES`."""
+    """Return random values, not yet rounded, from a distribution in `VALUES`."""
     if data == "normal":
         values = random.standard_normal(size)
         return values if number_format.is_float else np.rint(values * (float(number_format.max) / 4))
@@ -93,7 +93,7 @@ def data_refusal(form: Form, data: str) -> str:
 def draw(
     form: Form, data: str, seed: int, role: str, lines: range, depth: int
 ) -> tuple[NDArray[Any], NDArray[Any] | None]:
-    """Return the codes of some rows of A or columns of B, [line, k], and those of their scale factors."""
+    """Return the codes of some rows of A or columns of B, [line, k], and the codes of their scale factors, if any."""
     number_format = FORMATS[form.a if role == "A" else form.b]
     codes = np.empty((len(lines), depth), code_dtype(number_format))
     scales = None
@@ -216,7 +216,7 @@ def matrices_of(operands: dict[str, Any]) -> list[Any]:
 
 @cache
 def _refusal(case: Case) -> str:
-    """Return the error message for this GEMM, found by computing it without rows and columns, or an empty string."""
+    """Return the error message of this GEMM, or "" if it can be computed; try it without rows and columns."""
     try:
         gemm(*matrices_of(case.operands(SweepBlock(range(0), range(0)))), **case.options(), raw=True)
     except WarpfragError as error:

@@ -43,7 +43,7 @@ SCHEMA = 4
 KEY = "warpfrag"
 RECORDS = ".blocks"
 METADATA = "zarr.json"
-PARTIAL = (f"{PART}*", "*.partial")  # temporary files that warpfrag and Zarr leave behind if they are killed
+PARTIAL = (f"{PART}*", "*.partial")  # temporary files of warpfrag and Zarr, which remain if a process is killed
 MAX_BYTES = 1 << 20  # the largest JSON file in bytes
 CRC_BYTES = 4
 MAX_LISTED = 5  # the maximum number of damaged files that a message lists
@@ -63,7 +63,7 @@ class Outcome:
     figures: dict[str, Any] | None
     refusal: str
     repaired: tuple[str, ...] = ()
-    """Damaged chunks that were computed again."""
+    """Descriptions of the damaged chunks that were computed again."""
 
     def to_dict(self) -> dict[str, Any]:
         """Return all fields as JSON-compatible values."""
@@ -190,7 +190,7 @@ def read_header(path: Path) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class SweepResults:
-    """The contents of a store; `done` of `blocks` blocks are stored, counting cases that can be computed."""
+    """The contents of a store. `done` of `blocks` blocks are stored; cases that cannot be computed do not count."""
 
     plan: SweepPlan
     outcomes: tuple[Outcome, ...]
@@ -390,7 +390,7 @@ def _lock(path: Path) -> int | None:
     """Lock a folder and return the descriptor that holds the lock, or None on a system without fcntl."""
     try:
         import fcntl
-    except ImportError:  # pragma: no cover (not on Windows)
+    except ImportError:  # pragma: no cover (only on Windows)
         return None
     descriptor = os.open(path, os.O_RDONLY)
     try:

@@ -3,8 +3,8 @@
 A pointer refers to an element of an array. Every memory argument accepts a pointer, a NumPy array or any object with a
 buffer. A pointer into a view cannot reach beyond the view.
 
-The start of an allocation counts as aligned, as on the GPU, for any host address. Offsets of a view are relative to the
-start of the underlying memory.
+The start of an allocation counts as aligned, as on the GPU, whatever its host address is. The alignment of a view is
+determined by its offset from the start of the allocation.
 """
 
 from __future__ import annotations
@@ -41,13 +41,13 @@ class Pointer:
     offset: int = 0
 
     def __add__(self, elements: int) -> Pointer:
-        """Return the pointer advanced by some elements."""
+        """Return the pointer advanced by this number of elements."""
         return replace(self, offset=self.offset + _whole(elements))
 
     __radd__ = __add__
 
     def __sub__(self, elements: int) -> Pointer:
-        """Return the pointer moved back by some elements."""
+        """Return the pointer moved back by this number of elements."""
         return self + -_whole(elements)
 
     def __repr__(self) -> str:
@@ -55,7 +55,7 @@ class Pointer:
         return f"<pointer to element {self.offset} of {self.array.dtype}{list(self.array.shape)}>"
 
     def memory(self) -> ReachableMemory:
-        """The allocation, this pointer's byte offset, and the byte offset of its array's end."""
+        """Return the allocation, this pointer's byte offset, and the byte offset of its array's end."""
         allocation = _allocation(self.array)
         low, high = np.lib.array_utils.byte_bounds(self.array)
         first = self.array.ctypes.data - allocation.ctypes.data
@@ -127,7 +127,7 @@ def _allocation(array: NDArray[Any]) -> NDArray[np.uint8]:
 
 @dataclass(frozen=True)
 class Tile:
-    """A tile of memory: lines (rows or columns) of elements that start `ldm` elements apart."""
+    """A tile of a matrix in memory: lines (rows or columns) that start `ldm` elements apart."""
 
     pointer: Pointer
     ldm: int

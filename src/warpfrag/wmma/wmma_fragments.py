@@ -23,7 +23,7 @@ from warpfrag.wmma.wmma_types import Use as Uses
 
 
 class ElementPlace(NamedTuple):
-    """The position of an element: `x[t, lane]`, and the slot in that storage element, low bits first."""
+    """The position of an element: the entry `x[t, lane]`, and the slot in this entry, low bits first."""
 
     t: int
     lane: int
@@ -55,7 +55,7 @@ class ElementMap:
 
     @property
     def slots(self) -> int:
-        """The number of elements per storage element: 1, except for sub-byte types."""
+        """The number of elements in each entry of `x`: 1, except for sub-byte types."""
         return self.operand.slots if self.is_packed else 1
 
     def at(self, *, t: int, lane: int, slot: int = 0) -> Coordinate:
@@ -95,12 +95,12 @@ class Fragment:
         >>> acc.num_elements, acc.x.shape, acc.words.shape
         (8, (8, 32), (32, 8))
 
-    `x[t]` is element t of every lane, `x[t, lane]` one value, and `words` the registers as uint32[32, words]. Both
-    are views of the same bits, and both are writable. Sub-byte types keep several elements in each entry of `x`.
+    `x[t]` is element t of every lane, `x[t, lane]` is one value, and `words` has the registers as uint32[32, words].
+    `x` and `words` are writable views of the same bits. Sub-byte types have several elements in each entry of `x`.
 
     The element in `x[t, lane]` differs between architectures; see `layout()`. For an architecture that was not
     measured, the order of the first measured architecture is a placeholder. Code that treats all elements alike is
-    still correct, and so is the result of `mma_sync`, but positions of elements are not.
+    still correct, and so is the result of `mma_sync`, but the positions of elements are not.
     """
 
     def __init__(
@@ -199,7 +199,7 @@ class Fragment:
         return ElementMap(self.operand, self.arch, self.element_type.is_sub_byte)
 
     def codes(self) -> Array:
-        """Return the matrix as unsigned codes; for an element with copies, read the copy that the hardware reads."""
+        """Return the matrix as unsigned codes; if an element has copies, from the copy that the hardware reads."""
         codes = registers.unpack(self.operand.spec, self._words)
         return codes.copy()  # if places are in matrix order, unpack returns a view of the registers
 

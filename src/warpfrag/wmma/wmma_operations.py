@@ -42,7 +42,7 @@ def store_matrix_sync(pointer: object, a: Fragment, ldm: int, layout: MemoryLayo
 
 
 def fill_fragment(a: Fragment, v: float) -> None:
-    """Set every element to one value: floats are rounded to nearest (tf32 keeps all bits), integers must be exact.
+    """Set every element to one value, rounded to nearest for floats (tf32 keeps all bits) and exact for integers.
 
     For sub-byte types, only the lowest 4 bits, or the lowest bit, of an integer are used, as in CUDA.
     """
@@ -75,7 +75,7 @@ def fill_fragment(a: Fragment, v: float) -> None:
 def mma_sync(d: Fragment, a: Fragment, b: Fragment, c: Fragment, satf: bool = False) -> None:  # noqa: FBT001, FBT002
     """Compute D = A * B + C with the tensor core's exact bits; `d` and `c` may be the same fragment.
 
-    `satf` means two things:
+    The effect of `satf` depends on the type:
 
     - integers (as in current CUDA): the sum is clamped to the range of int instead of wrapping.
     - floats (in the guide, but no longer in the headers): the product is computed without it; then +Inf is replaced by

@@ -61,8 +61,8 @@ class MemoryLayout(CppEnum):
 class ElementType:
     """An element type of a fragment, or of its `x`, in C++.
 
-    `format_name` is the name in PTX, empty for a type that no fragment has. `storage` is the type of `x` if that
-    differs: CUDA stores tf32 in a float, and several sub-byte elements in one integer.
+    `format_name` is the name in PTX, or "" if no fragment has the type. `storage` is the type of the entries of `x` if
+    it differs: CUDA stores tf32 in a float, and several sub-byte elements in one integer.
     """
 
     name: str
@@ -107,7 +107,7 @@ B1 = ElementType("experimental.precision.b1", "b1", UNSIGNED)
 ELEMENT_TYPES = (HALF, FLOAT, DOUBLE, BFLOAT16, SIGNED_CHAR, UNSIGNED_CHAR, INT, TF32, U4, S4, B1)
 BY_FORMAT = {entry.format_name: entry for entry in ELEMENT_TYPES}
 
-# Python's own `float` and `int`, which code passes if it does not import ours, stand for the C++ types.
+# Code that does not import `float` and `int` from this package passes Python's own, which stand for the C++ types.
 BUILTINS: dict[object, ElementType] = {float: FLOAT, int: INT}
 
 
@@ -226,7 +226,7 @@ def find_operand(use: Use, shape: Shape, element: ElementType, layout: MatrixLay
     if not words or (layout and layout.value not in words):
         wanted = f"{element.name} {sizes(shape)}" + (f" {layout}" if layout else "")
         raise InvalidOperand(
-            f"fragment {use} of {wanted} does not exist on {arch}; there are: {describe_allowed(use, arch)}"
+            f"fragment {use} of {wanted} does not exist on {arch}; valid fragments: {describe_allowed(use, arch)}"
         )
     name = f"{LOAD}.{use.value}.sync.aligned.{words[0]}.{shape}.{element.format_name}"
     operand: Operand = getattr(get(name, arch), use.value)
@@ -235,7 +235,7 @@ def find_operand(use: Use, shape: Shape, element: ElementType, layout: MatrixLay
 
 @cache
 def accumulators(shape: Shape, multiplicand: ElementType) -> tuple[ElementType, ...]:
-    """Return the types that C and D of an mma may have, independently, on any architecture."""
+    """Return the types that C and D of an mma may have on some architecture, each independently of the other."""
     names = [form.d for form in forms() if (form.op, form.shape, form.a) == (PRODUCT, shape, multiplicand.format_name)]
     return tuple(BY_FORMAT[name] for name in dict.fromkeys(names))
 
