@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 AT_ONCE = 1 << 22  # inputs per launch
 CHUNK = 1 << 14  # inputs that a core computes at once, so that intermediate results stay in its cache
-WAITING = 64  # launches whose results the host has not compared
+WAITING = 64  # the maximum number of launches whose results have not been compared
 
 
 @dataclass

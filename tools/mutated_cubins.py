@@ -23,7 +23,7 @@ from warpfrag.sass.cubin import Cubin
 from warpfrag.sass.sass_module import SassModule
 
 KERNELS, SIZE = 40, 40
-"""The number of cubins that are mutated, and of statements in each."""
+"""The number of different kernels whose cubins are mutated, and the minimum number of statements in each."""
 LIMIT, SECONDS = 200_000, 10
 """The number of warp instructions, and of seconds, after which a launch is stopped."""
 

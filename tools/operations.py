@@ -40,7 +40,10 @@ def extent_of(shape: list[int], strides: list[int], dtype: str) -> int:
 
 
 def segments(blocks: dict[int, bytes], around: dict[int, bytes]) -> dict[int, np.ndarray[Any, Any]]:
-    """Return the recorded blocks, merged into runs of the allocator segments that contain blocks of `around`."""
+    """Return zeroed arrays for the allocator segments that contain `around`, with `blocks` copied into them.
+
+    Adjacent segments share an array.
+    """
     numbers = set()
     for address, data in around.items():
         numbers |= set(range(address // SEGMENT, (address + len(data) - 1) // SEGMENT + 1))

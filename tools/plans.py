@@ -71,7 +71,7 @@ def relayout_unit(plans: list[Relayout]) -> str:
 
 
 def check_relayouts(gpu: Gpu, folder: Path) -> Iterator[str]:
-    """Run every plan on random registers; yield the lines of a report, one for each that differs."""
+    """Run every plan on random registers; yield a report line for each plan that differs, and the counts."""
     plans = sample_plans()
     module = gpu.load_binary(compile_cuda(relayout_unit(plans), gpu.target, 0, folder))
     random = np.random.default_rng(11)
@@ -139,7 +139,7 @@ def access_unit(plans: list[AccessPlan]) -> str:
 
 
 def check_accesses(gpu: Gpu, folder: Path) -> Iterator[str]:
-    """Run every plan on random bytes; yield the lines of a report, one for each that differs."""
+    """Run every plan on random bytes; yield a report line for each plan that differs, and the counts."""
     plans = [plan for plan in sample_accesses() if gpu.target in plan.targets]
     module = gpu.load_binary(compile_cuda(access_unit(plans), gpu.target, 2, folder))
     random = np.random.default_rng(12)
@@ -213,7 +213,7 @@ def timing_unit(plans: list[AccessPlan]) -> str:
 
 
 def time_loads(gpu: Gpu, folder: Path) -> Iterator[str]:
-    """Return a table of predicted passes and measured cycles, by instruction."""
+    """Yield the lines of a table with the predicted passes and measured cycles, by instruction."""
     plans = timed_accesses()
     module = gpu.load_binary(compile_cuda(timing_unit(plans), gpu.target, 1, folder))
     measured = []

@@ -1,11 +1,11 @@
-"""Compare whole products on a GPU with the CPU, for every rule, and with the real instruction; measure their speed.
+"""Compare whole gemms on a GPU with the CPU, for every rule, and with the real instruction, and measure their speed.
 
     python -m tools.products [REPORT.md] [--only TEXT]
 
 The tool tests every rule, or those whose text contains TEXT. Operands are numbers near 1, numbers with a wide range of
 exponents or with small exponents, and arbitrary codes; every code of backend "cuda" is compared with the CPU's. Then
-large products are measured. Some of their rows are compared with the CPU, and all of them with backend "native" if it
-has the instruction.
+large gemms are measured. Some of their rows are compared with the CPU, and all rows with backend "native" if it has
+the instruction.
 """
 
 from __future__ import annotations
@@ -41,16 +41,16 @@ WIDTH = 64  # of wgmma; it does not affect the rule
 SPANS = {"near 1": (None, 3), "wide": (None, 12), "small": (3, 4)}
 """Ranges of random exponents: the centre (of the field, or of 1) and the distance from it."""
 EXTENTS = ((1, 16, 8, 7), (5, 70, 67, 1))
-"""The extents of a product: instructions along K, rows, columns and tiles."""
+"""The extents of a gemm: instructions along K, rows, columns and tiles."""
 ZEROS = 0.1
 ANY = 0.1
 SPECIAL = 1e-3
-ROWS = 64  # rows of a large product that are compared with the CPU
+ROWS = 64  # rows of a large gemm that are compared with the CPU
 REPEATS = 4
 
 
 class Speed(NamedTuple):
-    """A product to measure."""
+    """A gemm to measure."""
 
     instruction: str
     arch: str
@@ -113,7 +113,7 @@ def draw(random: np.random.Generator, name: str, shape: tuple[int, ...], span: s
 
 
 def operands(random: np.random.Generator, rule: Rule, extents: tuple[int, int, int, int], span: str) -> ProductOperands:
-    """Return the operands of a product."""
+    """Return the operands of a gemm."""
     instructions, height, width, tiles = extents
     stored = rule.stored * instructions
     a = draw(random, rule.a, (tiles, height, stored), span)
@@ -134,7 +134,7 @@ def operands(random: np.random.Generator, rule: Rule, extents: tuple[int, int, i
 
 
 def compare_rules(text: str) -> Iterator[tuple[str, int, int]]:
-    """Return an instruction for every rule, with the numbers of compared and differing outputs."""
+    """Yield an instruction for every rule, with the numbers of compared and differing outputs."""
     random = np.random.default_rng(29)
     for rule, name in rules().items():
         if text in f"{name} {rule}":
@@ -157,7 +157,7 @@ def compare_rules(text: str) -> Iterator[tuple[str, int, int]]:
 
 
 def measure(speed: Speed) -> tuple[float, float | None, int, int | None]:
-    """Return the times of backends "cuda" and "native", and the codes that differ from the CPU's and native's."""
+    """Return the times of backends "cuda" and "native", and how many codes differ from the CPU's and native's."""
     cp = cupy()
     random = np.random.default_rng(31)
     rule = plan(get(speed.instruction).form, speed.arch).rule
@@ -189,7 +189,7 @@ def measure(speed: Speed) -> tuple[float, float | None, int, int | None]:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Compare every rule, measure large products, and write the report."""
+    """Compare every rule, measure large gemms, and write the report."""
     arguments = report_parser("products", __doc__, "only rules whose text contains this").parse_args(argv)
     name = cupy().cuda.runtime.getDeviceProperties(0)["name"].decode()
     lines = ["# Whole products on a GPU", "", name, ""]

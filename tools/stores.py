@@ -121,7 +121,7 @@ class Store:
 
 
 def stores(prefix: str = "") -> Iterator[Store]:
-    """Return every measured instruction."""
+    """Return an iterator over the stores to measure whose keys start with a prefix."""
     every = [Store("st", space, parts) for space in SPACES for parts in WIDTHS]
     every += [Store("stmatrix", "shared", (count, trans)) for count in (1, 2, 4) for trans in (0, 1)]
     return (store for store in every if store.key.startswith(prefix))

@@ -89,7 +89,7 @@ def register_pairs(operands: Sequence[Operand], width: int) -> Iterator[TiledPai
 
 
 def tensor_pairs(width: int) -> Iterator[TiledPair]:
-    """Yield D of one tcgen05 product and A of another, at every n."""
+    """Yield D of one tcgen05.mma with A of another one, at every n."""
     kinds = {"f16": "f16", "bf16": "f16", "e4m3": "f8f6f4", "e5m2": "f8f6f4", "s8": "i8", "u8": "i8"}
     for (m, blocks), d, a in product(((64, 1), (128, 1), (128, 2), (256, 2)), ("f32", "f16", "s32"), kinds):
         if d != a and (d, a) not in conversions():

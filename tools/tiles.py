@@ -2,9 +2,10 @@
 
     python -m tools.tiles [REPORT.md] [--only TEXT]
 
-The tool emits every product that the GPU can run (wgmma in a few widths), or those whose name contains TEXT. The raw
-kernels, which the driver assembles from PTX, are compared with `wf.execute`. If nvcc is on the path, the CUDA C++ tile
-kernels run on random operands in memory with gaps between the lines, and every code is compared with `mma(A, B, C)`.
+The tool emits every multiplying instruction that the GPU can run (wgmma in a few widths), or those whose name contains
+TEXT. The raw kernels, which the driver assembles from PTX, are compared with `wf.execute`. If nvcc is on the path, the
+CUDA C++ tile kernels run on random operands in memory with gaps between the lines, and every code is compared with
+`mma(A, B, C)`.
 """
 
 from __future__ import annotations
@@ -60,7 +61,7 @@ class Tile:
 
 
 def tiles(instruction: Instruction, targets: Sequence[str]) -> Iterator[Tile]:
-    """Return every tile kernel that is emitted for an instruction."""
+    """Yield every tile kernel that is emitted for an instruction."""
     if instruction.form.is_warpgroup:
         for variant in kernel_variants(instruction):
             for order in ("row", "col"):
@@ -216,7 +217,7 @@ def check_tiles(say: Callable[[str], object] = print, only: str = "") -> tuple[l
     gpu = open_gpu()
     instructions = sample(gpu.target, only)
     if not instructions:
-        msg = f"no product that {gpu.target} can run contains {only!r}"
+        msg = f"no multiplying instruction that {gpu.target} can run contains {only!r}"
         raise InvalidOperand(msg)
     units = [instructions[first : first + UNIT] for first in range(0, len(instructions), UNIT)]
     languages = ["ptx", *(["cuda"] if shutil.which("nvcc") else [])]

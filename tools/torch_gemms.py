@@ -88,7 +88,7 @@ def addmm(dtype: torch.dtype, alpha: float, beta: float, layout: str = "nt") -> 
 
 
 def baddbmm(dtype: torch.dtype, alpha: float, beta: float) -> Call:
-    """Return a batch of products alpha A B + beta C."""
+    """Return a batched alpha A B + beta C."""
 
     def call(m: int, n: int, k: int) -> torch.Tensor:
         c = floats(BATCH, m, n, dtype=dtype, seed=3)
@@ -110,7 +110,7 @@ def activation(dtype: torch.dtype, *, gelu: bool, shift: int = 0) -> Call:
 
 
 def scaled(*, fast: bool, bias: bool = False) -> Call:
-    """Return a product of e4m3 numbers with a scale per tensor."""
+    """Return a matmul of e4m3 numbers with a scale per tensor."""
 
     def call(m: int, n: int, k: int) -> torch.Tensor:
         a, b = pair(m, n, k, f32, "nt")
@@ -124,7 +124,7 @@ def scaled(*, fast: bool, bias: bool = False) -> Call:
 
 
 def int_mm(m: int, n: int, k: int) -> torch.Tensor:
-    """Return a product of int8 numbers."""
+    """Return the product of two int8 matrices."""
     a, b = integers(256, m, k, seed=1) - 128, integers(256, n, k, seed=2) - 128
     return torch._int_mm(a.to(torch.int8), b.to(torch.int8).t())  # noqa: SLF001 (no public function)
 

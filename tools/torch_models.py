@@ -28,7 +28,7 @@ MAX_NAME = 160
 
 
 def bert() -> transformers.BertForMaskedLM:
-    """Return a BERT of two layers with weights of 8 bits."""
+    """Return a two-layer BERT with 8-bit weights."""
     config = transformers.BertConfig(
         vocab_size=llama.VOCABULARY, hidden_size=512, intermediate_size=2048, num_hidden_layers=2,
         num_attention_heads=8, max_position_embeddings=64, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0,

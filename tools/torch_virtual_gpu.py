@@ -54,7 +54,7 @@ def unlike(folder: Path, model: str) -> str:
         else:
             pairs[name] = value == stored
     wrong = [name for name, is_equal in pairs.items() if not is_equal]
-    return f"{model}: {len(pairs) - len(wrong)} of {len(pairs)} results equal the H200 bit for bit; not: {wrong}"
+    return f"{model}: {len(pairs) - len(wrong)} of {len(pairs)} results equal the H200 bit for bit; different: {wrong}"
 
 
 def run(name: str, arguments: list[str], python: str, deadline: float, folder: Path) -> None:

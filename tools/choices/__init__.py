@@ -8,8 +8,8 @@
     python -m tools.choices train FOLDER          # GPU: train the networks on the answers of `ask`
     python -m tools.choices pack FOLDER           # write the package's model file from the networks and the answers
     python -m tools.choices confirm FOLDER        # GPU: query 200 random m of every layer in the table again
-    python -m tools.choices predict FOLDER        # predict new products
-    python -m tools.choices run FOLDER            # GPU: run the same products with PyTorch
+    python -m tools.choices predict FOLDER        # predict new gemms
+    python -m tools.choices run FOLDER            # GPU: run the same gemms with PyTorch
     python -m tools.choices compare FOLDER        # compare both, and write a table of the results
 
 Steps marked GPU need an NVIDIA GPU and PyTorch; all others run anywhere. `ask`, `launches` and `confirm` use all

@@ -1,14 +1,14 @@
-"""Special operands that reveal the order in which a library's kernels add.
+"""Special operands that reveal the order of additions in a library's kernels.
 
 One term is M, another -M, and all others are 1, where M is so large that adding 1 to it has no effect. The sum is the
 number of ones that are added after M and -M have cancelled: the number of k outside the smallest subtree that contains
 both (FPRev, arXiv:2411.00442). Each output of a gemm is one experiment, so a gemm with n columns runs n of them.
 
-    products.npz     per product: L (anchors x k, the counts), D (codes of some outputs for hashed operands)
+    products.npz     for each gemm: L (anchors x k, the counts), D (codes of some outputs for hashed operands)
     segments.npz     segment-K kernels: for each block of 64 x 64 outputs, the counts of `SPLITS` experiments
     calls.npz        PyTorch calls with epilogues, scales and batches: codes of some outputs
 
-Each file has a header that lists its products: the call, the configuration, and the kernels with their grids.
+Each file has a header that lists its gemms: the call, the configuration, and the kernels with their grids.
 """
 
 from __future__ import annotations
@@ -47,16 +47,16 @@ PER_KERNEL = {"nvjet": 0, "sm90_xmma": 3, "cutlass": 3}
 PER_OTHER_KERNEL = 8
 MAX_K_OF_ALL_PAIRS = 160
 FIRST, REST = 520, 500
-"""The number of first values of k that are tried, and the approximate number of other values."""
+"""The number of values of k from 0 on that are all tried, and the approximate number of other values."""
 MAX_EXPERIMENTS, MAX_GEMMS = 24_000, 600
 MORE_RESULTS = 40
-"""The number of products without experiments, per kernel, whose results are stored."""
+"""The number of gemms per kernel whose results are stored although no experiments are run on them."""
 SPLITS = 40
 BLOCK = 64
 
 
 def candidates() -> Iterator[tuple[ProductKind, int, int, int, int]]:
-    """Yield thin, aligned and unaligned products with a moderate K, cycling through the kinds."""
+    """Yield thin, aligned and unaligned gemms with a moderate K, cycling through the kinds."""
     chunk = 5_000_000
     while True:
         for kind in KINDS:
@@ -94,7 +94,7 @@ def experiments(torch: Any, case: Case, first: NDArray[np.int64], second: NDArra
     """Return the counts for every pair of positions of M and -M."""
     large, one, other = SCALES[case.type]
     dtype = {"f16": torch.float16, "bf16": torch.bfloat16}.get(case.type, torch.float32)
-    down = case.m > case.n  # the axis of D that numbers the experiments
+    down = case.m > case.n  # True if the rows of D number the experiments, False if its columns do
     width = max(case.m, case.n)
     i, j = (np.repeat(first, len(second)), np.tile(second, len(first)))
     pairs = torch.as_tensor(np.stack([i, j]), device=DEVICE)
@@ -130,7 +130,7 @@ def _batched(matrix: Any, batch: int) -> Any:  # noqa: ANN401 (torch may be miss
 
 
 def set_precision(torch: Any, kind: str) -> None:  # noqa: ANN401 (torch may be missing)
-    """Allow TF32 unless the type is f32; parts are added in float32."""
+    """Allow TF32 unless the type is f32, and let partial sums be added in float32."""
     torch.backends.cuda.matmul.allow_tf32 = kind != "f32"
     torch.backends.cuda.matmul.allow_fp16_reduced_precision_reduction = False
     torch.backends.cuda.matmul.allow_bf16_reduced_precision_reduction = False
@@ -152,7 +152,7 @@ def _limit(name: str) -> int:
 
 
 def reveal_orders(torch: Any, folder: Path, seconds: float) -> None:  # noqa: ANN401 (torch may be missing)
-    """Run experiments on a few products of every kernel that the library selects."""
+    """Run experiments on a few gemms for every kernel that the library selects."""
     end = time.monotonic() + seconds
     seen: Counter[tuple[str, str]] = Counter()
     lines: list[dict[str, Any]] = []
@@ -184,7 +184,7 @@ def reveal_orders(torch: Any, folder: Path, seconds: float) -> None:  # noqa: AN
             line |= {"first": first.tolist(), "second": second.tolist()}
         except Exception as error:  # noqa: BLE001 (failures are part of the report)
             lines.append({"number": number, "error": f"{kind} {batch} {m} {n} {k}: {error}"[:300]})
-    say(f"{len(lines)} products of {len(seen)} kernels")
+    say(f"{len(lines)} gemms with {len(seen)} kernels")
     _write(folder / "products.npz", lines, arrays)
 
 
@@ -227,7 +227,7 @@ def reveal_segments(torch: Any, folder: Path, seconds: float) -> None:  # noqa: 
             lines.append({"number": number, **asdict(case), **told, "cuts": cuts})
         except Exception as error:  # noqa: BLE001 (failures are part of the report)
             lines.append({"number": number, "error": f"{layout} {m} {n} {k}: {error}"[:300]})
-    say(f"{number} segment-K products of {asked} asked")
+    say(f"{number} segment-K gemms among {asked} queried ones")
     _write(folder / "segments.npz", lines, arrays)
 
 
@@ -337,7 +337,7 @@ def _scaled_call(torch: Any, facts: dict[str, Any], A: Any, B: Any, bias: Any) -
 
 
 def record_calls(torch: Any, folder: Path) -> None:  # noqa: ANN401 (torch may be missing)
-    """Run the PyTorch calls, with the names of their kernels, and GELU on a line of numbers."""
+    """Store the results and kernel names of the PyTorch calls, and GELU for evenly spaced numbers."""
     lines: list[dict[str, Any]] = []
     arrays: dict[str, NDArray[Any]] = {}
     for number, (name, facts) in enumerate(call_cases()):

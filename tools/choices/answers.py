@@ -1,7 +1,7 @@
 """Query the configurations that the library selects for log-uniform shapes, to which the choice model is fitted.
 
-`answers*.npz` have one row for each answer: the number of a kind, m, n, k, the number of a configuration, and the chunk
-of shapes that it belongs to. Chunks whose number is a multiple of `HELD_OUT` are for testing.
+Each file answers*.npz has one row for each answer: the number of a kind, m, n, k, the number of a configuration, and
+the chunk of shapes that it belongs to. Chunks whose number is a multiple of `HELD_OUT` are for testing.
 
 The shapes have the same distribution as in the blind test. 16-bit and fp8 kernels have never split K when K is short or
 D has many tiles, so only a few such shapes are queried.

@@ -1,8 +1,8 @@
-"""Blind test of `predict`: new products are predicted first, then run on a GPU and compared code by code.
+"""Blind test of `predict`: new gemms are predicted first, then run on a GPU and compared code by code.
 
 `predictions.json` and the codes in `predicted.npz` are written before anything runs. Operands are hashes of their
-indices, so they need not be stored. In each product, 8 rows and 16 columns, evenly spread, are compared. Real layers
-are those of `layers`, with log-uniform m; log-uniform shapes are in no table.
+indices, so they need not be stored. 8 rows and 16 columns of each gemm, evenly spread, are compared. Real layers are
+those of `layers`, with log-uniform m; log-uniform shapes are in no table.
 """
 
 from __future__ import annotations
@@ -37,15 +37,15 @@ if TYPE_CHECKING:
 ROWS, COLUMNS = 8, 16
 SEED = 20261418
 LARGEST, LARGEST_WEIGHT = 1 << 35, 1 << 26
-"""The maximum number of multiply-adds in a product, and of elements in B."""
+"""The maximum number of multiply-adds in a gemm, and of elements in B."""
 MAX_M = 8192
 SAVE_EVERY = 500
 FIRST = int(os.environ.get("CHOICES_FIRST", "0"))
-"""The number of the first product to run, so that an interrupted run can be continued."""
+"""The number of the first gemm to run, so that an interrupted run can be continued."""
 
 
 class Group(NamedTuple):
-    """Products of one kind; extents are multiples of `unit`, and m is at least `first`."""
+    """Gemms of one kind; extents are multiples of `unit`, and m is at least `first`."""
 
     shapes: str
     call: str
@@ -77,7 +77,7 @@ GROUPS = (
 
 
 def products(seed: int = SEED) -> Iterator[tuple[str, Case]]:
-    """Return the products of every group for a seed."""
+    """Yield the gemms of every group for a seed, each with the name of its distribution of shapes."""
     random = np.random.default_rng(seed)
     listed = [pair for pair in layers() if pair[0] * pair[1] <= LARGEST_WEIGHT]
     number = seed
@@ -91,7 +91,7 @@ def products(seed: int = SEED) -> Iterator[tuple[str, Case]]:
             n, k = listed[random.integers(len(listed))]
             m, layout = between(group.first, MAX_M), group.layouts[random.integers(len(group.layouts))]
             batch = 1
-            if group.shapes == "attention":  # heads times queries and keys, or weights and values
+            if group.shapes == "attention":  # for each head, queries times keys (nt), or weights times values (nn)
                 batch, head, keys = (
                     int(random.choice([2, 8, 12, 32, 64])),
                     int(random.choice([64, 128])),
@@ -120,7 +120,7 @@ def predicted_order(case: Case) -> PredictedOrder:
 
 
 def predict(folder: Path) -> None:
-    """Write each product with its prediction, or the reason why there is none, and the predicted codes."""
+    """Write each gemm with its prediction, or the reason why there is none, and the predicted codes."""
     listed = list(products())
     with ProcessPoolExecutor(os.cpu_count()) as pool:
         answers = list(pool.map(_answer, [case for _, case in listed], chunksize=8))
@@ -131,7 +131,7 @@ def predict(folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "predictions.json").write_text(json.dumps(lines, indent=0), encoding="utf-8")
     _save(folder / "predicted.npz", {f"D{number}": codes for number, (_, codes) in enumerate(answers)})
-    say(f"{len(lines)} products predicted")
+    say(f"{len(lines)} gemms predicted")
 
 
 def _answer(case: Case) -> tuple[dict[str, object], NDArray[Any] | None]:
@@ -149,7 +149,7 @@ def _save(path: Path, arrays: dict[str, NDArray[Any] | None]) -> None:
 
 
 def run(folder: Path) -> None:
-    """Run the products in predictions.json on the GPU, and write the compared outputs."""
+    """Run the gemms in predictions.json on the GPU, and write the outputs to compare."""
     import torch
 
     torch.backends.cuda.matmul.allow_tf32 = True
@@ -187,7 +187,7 @@ def computed(case: Case) -> NDArray[Any]:
 
 
 def compare(folder: Path) -> None:
-    """Compare the predicted with the recorded outputs, and write report.md."""
+    """Compare the predicted outputs with the recorded ones, and write report.md."""
     lines = json.loads((folder / "predictions.json").read_text(encoding="utf-8"))
     results = []
     with np.load(folder / "ran.npz") as ran, np.load(folder / "predicted.npz") as predicted:
@@ -201,7 +201,7 @@ def compare(folder: Path) -> None:
 
 
 class Result(NamedTuple):
-    """One product and the number of its codes that differ, or None if there was no prediction."""
+    """One gemm, and the number of its codes that differ, or None if there was no prediction."""
 
     shapes: str
     case: Case
@@ -210,7 +210,7 @@ class Result(NamedTuple):
 
 
 def report(results: list[Result]) -> str:
-    """Return a table with the results of each kind, and a line for each product that differs."""
+    """Return a table with the results of each kind, and a line for each gemm that differs."""
     groups: dict[tuple[str, str, str], list[Result]] = defaultdict(list)
     for result in results:
         groups[result.shapes, result.case.call, result.case.type].append(result)

@@ -78,10 +78,10 @@ def shapes(chunk: int, kind: ProductKind) -> Iterator[tuple[int, int, int, int]]
 
 
 class Asker:
-    """The queries and answers of a process."""
+    """The answers that one process has collected."""
 
     def __init__(self) -> None:
-        """Start without answers."""
+        """Create a collection without answers."""
         self.names: dict[str, int] = {}
         self.rows: list[list[int]] = []
 
@@ -182,7 +182,7 @@ def launches(folder: Path, seconds: float = SECONDS) -> None:
 
 
 def merge(parts: list[tuple[dict[str, int], NDArray[np.int32]]]) -> tuple[list[str], NDArray[np.int32]]:
-    """Return all names, and all rows with the numbers of these names."""
+    """Return all kernel names, and all rows with kernel numbers that refer to these names."""
     numbers: dict[str, int] = {}
     merged = []
     for names, rows in parts:

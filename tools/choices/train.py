@@ -168,7 +168,7 @@ def choice_of_label(name: tuple[int, ...]) -> Choice:
 
 
 def is_alike(kind: ProductKind, choices: tuple[Choice, Choice], shape: tuple[int, int, int]) -> bool:
-    """Return True if two choices have the same order."""
+    """Return True if two choices lead to the same order of additions."""
     if choices[0] == choices[1]:
         return True
     try:

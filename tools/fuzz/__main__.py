@@ -96,7 +96,7 @@ def record(arguments: Namespace) -> int:
     write(arguments.out, records)
     same = sum(item.left[0] == item.left_by_driver for item in records)
     repeated = sum(item.left[0] == item.left[1] for item in records)
-    print(f"{dict(states)}; {repeated} repeat, {same} equal the driver's code")
+    print(f"{dict(states)}; {repeated} repeat, {same} equal the results of the driver's code")
     return 0
 
 
@@ -167,7 +167,7 @@ def check(arguments: Namespace) -> int:
                 bad += 1
                 print(f"seed {seed}: {refused[:600]}")
     lacking = missing(rows)
-    print(f"{len(jobs)} kernels, {bad} refused by ptxas; {len(rows)} rows used, {len(lacking)} not:")
+    print(f"{len(jobs)} kernels, {bad} rejected by ptxas; {len(rows)} rows used, {len(lacking)} not:")
     print("\n".join(f"    {name}" for name in lacking))
     return int(bool(bad))
 
@@ -215,7 +215,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         made.add_argument("--seconds", type=float, default=600, help="start no new work after this time, in seconds")
     timed[0].add_argument("--explain", type=float, default=120, help="seconds for finding the causes of differences")
     timed[0].add_argument("--engines", type=int, default=0, metavar="N", help="run every Nth kernel in both engines")
-    timed[0].add_argument("--keep", type=int, default=0, metavar="N", help="choose a fixed set of the first N kernels")
+    timed[0].add_argument("--keep", type=int, default=0, metavar="N", help="choose a fixed set from N kernels")
     timed[0].add_argument("--without-gpu", action="store_true", help="run only the machine")
     timed[2].add_argument("--favour", default="", help="a recipe to use often, or `each` for every recipe in turn")
     timed[2].add_argument("--cubin-only", action="store_true", help="do not run the code that the driver compiles")

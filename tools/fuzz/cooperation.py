@@ -138,7 +138,7 @@ def barrier_reduction(g: Generator) -> None:
 
 
 def half_arrives(g: Generator) -> None:
-    """Write a barrier at which the first warps arrive and the others wait."""
+    """Write a barrier at which the first warp arrives and the others wait."""
     name = g.choose("bar", "barrier", "bar.cta")
     with g.group(whole=True):
         g.emit("setp.lt.u32", "%q3", "%thread", "32")
@@ -183,7 +183,7 @@ def collective(g: Generator) -> None:
     if spelling.row.opcode == "vote":
         sources[0] = f"{g.choose('', '!')}{sources[0]}"
     sources[-1] = g.place.members
-    if spelling.row.opcode == "shfl" and g.place.members != "-1":  # only the own lane: others may be inactive
+    if spelling.row.opcode == "shfl" and g.place.members != "-1":  # read the own lane, as others may be inactive
         sources[1:3] = ["0", "31"]
         sources = [*sources[:3], g.place.members]
         if spelling.name.split(".")[2] not in {"bfly", "up", "down"}:
@@ -192,13 +192,13 @@ def collective(g: Generator) -> None:
 
 
 def active_lanes(g: Generator) -> None:
-    """Write activemask, only before any divergence, after which its result is not specified."""
+    """Write activemask, whose result is specified only if no lane has diverged."""
     result = g.register("r")
     g.emit("activemask.b32", result, results=[result])
 
 
 def divided_collective(g: Generator) -> None:
-    """Write a branch with a collective of its lanes."""
+    """Write a branch, and a collective of the lanes that do not take it."""
     end = g.label()
     condition = g.register("p")
     with g.group(whole=True):

@@ -1,7 +1,7 @@
 """Run kernels on a GPU through the CUDA driver, with only NumPy and ctypes.
 
 `Device.run` loads a cubin, or PTX through the driver's compiler, launches one kernel, and returns the arrays. A fault
-destroys the context, so run unknown kernels in a process that may end.
+destroys the context, so run unknown kernels in a separate process.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class Device:
         entry: str = "k",
         shared: int = 0,
     ) -> list[NDArray[np.uint8]]:
-        """Launch a kernel and return its arrays afterwards; bytes arguments are structs."""
+        """Launch a kernel and return the contents of its arrays after the launch; bytes arguments are structs."""
         module = self._load(image if isinstance(image, bytes) else image.encode() + b"\0")
         places: list[tuple[ctypes.c_uint64, NDArray[np.uint8]]] = []
         try:

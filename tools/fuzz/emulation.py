@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from warpfrag.machine.launch.run import Run
 
 ARCH = "sm_90"
-LIMIT = 2_000_000  # maximum warp instructions of a kernel
-WITH_NANS = 5  # one of this number of kernels gets f64 NaNs
+LIMIT = 2_000_000  # the maximum number of warp instructions in a launch
+WITH_NANS = 5  # every fifth kernel has f64 NaNs in its input
 
 
 class Data(NamedTuple):

@@ -1,8 +1,8 @@
 """A fixed set of kernels with the GPU's results, for the tests.
 
-`choose` repeatedly takes the kernel that adds the most opcode rows, and the smallest of these. For each kernel, the
-file has the PTX, the launch parameters, the hash of the output, and the first output bytes, which show differences. The
-input is derived from the seed. `ROWS_SINCE` has the rows that are newer than the set.
+`choose` repeatedly takes the kernel that adds the most opcode rows, or the smallest of these if there are several. For
+each kernel, the file has the PTX, the launch parameters, the hash of the output, and the first output bytes, which show
+differences. The input is derived from the seed. `ROWS_SINCE` has the rows that are newer than the set.
 """
 
 from __future__ import annotations

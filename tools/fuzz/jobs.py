@@ -58,7 +58,7 @@ def run_on_gpu(kernel: Kernel, text: str, *, traced: bool = False) -> list[NDArr
 
 
 def compare(seed: int, size: int, *, on_gpu: bool = True, keeps: bool = False) -> Answer:
-    """Generate a kernel, run it on both sides and compare every byte; include the GPU's output if it differs."""
+    """Compare a kernel's output on the PTX machine and on the GPU; include the GPU's output if a byte differs."""
     began = time.process_time()
     kernel = generate(seed, size)
     text = kernel.text()

@@ -168,7 +168,7 @@ def written(group: Group, without: frozenset[Piece], trace: Trace | None) -> Ite
 
 
 class Trace:
-    """Statements that store a thread's results after their count: number and value, 16 bytes each."""
+    """Statements that store the number and value of each result of a thread, 16 bytes each, after their count."""
 
     def __init__(self) -> None:
         """Create an empty trace."""
@@ -176,7 +176,7 @@ class Trace:
 
     @staticmethod
     def open() -> list[str]:
-        """Write code that finds the thread's part of the trace; its count is in memory, so functions can append."""
+        """Return code that finds the thread's part of the trace; its count is in memory, so functions can append."""
         return [
             ".reg .b64 %base_t, %value_t, %count_t, %place_t; .reg .b32 %thread_t, %other_t, %zero_t;",
             ".reg .b16 %none_t; .reg .pred %fits_t;",
@@ -187,7 +187,7 @@ class Trace:
         ]
 
     def store(self, statement: Statement, register: str) -> list[str]:
-        """Write the store of one register's value."""
+        """Return the statements that store one register's value."""
         self.entries.append((statement, register))
         pack = {
             "p": f"selp.u64 %value_t, 1, 0, {register};",

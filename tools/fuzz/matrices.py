@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 WARPGROUP = 128
 ARCH = "sm_90"
-MIXED = 0.05  # the share of products whose D may overlap A, B or other registers of C
+MIXED = 0.05  # the share of mma whose D may overlap A, B or other registers of C
 
 
 @lru_cache(64)
@@ -71,7 +71,7 @@ def braced(names: list[str]) -> str:
 
 
 def metadata(g: Generator) -> str:
-    """Write metadata of a sparse A that is legal in every pattern: chunks keep their first or last elements."""
+    """Write metadata for a sparse A that is legal for every pattern: chunks keep their first or last elements."""
     g.emit("and.b32", "%t0", g.register("r"), "0x11111111")
     g.emit("mad.lo.u32", "%t0", "%t0", "10", "0x44444444")
     return "%t0"
@@ -238,7 +238,7 @@ def write_wgmma(g: Generator, form: WgmmaForm) -> None:
 
 
 def _descriptor(g: Generator, register: str) -> None:
-    """Return a descriptor of a matrix in the tiles: its start and strides, in units of 16 bytes."""
+    """Write the descriptor of a matrix in the tiles to a register: its start and strides, in units of 16 bytes."""
     distances = g.random.randrange(8, 33), g.random.randrange(8, 33)
     g.emit("mov.u32", "%t1", "tile")
     g.emit("shr.u32", "%t1", "%t1", "4")

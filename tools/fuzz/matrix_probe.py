@@ -109,7 +109,7 @@ def matrix_module(target: str, first: int, count: int = PER_MODULE) -> tuple[str
 
 
 def compare_matrix_probes(target: str, first: int, *, on_gpu: bool = True) -> dict[str, Any]:
-    """Run a module of probes on both sides and return the differences by probe."""
+    """Run a module of probes on the PTX machine and on the GPU, and return the differences by probe."""
     text, texts = matrix_module(target, first)
     given = random_bytes(first, THREADS * GIVEN_BYTES)
     blank = np.zeros(THREADS * OUT_BYTES * len(texts), np.uint8)

@@ -152,7 +152,7 @@ def _write(lines: list[str], probe: Probe, at: int, random: Random) -> Written:
 
 
 def compare_probes(target: str, first: int, *, on_gpu: bool = True) -> dict[str, Any]:
-    """Run a module of probes on both sides and return the differences by probe."""
+    """Run a module of probes on the PTX machine and on the GPU, and return the differences by probe."""
     text, written = module(target, first, PER_MODULE)
     given = random_bytes(first, THREADS * GIVEN_BYTES)
     blank = np.zeros(THREADS * 16 * len(written), np.uint8)

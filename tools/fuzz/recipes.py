@@ -172,7 +172,7 @@ WIDER = {"h": "hrd", "r": "rd", "d": "d"}
 
 
 def address(g: Generator, area: Area, size: int, *, generic: bool) -> str:
-    """Write an aligned address in an area, at a constant or a register offset."""
+    """Return an aligned address in an area; if its offset is in a register, write the code that computes it."""
     base = area.generic if generic else area.base
     mask = area.size - 1 & ~(size - 1)
     is_constant = g.random.random() < 0.7
@@ -206,7 +206,7 @@ def _moved(g: Generator) -> tuple[str, str, int, int]:
 
 
 def _of_vectors(forms: tuple[str, ...]) -> list[str]:
-    """Return the vector forms."""
+    """Return the forms that can load or store vectors."""
     return [form for form in forms if ".mmio" not in form]
 
 
@@ -330,7 +330,7 @@ MAX_INSIDE = 3  # maximum nesting depth
 
 
 def call(g: Generator) -> None:
-    """Write a call of a function with parameters, which may be recursive."""
+    """Write a call to a function with parameters, which may be recursive."""
     name = g.choose("first", "second", "recursive")
     if name not in g.functions:
         g.functions.append(name)

@@ -50,7 +50,7 @@ class Spelling(NamedTuple):
 
 
 def shaped(case: Case, constants: frozenset[int] = frozenset()) -> Spelling:
-    """Return the written operands of a case, without carries and optional second results."""
+    """Return the spelling of a case, with the operands as they are written: no carries, no optional second result."""
     action = case.action
     takes, gives = case.row.opcode in CARRIES, ".cc" in case.name
     results = tuple(kind for kind in action.results if kind is not None)[: 1 if gives else pairs(case)]
@@ -102,7 +102,7 @@ def accepted_updates(target: str) -> tuple[Update, ...]:
 
 
 class Video(NamedTuple):
-    """A scalar video instruction; with c, it has a second operation or merges its result into c."""
+    """A scalar video instruction; one that takes c has a second operation or merges its result into c."""
 
     name: str
     row: OpcodeRow

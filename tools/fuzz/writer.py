@@ -325,7 +325,7 @@ class Generator:
         self.add(f"{over}:")
 
     def call_of(self, name: str, first: str, guard: str = "") -> None:
-        """Write a call of a function."""
+        """Write a call to a function."""
         self.has_divided = True
         self.add("{ .param .b32 pa; .param .b64 pb; .param .align 8 .b8 pc[16]; .param .b32 pq;")
         self.emit("st.param.b32", "[pa]", first)
@@ -393,7 +393,7 @@ class Recipe:
     whole_warps: bool = False  # needs all lanes of every warp
     in_function: bool = True  # allowed in a function
     nests: bool = False  # contains other recipes
-    features: tuple[str, ...] = ()  # the feature that the prologue must prepare
+    features: tuple[str, ...] = ()  # the features that the prologue must prepare
     needs: Callable[[Generator], bool] = lambda _: True
 
     def fits(self, generator: Generator) -> bool:

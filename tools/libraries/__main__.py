@@ -21,7 +21,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     """Measure, explain or write."""
     parser = make_parser("libraries", package.__doc__)
     parser.add_argument("action", choices=ACTIONS)
-    parser.add_argument("folder", type=Path, help="the folder of the measured products")
+    parser.add_argument("folder", type=Path, help="the folder with the measurements")
     arguments = parser.parse_args(argv)
     ACTIONS[arguments.action](arguments.folder)
 

@@ -1,4 +1,4 @@
-"""The measured products and their operands, which are identical in NumPy and PyTorch."""
+"""The measured gemms and their operands, which are identical in NumPy and PyTorch."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 ROWS, COLUMNS = 32, 48
-"""The rows and columns of each product's stored outputs."""
+"""The maximum numbers of rows and columns of each D whose outputs are stored."""
 MASK = 0xFFFFFFFF
 DTYPES = {
     "f16": np.float16, "bf16": ml_dtypes.bfloat16, "tf32": np.float32, "s8": np.int8, "e4m3": ml_dtypes.float8_e4m3fn,
@@ -25,7 +25,7 @@ RESULTS = {"f16": "f16", "bf16": "bf16", "tf32": "f32", "s8": "s32", "e4m3": "bf
 
 @dataclass(frozen=True)
 class Case:
-    """One product: `call` is the PyTorch function, and `layout` has a t for each transposed operand (A, then B)."""
+    """One gemm: `call` is the PyTorch function, and `layout` has a t for each transposed operand (A, then B)."""
 
     call: str
     type: str

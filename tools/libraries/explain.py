@@ -1,4 +1,4 @@
-"""Find the order of additions that explains each product."""
+"""Find the order of additions that explains each measured gemm."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ Finishes = dict[str, "Finish | None"]
 
 
 def finishes(case: Case, given: dict[str, NDArray[Any]]) -> Finishes:
-    """Return the epilogues that a kernel may apply before rounding, by name; in float32, to nearest."""
+    """Return the epilogues that a kernel may apply before it rounds D, by name; they compute in float32."""
     one = np.float32
     narrow = DTYPES[case.result_type]
     if "bias" in given:

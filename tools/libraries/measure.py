@@ -1,4 +1,4 @@
-"""Run the products on a GPU with PyTorch and Triton."""
+"""Run the gemms on a GPU with PyTorch and Triton."""
 
 from __future__ import annotations
 
@@ -133,7 +133,7 @@ def _triton_call(torch: Any, case: Case, A: Any, B: Any) -> Callable[[], Any]:  
 
 
 def take(torch: Any, case: Case, result: Any, rows: int = ROWS, columns: int = COLUMNS) -> NDArray[Any]:  # noqa: ANN401
-    """Return the codes of the stored outputs; for a batch, those of its last product."""
+    """Return the codes of the outputs to store; for a batch, those of its last matrix."""
     found = result[-1] if case.call == "bmm" else result
     down, across = (
         torch.as_tensor(sample(extent, most), device=DEVICE) for extent, most in ((case.m, rows), (case.n, columns))

@@ -85,7 +85,7 @@ def write(folder: Path) -> None:
         if result.order is not None and result.case.call not in NOT_PREDICTED and result.how != BIAS_FIRST
     ]
     lines = [
-        "# The order in which PyTorch's GEMMs add on a GPU. Written by tools.libraries,",
+        "# The order of additions in PyTorch's GEMMs on a GPU. Written by tools.libraries,",
         "# read by warpfrag.blas.cublas.predict_order.",
         "#",
         "# A 0 in a column of the order means that the order has no such part (None in wf.Order).",

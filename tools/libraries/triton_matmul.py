@@ -1,4 +1,4 @@
-"""A plain matrix product in Triton, for `tools.libraries`."""
+"""A plain matmul in Triton, for `tools.libraries`."""
 
 # mypy: ignore-errors
 # (Triton compiles the source of the function; its types are Triton's.)

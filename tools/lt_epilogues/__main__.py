@@ -24,13 +24,13 @@ from tools.lt_epilogues.probes import run_kernels, run_probes, run_specials, run
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the parts; the status is 1 if a call differs from the stored one."""
+    """Run all parts, or one; the exit status is 1 if a call differs from the stored one."""
     parser = make_parser("lt_epilogues", __doc__)
     parser.add_argument("folder", type=Path, metavar="OUT")
     parser.add_argument("--seed", type=int, default=0, help="0: the listed shapes; others: random ones")
     parser.add_argument("--only", choices=["tables", "cases", "probes", "kernels"], help="one part")
     parser.add_argument("--compare", type=Path, metavar="FILE", help="a cases.json to compare with")
-    parser.add_argument("--seconds", type=float, default=25, help="the limit of the cases, and of the probes")
+    parser.add_argument("--seconds", type=float, default=25, help="the time limit for the cases, and for the probes")
     options = parser.parse_args(arguments)
     options.folder.mkdir(parents=True, exist_ok=True)
     library = EpilogueLibrary()

@@ -67,7 +67,7 @@ def shapes_of(seed: int) -> tuple[tuple[int, int, int], ...]:
 
 
 def cases(seed: int) -> Iterator[LtCase]:
-    """Return the calls with random numbers; calls with the same operands are adjacent."""
+    """Yield the calls with random numbers; calls with the same operands are adjacent."""
     for shape in shapes_of(seed):
         for type_, result in PAIRS:
             for layout in LAYOUTS:

@@ -1,4 +1,4 @@
-"""Tables of activations, and probes that show the order of the additions of a bias gradient."""
+"""Tables of activations, and probes that reveal the order in which bias gradients are summed."""
 
 import json
 import time
@@ -13,7 +13,7 @@ from warpfrag.errors import NoGpu
 
 LARGE, FIRST = 2.0**39, 256
 MAX_SHORT = 1024
-"""The longest probed sum with a 16-bit result, which is probed in blocks of 256 units."""
+"""The length of the longest sum with a 16-bit result that is probed, in blocks of 256 units."""
 SUMMED_K = (
     (256, 256, 4096), (512, 128, 3072), (256, 256, 256), (256, 64, 512), (512, 128, 2048), (64, 512, 1024),
     (128, 128, 64), (768, 384, 512),
@@ -25,7 +25,7 @@ SUMMED_N = (
 
 
 def run_tables(library: EpilogueLibrary, folder: Path) -> None:
-    """Store D of epilogues for many numbers: the gradients for A B = 1, GELU and ReLU of exact numbers."""
+    """Store D for many inputs: activation gradients with A B = 1, and GELU and ReLU with exact inputs."""
     tables: dict[str, Any] = {}
     size, depth = 256, 256
     for type_, result in PAIRS:
@@ -175,7 +175,7 @@ def run_kernels(library: EpilogueLibrary, folder: Path) -> None:
 
 
 def run_specials(library: EpilogueLibrary, folder: Path) -> None:
-    """Store ReLU and GELU of a NaN, infinities and zeros, which are passed as the bias of a zero product."""
+    """Store ReLU and GELU of a NaN, infinities and zeros, which are passed as the bias while A and B are zero."""
     found: dict[str, Any] = {}
     values = np.array([np.nan, np.inf, -np.inf, 0.0, -0.0, 1.0, -1.0, 2.0**-126, -(2.0**-126), 3e38, -3e38], np.float32)
     for type_, result in PAIRS:

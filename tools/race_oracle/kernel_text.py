@@ -38,7 +38,7 @@ COPIES: dict[str, Callable[[str, str, str], str]] = {
 
 
 class Writer:
-    """Writes steps as PTX: every access is on its own line, so that a line is a step."""
+    """Writes steps as PTX; every access is on its own line, so that a line number identifies a step."""
 
     def __init__(self, shape: Shape, steps: Sequence[Step], counts: dict[tuple[int, int], int]) -> None:
         """Write the whole kernel; `counts` has the arrivals that each mbarrier expects."""
@@ -60,7 +60,7 @@ class Writer:
         self.text = "\n".join(self.lines) + "\n"
 
     def everyone(self, relaxed: str = "") -> list[str]:
-        """Return the instructions of a barrier of all threads."""
+        """Return the instructions for a barrier of all threads."""
         if self.shape.blocks == 1:
             return ["bar.sync 0;"]
         return [f"barrier.cluster.arrive{relaxed}.aligned;", "barrier.cluster.wait.aligned;"]

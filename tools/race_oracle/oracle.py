@@ -30,14 +30,14 @@ class Step(NamedTuple):
 
 @dataclass
 class Shape:
-    """The blocks of the cluster and the warps of each."""
+    """The number of blocks in the cluster, and of warps in each block."""
 
     blocks: int
     warps: int
 
     @property
     def threads(self) -> int:
-        """The threads of the cluster."""
+        """The number of threads in the cluster."""
         return self.blocks * self.warps * LANES
 
     def block_of(self, warp: int) -> int:
@@ -106,7 +106,7 @@ class Oracle:
         return self.count - count
 
     def learn(self, threads: Iterable[int], view: View) -> None:
-        """Order the following steps of threads after a view."""
+        """Add a view to those of threads, so that their later steps are ordered after it."""
         for thread in threads:
             self.views[thread] = self.views[thread] | view
 

@@ -171,7 +171,10 @@ class Generator:
         return steps
 
     def repaired(self, steps: list[Step], earlier: int, later: int) -> list[Step]:
-        """Order a step after another one: with a barrier, a fence and a barrier, or without one of the two."""
+        """Order a step after an earlier one with waits, usually a proxy fence, and a barrier.
+
+        A step that races with itself keeps only one lane.
+        """
         one, two = steps[earlier], steps[later]
         if earlier == later:
             return [*steps[:later], two._replace(lanes=1 << two.lanes.bit_length() - 1), *steps[later + 1 :]]

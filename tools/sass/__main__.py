@@ -10,7 +10,7 @@
 A folder has the records of `tools.fuzz record` or of `probe`, or cases.json and memory.npz, or operations.json, or
 NAME.ptx with NAME.json and NAME.npz; tests/data/ptx stands for all captured launches of the tests. PTX is assembled by
 the ptxas that `warpfrag.cuda_tools` finds; only the version in an H200's driver reproduces the H200's bytes. --part
-3/16 compares every sixteenth case, starting with the third.
+3/16 compares every sixteenth case, starting with case 3; the first case has number 0.
 """
 
 import lzma

@@ -79,7 +79,7 @@ def arch_of(text: str) -> str:
 
 
 def read_cases(folder: Path, part: int = 0, parts: int = 1) -> Iterator[Case]:
-    """Return every `parts`-th case of a folder: random kernels, operations.json, cases.json, or NAME.ptx with data."""
+    """Yield every `parts`-th case of a folder: random kernels, operations.json, cases.json, or NAME.ptx with data."""
     if any(folder.glob("*.jsonl.xz")):
         records = record.read(sorted(folder.glob("*.jsonl.xz")))
         yield from random_kernels(decoded_ahead(islice(records, part, None, parts)))
@@ -88,7 +88,7 @@ def read_cases(folder: Path, part: int = 0, parts: int = 1) -> Iterator[Case]:
 
 
 def other_cases(folder: Path) -> Iterator[Case]:
-    """Return the cases of a folder without random kernels."""
+    """Yield the cases of a folder without random kernels."""
     if (folder / "kernels.json").exists() or folder.name == "wgmma":
         from tools.sass.suite_launches import suite_cases, verified_wgmma
 

@@ -178,9 +178,9 @@ class CollectingBatch(WarpBatch):
         self.memory.observer = CopyCounter(self)
 
     def run_inst(self, at: int, group: LaneGroup) -> bool:
-        """Read the operands of an instruction before it runs, if it is the first of a machine instruction.
+        """Read the operands before the first instruction of a machine instruction runs.
 
-        A branch that is not taken is executed too.
+        A branch counts as executed even if it is not taken.
         """
         watched = self.collector.watched.get(at)
         if watched is None:
@@ -331,7 +331,7 @@ MIN_RUNS = 256
 ARITHMETIC = re.compile(
     r"(F(?!LO|ENCE)|D(?!EPBAR)|H(?!GMMA)|MUFU|I2F|F2|I2I|IMAD(?!\.MOV|\.IADD|\.SHL)|IDP|IMMA|VABSDIFF|VHMNMX|BMMA).*"
 )
-"""Opcodes whose result depends on operand values in many ways: floating point, conversions, products."""
+"""Opcodes whose result depends on operand values in many ways: floating point, conversions, multiplications."""
 
 
 def is_arithmetic(spelling: str) -> bool:

@@ -105,7 +105,7 @@ class CodeWriter:
         self.code.append(encoding & ~CONTROL | control << 105)
 
     def load(self, register: int, word: int) -> None:
-        """Load a word of the thread."""
+        """Load one of the thread's words into a register."""
         self.add(LDG | register << 16 | ADDRESS << 24 | DESCRIPTOR << 32 | offset_of(word) << 40, write=0)
 
     def store(self, register: int) -> int:
@@ -340,7 +340,7 @@ def template() -> Template:
 
 
 def kernels_of(probes: Iterable[Probe]) -> Iterator[ProbeKernel]:
-    """Return kernels for all probes, each with as many probes as fit."""
+    """Yield kernels for all probes, each with as many probes as fit."""
     by_layout: dict[tuple[int, int], list[Probe]] = {}
     for probe in probes:
         by_layout.setdefault(probe.layout, []).append(probe)

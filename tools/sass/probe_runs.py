@@ -375,7 +375,7 @@ def run_groups(groups: Iterable[ProbeGroup], workers: int, deadline: float) -> I
         process.end()
 
 
-# --- later
+# --- comparing, on any machine
 
 
 def rebuilt(layout: Sequence[int], encodings: Iterable[int]) -> probes.ProbeKernel:
@@ -392,7 +392,7 @@ def read_records(folder: Path) -> Iterator[RecordedKernel]:
 
 
 def probe_cases(folder: Path) -> Iterator[Case]:
-    """Return a case for each recorded kernel; its results are the digests of its probes, by spelling."""
+    """Yield a case for each recorded kernel; its results are the digests of its probes, by spelling."""
     for number, recorded in enumerate(read_records(folder)):
 
         def run(runner: Runner, recorded: RecordedKernel = recorded) -> list[Any]:

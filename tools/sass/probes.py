@@ -158,7 +158,7 @@ def is_control(inst: SassInstruction) -> bool:
 
 
 def control_probe(inst: SassInstruction, reads: tuple[str, ...]) -> Probe:
-    """Return the probe of a barrier or branch; a guard makes lanes of BRA.U differ, because examples have no guards."""
+    """Return the probe of a barrier or branch; a branch without registers gets a guard, which examples lack."""
     if inst.opcode == "BRA":
         return Probe(inst, reads or ("P0",), ())
     if not reads or (inst.opcode == "BAR" and barrier_registers(inst) is None):

@@ -104,8 +104,8 @@ def single_copies() -> Iterator[Case]:
 def verified_wgmma() -> Iterator[Case]:
     """Yield the wgmma kernels of `warpfrag verify`, with twelve cases each.
 
-    An H200 ran all of them, and every code was that of the reference (docs/evidence/h200_wgmma.md), so the reference
-    stands for the GPU here.
+    An H200 ran all of them, and every code was equal to the reference's (docs/evidence/h200_wgmma.md). The results of
+    the reference therefore replace those of the GPU here.
     """
     for instruction in find(arch="sm_90a"):
         for variant in verified_variants(instruction) if instruction.form.is_warpgroup else ():

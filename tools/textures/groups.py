@@ -35,7 +35,7 @@ UPDATES = ("add.u32", "add.s32", "add.u64", "min.u32", "min.s32", "max.u32", "ma
 
 
 def experiments() -> Iterator[Experiment]:
-    """Return all experiments by group, each with its own seed."""
+    """Yield all experiments by group, each with its own seed."""
     seeds = count(700_000_001, 10_037)
     groups = (point_sampling, wide_textures, linear_filtering, levels, fetches, gathers, surfaces, reductions)
     for make in (*groups, coordinate_bits):
@@ -53,7 +53,7 @@ def texture(geometry: str, dtype: str, read: ReadMode, **options: Any) -> Experi
 
 
 def formats() -> Iterator[tuple[str, ReadMode, Channels]]:
-    """Return every format with its read mode and channels."""
+    """Yield every combination of a format, a read mode and a number of channels."""
     reads: tuple[ReadMode, ...] = ("element", "normalized")
     counts: tuple[Channels, ...] = (1, 2, 4)
     for dtype in (*INTEGERS, *FLOATS):
