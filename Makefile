@@ -13,7 +13,7 @@ BIN       := .venv/bin
 VENV      := .venv/created
 INSTALLED := .venv/installed
 DEVELOPED := .venv/developed
-# Folders are listed too, because their time changes when a file is removed.
+# The list includes folders, whose modification time changes when a file is removed.
 SOURCES   := $(shell find src -name __pycache__ -prune -o -name "libwarpfrag.*" -o -name library.json -o -path "*/device/lib*" -o -name stand_ins.json -o -print) \
              $(wildcard pyproject.toml hatch_build.py README.md LICENSE) $(LOCK)
 
@@ -32,7 +32,7 @@ PYTEST := PYTHONWARNDEFAULTENCODING=1 $(BIN)/pytest -n $(WORKERS) --maxprocesses
 test: lint types  ## lint, check types, and run the tests that are not slow against the installed wheel
 	@$(PYTEST) -m "not slow"
 
-test-all: test slow  ## the same, then run the slow tests
+test-all: test slow  ## the same as test, then run the slow tests
 
 slow: $(INSTALLED)
 	@$(PYTEST) -m slow
@@ -61,7 +61,8 @@ dist: $(DEVELOPED)  ## build what a release uploads: sdist, a wheel for each pla
 	@$(BIN)/python -m build --sdist
 	@for target in x86_64-linux aarch64-linux portable; do WARPFRAG_BUILD=$$target $(BIN)/python -m build --wheel; done
 
-# One file for every platform and every Python since 3.11, without hashes: pip rejects them in constraints of a local wheel.
+# One file for every platform and every Python since 3.11. It has no hashes, because pip rejects them in the constraints
+# for a local wheel.
 lock: $(VENV)  ## update requirements-dev.lock to the newest versions that pyproject.toml allows
 	@$(BIN)/python -m pip install --quiet uv==0.13.7
 	@$(BIN)/uv pip compile --quiet --upgrade --universal --python-version 3.11 --no-emit-index-url \
@@ -79,7 +80,7 @@ help:  ## this list
 $(VENV):
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
 	    echo "warpfrag needs Python 3.11 or later, and '$(PYTHON)' is not: try make PYTHON=python3.11" >&2; exit 1; }
-	@echo "making .venv"
+	@echo "creating .venv"
 	@if $(PYTHON) -c 'import ensurepip' 2>/dev/null; then $(PYTHON) -m venv --clear .venv; else \
 	    $(PYTHON) -m venv --clear --without-pip .venv && \
 	    $(PYTHON) -m pip --python $(BIN)/python install --quiet pip; fi

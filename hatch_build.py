@@ -2,7 +2,7 @@
 
 WARPFRAG_BUILD selects a target other than this machine:
 
-    portable         no compiled library: a wheel for every platform, whose products are slower
+    portable         no compiled library: a wheel for every platform, which computes gemms more slowly
     x86_64-linux     cross-compilation with zig; the name is MACHINE-SYSTEM, as in `levels.py`
 """
 
@@ -26,7 +26,7 @@ ZIG = "ziglang==0.17.0"
 
 
 class NativeBuildHook(BuildHookInterface[Any]):
-    """Adds the library to a wheel; an editable installation gets it in the source tree."""
+    """Adds the compiled library to a wheel; for an editable installation, copies it into the source tree."""
 
     def dependencies(self) -> list[str]:
         """Return zig as a requirement, unless the library is already built or a different compiler is named."""
@@ -45,7 +45,7 @@ class NativeBuildHook(BuildHookInterface[Any]):
         except (build_library.NoCompilerError, subprocess.CalledProcessError) as error:
             if WANTED:
                 raise
-            self.app.display_warning(f"the wheel has no compiled kernels, and its products are slower: {error}")
+            self.app.display_warning(f"the wheel has no compiled kernels, so gemms will be slower: {error}")
             return
         if version == "editable":
             build_library.copy_into_source(folder)
@@ -61,6 +61,6 @@ class NativeBuildHook(BuildHookInterface[Any]):
 
 
 def target() -> tuple[str, str]:
-    """Return the machine and the operating system of the target."""
+    """Return the target's machine and operating system."""
     machine, _, system = WANTED.partition("-")
     return machine or levels.host_machine(), system or sys.platform

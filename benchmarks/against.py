@@ -1,11 +1,11 @@
-"""Compare the speed with that of an older version: `python benchmarks/against.py OLD/src`.
+"""Compare warpfrag's speed with that of an older version: `python benchmarks/against.py OLD/src`.
 
 Both sides run the same jobs with the same worker, each in its own process with two threads, and they take turns at
 running first. The interpreter and the dependencies are the same for both. A job runs at least 15 times and for at least
 a few seconds, because other work easily disturbs a short job; its shortest time counts. A ratio above 1 means that the
 job is slower than before.
 
-`--cpu` measures CPU time on one thread instead, for a shared machine. Labels after it select jobs.
+`--cpu` measures CPU time on one thread instead, for a shared machine. Other arguments are the labels of jobs to run.
 """
 
 import math

@@ -7,12 +7,15 @@ import time
 from typing import NamedTuple
 
 CHAIN = 64
-"""Instructions in one iteration of the loop that measures the clock."""
+"""The number of instructions in one iteration of the loop that measures the clock."""
 VECTOR_BYTES = {"neon": 16, "avx2": 32, "avx512": 64}
 VECTOR_UNITS = 2
-"""Vector instructions that a core starts per cycle: Neoverse N1 and Intel's server cores."""
+"""The number of vector instructions that a core starts per cycle: Neoverse N1 and Intel's server cores."""
 START_AND_FINISH = {"neon": 16.5, "avx2": 18, "avx512": 18}
-"""Instructions of `short_steps.h` per vector of f32 sums, besides the products; NEON's conversions count twice."""
+"""The number of instructions of `short_steps.h` per vector of f32 sums, besides the multiply-adds.
+
+NEON's conversions count twice.
+"""
 
 
 class Bound(NamedTuple):
@@ -40,7 +43,7 @@ def bound_of(level: str, products: int) -> Bound:
 
 
 def float32_bound(level: str) -> float:
-    """Return the cycles per multiply-add of a float32 product that keeps both vector units busy."""
+    """Return the cycles per multiply-add of a float32 gemm that keeps both vector units busy."""
     return 1 / (VECTOR_BYTES[level] / 4) / VECTOR_UNITS
 
 

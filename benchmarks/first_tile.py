@@ -1,11 +1,11 @@
 """Time the first tile and the first large gemms in a fresh virtual environment.
 
-The environment has its own copy of the package, with its library, and borrows the dependencies of the interpreter that
-runs this: `.venv/bin/python benchmarks/first_tile.py`. The exit status is 1 if the first tile takes over 2 seconds, or
-a later one over 0.7 seconds.
+The environment has its own copy of the package, with its library, and uses the dependencies of the interpreter that
+runs this script: `.venv/bin/python benchmarks/first_tile.py`. The exit status is 1 if the first tile takes over 2
+seconds, or a later one over 0.7 seconds.
 
-With --large, also time a 512 x 512 x 512 and a 1024 x 1024 x 1024 product of each type, each in its own process.
-Both the CPU time of the product and that of the whole process, including imports, are printed. --large=f16,s8 selects
+With --large, the script also times a 512 x 512 x 512 and a 1024 x 1024 x 1024 gemm of each type, each in its own
+process. It prints the CPU time of the gemm and that of the whole process, including imports. --large=f16,s8 selects
 types.
 """
 
@@ -74,11 +74,11 @@ def large_products(python: str, folder: Path, labels: list[str]) -> None:
         for size in ("512", "1024"):
             command = [python, "-c", LARGE, INSTRUCTIONS[label], size, str(Path(__file__).parent)]
             product, whole = map(float, run(command, folder).split())
-            print(f"first {label} product of {size} cubed: {product:.2f} s of CPU, process {whole:.2f} s", flush=True)
+            print(f"first {label} gemm of {size} cubed: {product:.2f} s of CPU, process {whole:.2f} s", flush=True)
 
 
 def main() -> int:
-    """Measure the first tile, later tiles and large products, and print the times."""
+    """Measure the first tile, later tiles and large gemms, and print the times."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         python = make(folder / "environment")

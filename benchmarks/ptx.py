@@ -5,11 +5,11 @@ The last two sections need the source of an older version: `python benchmarks/pt
 1. The speed of plain code on one core, in warp instructions per second.
 2. The time per block, for few and for many blocks.
 3. All cores compared with one core, for short and long loops and for a matmul.
-4. Triton's f16 matmul compared with `wf.gemm` for the same product, and with Triton's own interpreter.
+4. Triton's f16 matmul compared with `wf.gemm` on the same operands, and with Triton's own interpreter.
 5. Triton's f16 matmul with tensor maps and wgmma, 1024 x 1024 x 512, compared with `wf.gemm`, on one thread each.
 6. The time to compile a kernel of 1,400 instructions, and to load it from the cache.
 7. The time with each check, relative to the run without checks, compiled and interpreted.
-8. A whole process with a small launch: the first process, and later ones, which find everything compiled.
+8. A whole process with a small launch: the first process, and later ones, for which everything is compiled.
 9. Loading PTX, with and without reading every statement: CPU time, also relative to an older version.
 10. Every captured kernel: CPU time, also relative to an older version.
 
@@ -117,7 +117,7 @@ def on(count: int, function: Callable[[], object], usable: list[int]) -> float:
 
 
 def plain() -> None:
-    """Measure warp instructions per second without memory accesses or matrices."""
+    """Measure the warp instructions per second of code without memory accesses and matrices in its loop."""
     kernel = wf.ptx.load(KERNEL.format(body=BODY))["plain"]
     for engine, rounds in (("reference", 100), ("compiled", 3000)):
         out = np.zeros(32 * 128, np.uint32)
@@ -156,7 +156,7 @@ class Matmul:
         return self.kernel.launch(grid, 128, args, shared=16384, engine="compiled")
 
     def gemm(self) -> np.ndarray:
-        """Compute the same product with `wf.gemm`."""
+        """Compute the same matmul with `wf.gemm`."""
         return np.asarray(wf.gemm(self.a, self.b, instruction=F16))
 
 
@@ -181,7 +181,7 @@ def many_cores() -> None:
 
 
 def matmul() -> None:
-    """Compare a Triton kernel with `wf.gemm` on the same product."""
+    """Compare a Triton kernel with `wf.gemm` on the same operands."""
     work, usable = Matmul(), cores()
     same = False
     for count in sorted({1, len(usable)} - {0}):
@@ -206,7 +206,7 @@ def matmul() -> None:
 
 
 def tensor_copies() -> None:
-    """Compare a kernel with tensor maps, mbarriers and wgmma with `wf.gemm` on the same product."""
+    """Compare a kernel that uses tensor maps, mbarriers and wgmma with `wf.gemm` on the same operands."""
     m, n, k = 1024, 1024, 512
     rng = np.random.default_rng(0)
     a, b = (rng.normal(size=(rows, k)).astype(np.float16) for rows in (m, n))

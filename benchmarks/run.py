@@ -1,4 +1,6 @@
-"""Compare speeds: `make bench`. The sides take turns, each in its own process, and every figure is a median.
+"""Compare the speed of warpfrag with that of NumPy and mmasim: `make bench`.
+
+The programs take turns, each in its own process, and every figure is a median.
 
 mmasim is included if it can be imported; MMASIM_PYTHON names an interpreter that has it. mmasim needs torch:
 pip install torch ninja setuptools mmasim==2.1.1. If its compiled part lacks OpenMP symbols, set
@@ -94,12 +96,12 @@ def mmasim_python() -> str | None:
 def one_thread(mmasim: str | None) -> dict[str, float]:
     """Compare every type with numpy float32 and f16, and f16 with mmasim, on one thread each; return the times.
 
-    Processor time is measured, because other work disturbs it less, and in one process, because some processes stay a
-    third slower than others on a shared machine. A sparse product stores half of A, so it is compared with a dense
-    product of the same type with half the k, which stores and multiplies as much.
+    Processor time is measured, because other work disturbs it less. All types run in one process, because some
+    processes stay a third slower than others on a shared machine. A sparse gemm stores half of A, so it is compared
+    with a dense gemm of the same type with half the k, which stores and multiplies as many elements.
     """
     clock = clock_rate()
-    say(f"products of 512 x 512 x 512 on sm_90, one thread each, at {clock / 1e9:.2f} GHz:")
+    say(f"512 x 512 x 512 gemms on sm_90, one thread each, at {clock / 1e9:.2f} GHz:")
     say("cycles per multiply-add, time relative to numpy float32, and to f16 or dense")
     side = Side(sys.executable, threads=1)
     labels = ("f16", "bf16", "tf32", "fp8", "s8", "s4", "sparse f16", "sparse fp8")
@@ -146,7 +148,7 @@ def report_targets(times: dict[str, float], clock: float) -> None:
             say(f"  {label} misses 4 x numpy ({ratio:.2f}): it takes {bound}, {sum(bound) / blas:.1f} x numpy,")
             say(f"    plus the time to prepare operands. numpy takes {blas / floor:.2f} x its own bound, {floor:.3f}")
     if (ratio := times["s8"] / times["numpy"]) > 1.3:
-        say(f"  s8 misses 1.3 x numpy ({ratio:.2f}): besides numpy's product, converting A, B and D takes")
+        say(f"  s8 misses 1.3 x numpy ({ratio:.2f}): besides numpy's gemm, converting A, B and D takes")
         say(f"    {(times['s8'] - times['numpy']) * 1e3:.2f} ms")
     if (ratio := times["fp8"] / times["f16"]) > 0.8:
         say(f"  fp8 misses 0.8 x f16 ({ratio:.2f}): the same float64 multiply-adds take at least")
@@ -165,7 +167,7 @@ def say(text: str) -> None:
 
 
 def two_threads(two: Side) -> None:
-    """Compare the time of a larger product on one thread and on two."""
+    """Compare the time of a larger gemm on one thread and on two."""
     one, job = Side(sys.executable, threads=1), ("warpfrag gemm", PRODUCTS["f16"], 1024)
     runs = [(one.run(*job), two.run(*job)) for _ in range(2 * ROUNDS)]
     ratio = statistics.median(alone["seconds"] / both["seconds"] for alone, both in runs)
@@ -189,7 +191,7 @@ def main() -> None:
 
     one_thread(python)
     two_threads(ours)
-    say("\n512 x 512 x 512 products on sm_90, two threads: G multiply-adds per second, time relative to numpy float32")
+    say("\n512 x 512 x 512 gemms on sm_90, two threads: G multiply-adds per second, time relative to numpy float32")
     for label, name in PRODUCTS.items():
         n = 512
         mine, theirs = medians([(ours, ("warpfrag gemm", name, n)), (numpy_side, ("numpy", "", n))])
@@ -201,14 +203,14 @@ def main() -> None:
             line += f"   {sim / small:6.0f} times mmasim at {size} cubed"
         say(line)
 
-    say("\nwgmma relative to mma, the same product: time ratio")
+    say("\nwgmma relative to mma, the same gemm: time ratio")
     for label, name in WARPGROUP.items():
         warp, group = medians(
             [(ours, ("warpfrag gemm", PRODUCTS[label], 512)), (numpy_side, ("warpfrag gemm", name, 512))]
         )
         say(f"  {label:<11} {512**3 / group / 1e9:7.2f} G/s   {group / warp:6.2f} x mma")
 
-    say("\ntcgen05 relative to mma, the same product on sm_100: time ratio")
+    say("\ntcgen05 relative to mma, the same gemm on sm_100: time ratio")
     for label, name in TENSOR_MEMORY.items():
         kind = "warpfrag gemm on sm_100"
         warp, block = medians([(ours, (kind, PRODUCTS[label], 512)), (numpy_side, (kind, name, 512))])

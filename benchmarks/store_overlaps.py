@@ -1,7 +1,7 @@
 """Measure the cost of recording which thread stored each byte: `python benchmarks/store_overlaps.py`.
 
-Each kernel runs with and without store tags (`machine.interpreter.store_tags`), in turns in one process and in both
-engines; the figure is the ratio of the medians. The kernels are those of `ptx.py`, and two that do little but store.
+Each kernel runs with store tags (`machine.interpreter.store_tags`) and without them, alternately, in one process and in
+both engines; the figure is the ratio of the medians. The kernels are those of `ptx.py`, and two that mainly store.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def untagged() -> Iterator[None]:
 
 
 def kernels(engine: str) -> dict[str, Callable[[], Callable[[], object]]]:
-    """Return the launches; kernels are loaded again, so that they are compiled for this measurement."""
+    """Return functions that load a kernel again, so that it is compiled again, and return its launch."""
     rounds, blocks = (1000, 32) if engine == "compiled" else (40, 16)
 
     def plain() -> Callable[[], object]:

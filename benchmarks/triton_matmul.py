@@ -1,6 +1,6 @@
 """Time Triton's interpreter on the kernel of `ptx.py`: `TRITON_INTERPRET=1 python benchmarks/triton_matmul.py SIZE`.
 
-Prints the shortest time of several launches, in seconds.
+Prints the shortest time of several launches in seconds, and the largest error of the result.
 """
 
 import sys

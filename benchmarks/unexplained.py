@@ -2,9 +2,9 @@
 
     python benchmarks/unexplained.py 2000 [SEED]
 
-A third of the results are right. The others have random codes in some elements, some elements exchanged, random codes
-everywhere, or all elements in random order. Every mistake that is named for one of these results is a false diagnosis:
-it is printed, and the exit status is 1.
+A third of the results are right. In the others, some elements are replaced by random other ones, some elements are
+exchanged, all elements are in random order, or some elements have random bits flipped. Every mistake that is named for
+one of these results is a false diagnosis: it is printed, and the exit status is 1.
 """
 
 import sys
@@ -28,7 +28,7 @@ FAMILIES = {
 
 
 def spoiled(right: np.ndarray, random: np.random.Generator, how: int) -> np.ndarray:
-    """Return the codes of a result with one of four errors; floats stay finite."""
+    """Return the codes of a result with one of four errors."""
     codes = right.copy().reshape(-1)
     some = random.choice(codes.size, random.integers(2, codes.size // 2), replace=False)
     if how == 0:

@@ -104,7 +104,7 @@ def mmasim_operation(name: str) -> Any:  # noqa: ANN401 (a class of mmasim)
 
 
 def mmasim_gemm(name: str, n: int) -> Job:
-    """Return a job that computes the same gemm with mmasim, 64 rows or all rows at a time, whichever is faster."""
+    """Return a job that computes the gemm with mmasim, 64 rows or all rows at a time, whichever is faster."""
     import torch
 
     torch.set_num_threads(THREADS)
@@ -224,7 +224,7 @@ def ptx_read(name: str, n: int) -> Job:
 
 
 def ptx_case(name: str, threads: int = THREADS) -> Job:
-    """Return the launch of a captured kernel of nvcc or Triton."""
+    """Return a job that launches a captured kernel, compiled by nvcc or Triton."""
     import numpy as np
 
     import warpfrag as wf
@@ -252,13 +252,13 @@ def ptx_case(name: str, threads: int = THREADS) -> Job:
 
 
 def ptx_launch(name: str, n: int, engine: str = "compiled") -> Job:
-    """Launch a kernel n times."""
+    """Return a job that launches a captured kernel n times."""
     launch = partial(ptx_case(name), engine=engine)
     return lambda: [launch() for _ in range(n)]
 
 
 def numpy_matmul(name: str, n: int) -> Job:  # noqa: ARG001
-    """Return a job that computes NumPy's float32 product of the same size."""
+    """Return a job that computes a float32 matmul of the same size with NumPy."""
     A, B = operands("f32", n, 0), operands("f32", n, 1)
     return lambda: A @ B
 

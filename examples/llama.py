@@ -109,7 +109,7 @@ def record(model: Any, inputs: dict[str, torch.Tensor]) -> dict[str, Any]:  # no
 
 
 def gradients(model: Any, inputs: dict[str, torch.Tensor]) -> Digests:  # noqa: ANN401 (a model of transformers)
-    """Return the digest of every weight's gradient for the sum of squared logits."""
+    """Return the digest of every weight's gradient for the mean of the squared logits."""
     model.zero_grad()
     model(**inputs).logits.float().square().mean().backward()
     return {name: digest(weight.grad) for name, weight in model.named_parameters() if weight.grad is not None}
@@ -132,7 +132,7 @@ def cublas_on_cpu(model: torch.nn.Module, device: str) -> Any:  # noqa: ANN401 (
 
 
 def flattened(results: dict[str, Any]) -> Digests:
-    """Return the digests of a pass by name."""
+    """Return the digests of a forward or backward pass by name."""
     return {**results["outputs"], "all logits": results["all logits"]} if "outputs" in results else results
 
 
@@ -143,7 +143,7 @@ def compare(found: dict[str, Any], expected: dict[str, Any]) -> int:
         digests, stored = (flattened(each) for each in (results, expected[name]))
         unlike = [layer for layer in digests if digests[layer] != stored.get(layer)]
         wrong += len(unlike)
-        print(f"{name}: {len(digests) - len(unlike)} of {len(digests)} results have every bit of the H200", end="")
+        print(f"{name}: {len(digests) - len(unlike)} of {len(digests)} results equal the H200 bit for bit", end="")
         print(f"; the first that differs: {unlike[0]}" if unlike else "")
     return wrong
 

@@ -49,7 +49,7 @@ def find_the_mistake(mma: wf.Instruction) -> None:
 
 
 def compare_gpus() -> None:
-    """Compare one product on three GPUs."""
+    """Compare one gemm on three GPUs."""
     chapter("The same inputs on three GPUs")
     A, B = text_matrix("cancel_A.txt"), text_matrix("cancel_B.txt")
     print(

@@ -93,7 +93,7 @@ def main() -> int:
     for name in ("logits", "loss", "gradients", "weights"):
         equal = [step[name] == stored[name] for step, stored in zip(steps, expected, strict=True)]
         first = "" if all(equal) else f"; the first that differs: step {equal.index(False)}"
-        print(f"{name}: {sum(equal)} of {STEPS} steps have every bit of the H200{first}")
+        print(f"{name}: {sum(equal)} of {STEPS} steps equal the H200 bit for bit{first}")
     return int(steps != expected)
 
 

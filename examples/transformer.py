@@ -60,11 +60,11 @@ def main() -> None:
         if unlike:
             record = run.records[unlike[0]]
             said = (
-                f"first differing bit from {before}: product {record.number}, {record.layer} ({record.direction}); "
-                f"{len(unlike)} of {len(results)} products differ"
+                f"first differing bit from {before}: matmul {record.number}, {record.layer} ({record.direction}); "
+                f"{len(unlike)} of {len(results)} matmuls differ"
             )
         elif before:
-            said = f"every bit of all {len(results)} products as on {before}"
+            said = f"all {len(results)} matmuls are equal to those on {before} bit for bit"
         print(f"{gpu}  loss {loss:.9f}  {said}".rstrip())
         before, earlier = gpu, results
 

@@ -1,4 +1,4 @@
-"""Count differing bits with CUDA's experimental b1 product, XOR and POPC."""
+"""Count differing bits with CUDA's experimental b1 mma, XOR and POPC."""
 
 from __future__ import annotations
 

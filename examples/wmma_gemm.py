@@ -1,4 +1,4 @@
-"""Compute a whole matrix product with wmma tiles, like a simple CUDA kernel: one warp for each 16 x 16 tile."""
+"""Compute a gemm with wmma tiles, like a simple CUDA kernel: one warp for each 16 x 16 tile."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def tile_product(
 
 
 def product(A: Matrix, B: Matrix) -> Matrix:
-    """Return C = A * B for extents that are multiples of 16, with one warp after the other."""
+    """Return C = A * B for extents that are multiples of 16; the warps run one after the other."""
     (rows, depth), cols = A.shape, B.shape[1]
     C = np.zeros((rows, cols), np.float32)
     a, b, c = wmma.ptr(A), wmma.ptr(B), wmma.ptr(C)
