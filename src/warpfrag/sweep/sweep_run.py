@@ -259,7 +259,7 @@ def _without_logs() -> Iterator[None]:
 
 @contextmanager
 def _ignored_interrupts() -> Iterator[None]:
-    """Ignore SIGINT here and in the child processes that start meanwhile, because the sweep itself ends them."""
+    """Ignore SIGINT here and in the child processes started in the block, because the sweep itself ends them."""
     if threading.current_thread() is not threading.main_thread():  # only the main thread can set signal handlers
         yield
         return
