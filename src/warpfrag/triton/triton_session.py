@@ -219,7 +219,7 @@ class Session:
         return run
 
     def _with_single_config(self, original: Callable[..., Any]) -> Callable[..., Any]:
-        """Return a version of `Autotuner.run` that uses one configuration, does not time it, and leaves the cache unchanged."""
+        """Return a version of `Autotuner.run` that uses one configuration, without timing it or changing the cache."""
 
         def run(tuner: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 # Triton's own signature
             __tracebackhide__ = True
