@@ -1,13 +1,15 @@
-// A program for `nvcc -cudart shared`: variables, constants, a launch with <<<>>>, a graph, properties, errors.
+// A program for `nvcc -cudart shared`: variables, managed variables, constants, a launch with <<<>>>, a graph, properties, errors.
 #include <cstdio>
 
 __device__ int counter = 5;
+__managed__ int blocks = 100;
 __constant__ float scale[4] = {1, 2, 3, 4};
 
 __global__ void add(const float *a, const float *b, float *c, int n) {
     int i = blockIdx.x * blockDim.x + threadIdx.x;
     if (i < n) c[i] = a[i] * scale[i & 3] + b[i];
     if (i == 0) atomicAdd(&counter, 1);
+    if (threadIdx.x == 0) atomicAdd(&blocks, 1);
 }
 
 template <typename T>
@@ -30,6 +32,7 @@ int main() {
     cudaMemcpy(b, host, sizeof host, cudaMemcpyHostToDevice);
     float twos[4] = {2, 2, 2, 2};
     cudaMemcpyToSymbol(scale, twos, sizeof twos);
+    blocks += 1000;
     add<<<8, 128>>>(a, b, c, n);
     reverse<<<1, 1000, sizeof host>>>(c);
     printf("%s\n", cudaGetErrorName(cudaDeviceSynchronize()));
@@ -37,6 +40,7 @@ int main() {
     int count, wrong = 0;
     cudaMemcpyFromSymbol(&count, counter, sizeof count);
     for (int i = 0; i < n; i++) wrong += result[i] != 3 * (n - 1 - i);
+    wrong += blocks != 1108;
     cudaDeviceProp properties;
     cudaGetDeviceProperties(&properties, 0);
     printf("%d wrong, counter %d, %s, %d multiprocessors\n", wrong, count, properties.name, properties.multiProcessorCount);

@@ -4,6 +4,8 @@
 #define _GNU_SOURCE
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 #include "runtime.h"
 
@@ -26,6 +28,7 @@ struct entry {  // a kernel or a variable; the key is the address of its host co
     struct fatbin *fatbin;
     const char *name;
     CUhandle function;
+    bool is_managed;  // the host counterpart is the pointer to a __managed__ variable
 };
 
 static struct entry *table;  // open addressing
@@ -38,7 +41,7 @@ static struct entry *slot_of(struct entry *entries, size_t size, const void *hos
     return &entries[at];
 }
 
-static void register_entry(struct fatbin *fatbin, const void *host, const char *name) {
+static void register_entry(struct fatbin *fatbin, const void *host, const char *name, bool is_managed) {
     pthread_mutex_lock(&table_lock);
     if (2 * (table_count + 1) > table_size) {
         size_t size = table_size ? 2 * table_size : 1024;
@@ -52,7 +55,7 @@ static void register_entry(struct fatbin *fatbin, const void *host, const char *
     }
     struct entry *slot = slot_of(table, table_size, host);
     table_count += !slot->host;
-    *slot = (struct entry){host, fatbin, name, NULL};
+    *slot = (struct entry){host, fatbin, name, NULL, is_managed};
     pthread_mutex_unlock(&table_lock);
 }
 
@@ -97,25 +100,40 @@ EXPORT void **__cudaRegisterFatBinary(const void *image) {
 
 EXPORT void __cudaRegisterFatBinaryEnd(void **fatbin) { (void)fatbin; }
 EXPORT void __cudaUnregisterFatBinary(void **fatbin) { (void)fatbin; }  // called only when the process ends
-EXPORT char __cudaInitModule(void **fatbin) { return !load((struct fatbin *)fatbin); }
+
+// Called by host code before it accesses a __managed__ variable: sets the pointers to them, and lets the host access them.
+EXPORT char __cudaInitModule(void **fatbin) {
+    if (load((struct fatbin *)fatbin)) return 0;
+    pthread_mutex_lock(&table_lock);
+    for (size_t at = 0; at < table_size; at++) {
+        const struct entry *entry = table + at;
+        CUdeviceptr address;
+        size_t size, page = (size_t)sysconf(_SC_PAGESIZE);
+        if (!entry->is_managed || entry->fatbin != (struct fatbin *)fatbin) continue;
+        if (cuModuleGetGlobal_v2(&address, &size, entry->fatbin->module, entry->name)) continue;
+        uintptr_t first = address / page * page, end = (address + size + page - 1) / page * page;
+        if (!mprotect((void *)first, end - first, PROT_READ | PROT_WRITE)) *(void **)(uintptr_t)entry->host = (void *)(uintptr_t)address;
+    }
+    pthread_mutex_unlock(&table_lock);
+    return 1;
+}
 
 EXPORT void __cudaRegisterFunction(void **fatbin, const char *host, char *device, const char *name, int limit, void *tid,
                                    void *bid, void *block, void *grid, int *warp) {
     (void)device, (void)limit, (void)tid, (void)bid, (void)block, (void)grid, (void)warp;
-    register_entry((struct fatbin *)fatbin, host, name);
+    register_entry((struct fatbin *)fatbin, host, name, false);
 }
 
 EXPORT void __cudaRegisterVar(void **fatbin, char *host, char *device, const char *name, int ext, size_t size,
                               int constant, int global) {
     (void)device, (void)ext, (void)size, (void)constant, (void)global;
-    register_entry((struct fatbin *)fatbin, host, name);
+    register_entry((struct fatbin *)fatbin, host, name, false);
 }
 
-// Registers a managed variable like any other. The pointer through which host code accesses it is not set.
 EXPORT void __cudaRegisterManagedVar(void **fatbin, void **host, char *device, const char *name, int ext, size_t size,
                                      int constant, int global) {
     (void)device, (void)ext, (void)size, (void)constant, (void)global;
-    register_entry((struct fatbin *)fatbin, host, name);
+    register_entry((struct fatbin *)fatbin, host, name, true);
 }
 
 // Launches
