@@ -18,7 +18,7 @@ SHOWN = [
 INLINE = re.findall(r"`(warpfrag [^`\n]+)`", examples.BLOCK.sub("", README))
 COMMANDS = list(dict.fromkeys([*(command.line for command in SHOWN), *INLINE]))
 RUN = [line for line in COMMANDS if examples.reason_not_to_run(line) is None]
-FINDS = ("warpfrag diagnose sample:tile.ptx", "warpfrag ptx run")  # commands that find a mistake
+FINDS = ("warpfrag diagnose sample:tile.ptx", "warpfrag batch-invariance", "warpfrag ptx run")  # commands that find a mistake
 
 
 @pytest.fixture(autouse=True)
@@ -37,7 +37,7 @@ def test_a_command_runs_as_it_stands(line):
 def test_what_is_not_run_installs_or_needs_a_program_a_kernel_or_a_gpu():
     left = {" ".join(line.split()[:2]) for line in COMMANDS if line not in RUN}
     installs = {"pip install", "make run", "make test", "make test-all"}
-    assert left - installs == {"warpfrag verify", "warpfrag gpu", "warpfrag diagnose"}
+    assert left - installs == {"warpfrag gpu", "warpfrag diagnose"}
 
 
 def test_it_is_short():

@@ -129,7 +129,7 @@ def test_the_report_has_the_counts():
         rows = [row for row in planted if row[3] == kind]
         assert f"| `{kind}` | {len(rows)} | {len({row[0] for row in rows})} |" in page
         assert len({row[0] for row in rows}) >= 3
-    for verdict, words in (("race", "race"), ("none", "none"), ("lockstep", "order of lanes only")):
+    for verdict, words in (("race", "race"), ("none", "none"), ("lockstep", "only lanes of one warp are unordered")):
         assert f"| {words} | {sum(row[3] == verdict for row in litmus.ROWS)} |" in page
 
 

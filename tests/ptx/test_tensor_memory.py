@@ -25,7 +25,7 @@ PRODUCTS = [
     (f"{MMA}.sp.cta_group::1.kind::tf32", {"m": 64, "n": 16, "d": "f32"}, "a sparse mma"),
     (f"{MMA}.sp.cta_group::1.kind::mxf4.block_scale", {"m": 128, "n": 16}, "a sparse mma"),
     (f"{MMA}.ws.cta_group::1.kind::f16", {"m": 32, "n": 64, "a": "f16", "d": "f32"}, "mma.ws"),
-    (f"{MMA}.cta_group::1.kind::mxf4.block_scale", {"m": 128, "n": 16, "k": 96}, "k 96"),
+    (f"{MMA}.cta_group::1.kind::mxf4.block_scale", {"m": 128, "n": 16, "k": 96}, "96 terms"),
 ]
 
 

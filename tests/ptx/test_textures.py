@@ -165,7 +165,7 @@ WRONG = {
     "axes": ({"array": np.zeros((2, 2, 2, 2), np.float32)}, r"as \[z, y, x\]"),
     "channels": ({"array": VALUES, "channels": 2}, "2 channels"),
     "filter": ({"array": VALUES, "filter": "cubic"}, "point, linear"),
-    "address": ({"array": VALUES, "address": ["clamp"]}, "each of 2 axes"),
+    "address": ({"array": VALUES, "address": ["clamp"]}, "each of the 2 axes"),
     "linear integers": ({"array": VALUES.astype(np.int8), "filter": "linear"}, "read='normalized'"),
     "normalized floats": ({"array": VALUES, "read": "normalized"}, "uint8, int8, uint16, int16"),
     "border": ({"array": VALUES.astype(np.float16), "border": (1, 0, 0, 0)}, "not modelled for texels of float16"),

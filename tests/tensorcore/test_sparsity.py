@@ -152,7 +152,7 @@ def test_a_dense_instruction_has_nothing_to_compress():
     mma = wf.get("mma.m16n8k16.f32.f16.f16.f32")
     assert mma.metadata is None
     assert mma.selectors == ()
-    with pytest.raises(wf.errors.InvalidSparsity, match="is dense: only mma.sp"):
+    with pytest.raises(wf.errors.InvalidSparsity, match="is dense: only a sparse A"):
         mma.compress(np.zeros((16, 16)))
 
 

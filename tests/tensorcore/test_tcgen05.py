@@ -180,7 +180,7 @@ def test_errors_say_what_is_missing():
     memory = tensor_memory()
     tile = t.b.store(np.zeros((16, 64), np.float16))
     for match, wrong in {
-        "at=.'a': column": lambda: t.execute(memory, None, tile),
+        "first tensor-memory column as at=.'a': 64": lambda: t.execute(memory, None, tile),
         "needs shared=": lambda: t.execute(memory, 0, tile),
         "takes columns 500": lambda: t.execute(memory, None, tile, at={"d": 500, "a": 0}),
         "base lane of D is 0": lambda: t.execute(memory, None, tile, at={"d": 16 << 16, "a": 0}),

@@ -324,7 +324,7 @@ def test_what_cannot_be_shown_is_refused(arguments, message):
         ),
         (
             {"view": "matrix", "parts": (0, 1)},
-            "a figure of all operands does not take parts; name one operand",
+            "a figure of all operands does not take parts; draw one operand",
         ),
         (
             {"operand": "a", "view": "warp", "rows": (0, 1), "cols": (0, 1)},
