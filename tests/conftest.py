@@ -16,12 +16,12 @@ settings.register_profile("search", max_examples=5_000, deadline=None)
 settings.load_profile("same")
 
 
-MAX_CASES = 8
+MAX_CASES = 6
 
 
 @pytest.hookimpl(tryfirst=True)  # before -m selects
 def pytest_collection_modifyitems(items):
-    """Mark slow all but eight evenly spaced cases of each parametrised test, unless it is marked `every_case`."""
+    """Mark slow all but six evenly spaced cases of each parametrised test, unless it is marked `every_case`."""
     tests = defaultdict(list)
     for item in items:
         if not any(item.iter_markers("slow")) and not any(item.iter_markers("every_case")):

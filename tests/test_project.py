@@ -6,13 +6,11 @@ import ast
 import doctest
 import importlib
 import inspect
-import io
 import json
 import re
 import subprocess
 import sys
 import sysconfig
-import tokenize
 import tomllib
 from collections import Counter
 from importlib.metadata import distribution
@@ -160,15 +158,6 @@ def test_registry_hosts_are_recognised(name):
 
 LINES_PER_FILE, PACKAGES, ROOT_NAMES, PARAMETERS = 600, 20, 45, 10
 CODE_LINES = {"": 54_000, "sass": 7_000, "device": 3_500}  # of the package without the rows that follow, and of these
-NO_CODE = {
-    tokenize.COMMENT,
-    tokenize.NL,
-    tokenize.NEWLINE,
-    tokenize.INDENT,
-    tokenize.DEDENT,
-    tokenize.ENDMARKER,
-    tokenize.ENCODING,
-}
 
 
 def docstring_lines(tree: ast.Module) -> set[int]:
@@ -183,12 +172,15 @@ def docstring_lines(tree: ast.Module) -> set[int]:
 def code_lines(path: Path) -> int:
     """Return the number of lines that contain code: not blank, not a comment, not in a docstring."""
     text = path.read_text(encoding="utf-8")
-    lines = text.split("\n")
-    tokens = tokenize.generate_tokens(io.StringIO(text).readline)
-    covered = {
-        line for token in tokens if token.type not in NO_CODE for line in range(token.start[0], token.end[0] + 1)
+    tree, lines = ast.parse(text), text.split("\n")
+    strings = {
+        number
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Constant | ast.JoinedStr) and (node.end_lineno or 0) > node.lineno
+        for number in range(node.lineno + 1, (node.end_lineno or 0) + 1)
     }
-    return sum(1 for line in covered - docstring_lines(ast.parse(text)) if lines[line - 1].strip())
+    code = {number for number, line in enumerate(lines, 1) if number in strings or not line.lstrip().startswith("#")}
+    return sum(1 for number in code - docstring_lines(tree) if lines[number - 1].strip())
 
 
 def test_code_lines_leave_out_blanks_comments_and_docstrings(tmp_path):

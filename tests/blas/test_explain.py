@@ -72,6 +72,7 @@ def test_a_narrow_result_does_not_decide_between_orders(operands):
     assert wide.second.hint == ""
 
 
+@pytest.mark.slow
 def test_two_architectures_a_bias_and_lost_products(operands):
     A, B = operands
     bias = np.linspace(-1, 1, 6).astype(np.float16)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from slow_cases import sampled
 from warpfrag import cuda_tools
 
 SHARED = r"""#include <cuda_fp16.h>
@@ -93,26 +94,32 @@ def test_a_right_kernel_has_no_mistake(gemm, kernel):
 
 @pytest.mark.parametrize(
     ("changes", "texts"),
-    [
-        (
-            ["[warp * 8]", "[0]"],
-            [
-                "B: its first column is blockIdx.x * 16, but that of D is blockIdx.x * 16 + warp * 8",
-                "; no mma computes the tile of D at row 0, column 8 (argument D) fix: load B from column blockIdx.x",
-                ", from shared memory filled at gemm.cu:14",
-            ],
-        ),
-        (["N + col + warp * 8 +", "N + col +"], ["D: its first column is blockIdx.x * 16, but that of B is blockIdx"]),
-        (["A[(row", "A[(blockIdx.x * 16"], [f"A: {IS_X.format('D')}", "fix: load A from row blockIdx.y * 16"]),
-        (["D[(row", "D[(blockIdx.x * 16"], [f"D: {IS_X.format('A')}", f"fix: {IS_Y} stored at gemm.cu:25"]),
-        (
-            [BLOCKS, EXCHANGED, "D[(row", "D[(col", "N + col + warp", "N + row + warp"],
-            [
-                f"A: {IS_X.format('D')}; B: its first column is",
-                "or D: its first row is blockIdx.y * 16, but that of A is",
-            ],
-        ),
-    ],
+    sampled(
+        [
+            (
+                ["[warp * 8]", "[0]"],
+                [
+                    "B: its first column is blockIdx.x * 16, but that of D is blockIdx.x * 16 + warp * 8",
+                    "; no mma computes the tile of D at row 0, column 8 (argument D) fix: load B from column block",
+                    ", from shared memory filled at gemm.cu:14",
+                ],
+            ),
+            (
+                ["N + col + warp * 8 +", "N + col +"],
+                ["D: its first column is blockIdx.x * 16, but that of B is blockIdx"],
+            ),
+            (["A[(row", "A[(blockIdx.x * 16"], [f"A: {IS_X.format('D')}", "fix: load A from row blockIdx.y * 16"]),
+            (["D[(row", "D[(blockIdx.x * 16"], [f"D: {IS_X.format('A')}", f"fix: {IS_Y} stored at gemm.cu:25"]),
+            (
+                [BLOCKS, EXCHANGED, "D[(row", "D[(col", "N + col + warp", "N + row + warp"],
+                [
+                    f"A: {IS_X.format('D')}; B: its first column is",
+                    "or D: its first row is blockIdx.y * 16, but that of A is",
+                ],
+            ),
+        ],
+        4,
+    ),
 )
 def test_tiles_of_other_rows_or_columns_are_explained(gemm, changes, texts):
     answer = gemm(*changes)
@@ -122,6 +129,7 @@ def test_tiles_of_other_rows_or_columns_are_explained(gemm, changes, texts):
     assert "with too few bits" not in answer.out
 
 
+@pytest.mark.slow
 def test_products_that_no_warp_computes_are_named_if_d_is_not_explained(gemm):
     answer = gemm("[warp * 8]", "[0]", "i % 2] = d[i]", "i % 2] = d[i] * 1.01f")
 

@@ -96,6 +96,7 @@ def test_constraints_fit_the_registers(name, role, constraint, c_type):
     assert (array.constraint, array.c_type) == (constraint, c_type)
 
 
+@pytest.mark.slow
 def test_the_wrapper_names_as_many_operands_as_its_statement():
     for instruction in find(arch="sm_120a"):
         for block in re.findall(r"asm volatile\((.*?)\);", emit(instruction, arch="sm_120a"), re.DOTALL):

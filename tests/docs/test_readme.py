@@ -18,7 +18,11 @@ SHOWN = [
 INLINE = re.findall(r"`(warpfrag [^`\n]+)`", examples.BLOCK.sub("", README))
 COMMANDS = list(dict.fromkeys([*(command.line for command in SHOWN), *INLINE]))
 RUN = [line for line in COMMANDS if examples.reason_not_to_run(line) is None]
-FINDS = ("warpfrag diagnose sample:tile.ptx", "warpfrag batch-invariance", "warpfrag ptx run")  # commands that find a mistake
+FINDS = (
+    "warpfrag diagnose sample:tile.ptx",
+    "warpfrag batch-invariance",
+    "warpfrag ptx run",
+)  # commands that find a mistake
 
 
 @pytest.fixture(autouse=True)

@@ -242,6 +242,7 @@ def damage(rng, number, path, other):
     path.write_bytes(data)
 
 
+@pytest.mark.slow
 def test_a_hundred_damaged_objects_are_compiled_again(folder):
     rng, out = np.random.default_rng(43), np.zeros(32, np.uint32)
     with warnings.catch_warnings():

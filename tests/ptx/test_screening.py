@@ -251,6 +251,7 @@ def judge_orders(both, seed):
     return both(launch)
 
 
+@pytest.mark.slow
 def test_random_orders_of_wgmma_are_judged_the_same(both):
     assert {getattr(judge_orders(both, seed), "verdict", "") for seed in range(30)} == {"clean", "findings"}
 

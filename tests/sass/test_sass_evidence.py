@@ -243,6 +243,7 @@ class WrongGpu:
         return [data.view(np.uint8).reshape(-1)]
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("_tools")
 def test_a_probe_that_differs_is_not_evidence(tmp_path, monkeypatch, capsys):
     """One wrong bit marks its spelling and leaves the others; an encoding that the GPU rejects is left out."""

@@ -20,6 +20,7 @@ def test_the_page_is_written(tmp_path, capsys):
     assert capsys.readouterr().out == f"{file}: {len(build_page().encode()) // 1024} KiB\n"
 
 
+@pytest.mark.slow
 def test_a_hosted_page_knows_its_address(tmp_path):
     run("-o", f"{tmp_path}/site/", "--url", "https://example.org/explorer/")
 
