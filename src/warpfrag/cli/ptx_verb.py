@@ -80,6 +80,7 @@ class LaunchSettings(NamedTuple):
         seed: Seed of the order in which blocks and, with --check, warps run.
         arch: The architecture whose arithmetic is used; default: sm_90 if it can run the module, else its target.
         launch_seconds: Stop the launch after this many seconds, and report the line it had reached.
+        judge_seconds: The maximum time to judge whether the result of machine code is exact; default: 10 seconds.
     """
 
     entry: str | None = None
@@ -94,6 +95,7 @@ class LaunchSettings(NamedTuple):
     seed: Natural | None = None
     arch: Arch | None = None
     launch_seconds: Seconds | None = None
+    judge_seconds: Seconds | None = None
 
     def settings(self, kernel: Kernel, arrays: Arrays) -> dict[str, Any]:
         """Return the arguments of `Kernel.launch`, and add the arrays to `arrays` by name."""
@@ -106,7 +108,12 @@ class LaunchSettings(NamedTuple):
             "shared": self.shared,
             "arch": self.arch,
             "seed": self.seed,
-            "options": LaunchOptions(cooperative=self.cooperative, cluster=self.cluster, seconds=self.launch_seconds),
+            "options": LaunchOptions(
+                cluster=self.cluster,
+                cooperative=self.cooperative,
+                seconds=self.launch_seconds,
+                judge=self.judge_seconds or True,
+            ),
         }
 
 

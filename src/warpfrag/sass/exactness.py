@@ -44,7 +44,10 @@ FEW_STEPS = 3000
 STEPS_PER_SECOND = 3000
 """The number of instructions per batch and second after which the interpreter stops judging."""
 MAX_PROOFS = 256  # maximum number of proofs kept per program
-NOT_JUDGED = "the order of accesses was not judged within {} s: use a smaller grid, or LaunchOptions(judge=SECONDS)"
+NOT_JUDGED = (
+    "the order of accesses was not judged within {} s (--judge-seconds, LaunchOptions.judge): use a smaller grid or a"
+    " longer limit"
+)
 
 
 def judge(
