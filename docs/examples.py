@@ -7,7 +7,8 @@ The blocks of a page run in order, in one folder and one Python namespace, so a 
 In shown output, a line of dots stands for any lines, and dots in a line for any text. A command without shown output
 must succeed. So must a command inside a sentence or a table, if it names an instruction:
 `warpfrag at mma.m16n8k16.f32.f16.f16.f32 a 5`.
-A block whose first line is a comment that contains only a name (`# matmul.py`, `// saxpy.cu`) is that file.
+A block whose first line is a comment that contains only a name (`# matmul.py`, `// saxpy.cu`) is that file. A later
+block with the same name replaces it from there on.
 A block after the line `<!-- needs torch triton -->` runs only if these packages are installed.
 """
 
@@ -122,9 +123,9 @@ def blocks(page: str) -> list[Block]:
     ]
 
 
-def files(page: str) -> dict[str, str]:
-    """Return the files that blocks of a page define, by name."""
-    return {file[1]: found["text"] for found in BLOCK.finditer(page) if (file := FILE.match(found["text"]))}
+def files(page: str) -> list[tuple[str, str]]:
+    """Return the names and texts of the files that blocks of a page define, in order."""
+    return [(file[1], found["text"]) for found in BLOCK.finditer(page) if (file := FILE.match(found["text"]))]
 
 
 def commands(text: str) -> list[Command]:
@@ -289,9 +290,11 @@ def run_page(path: Path) -> Outcome:
     namespace: dict[str, object] = {"__name__": "page"}
     replaced = []
     with tempfile.TemporaryDirectory() as folder, chdir(folder), importable(folder):
-        for name, content in files(text).items():
+        for name, content in reversed(files(text)):  # the first version of each file remains
             Path(name).write_text(content, encoding="utf-8")
         for block in blocks(text):
+            for name, content in files(text[: block.start]):
+                Path(name).write_text(content, encoding="utf-8")
             if not block.is_runnable:
                 outcome.not_run.append(f"line {block.line} needs {' '.join(block.needs)}")
             elif block.language == "python":

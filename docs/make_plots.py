@@ -142,7 +142,7 @@ def profile_plot() -> Plot:
     """Plot the wavefronts of each line of the kernel in docs/how-to/look-inside.md."""
     page = (DOCS / "how-to" / "look-inside.md").read_text(encoding="utf-8")
     A, B = np.arange(1024, dtype=np.int32).reshape(32, 32), np.zeros((32, 32), np.int32)
-    run = wf.ptx.load(examples.files(page)["tile.ptx"])["transpose"].launch(grid=1, block=1024, args=[A, B])
+    run = wf.ptx.load(dict(examples.files(page))["tile.ptx"])["transpose"].launch(grid=1, block=1024, args=[A, B])
     rows = [row for row in run.profile.lines if row.wavefronts]
     most = max(row.wavefronts for row in rows)
     left, width, body, y = 280, 380, [], TOP + 4
