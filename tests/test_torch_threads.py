@@ -208,7 +208,9 @@ def test_workers_of_a_loader_are_refused_or_told_of(monkeypatch):
         assert next(iter(torch.utils.data.DataLoader(Products())))[0, 0, 0] == 3
         assert len(run.records) == 1
         forked = torch.utils.data.DataLoader(Products(), num_workers=1, multiprocessing_context="fork")
-        with pytest.raises(wf.errors.InvalidOperand, match="mm cannot be recorded in a process that was forked inside an emulation"):
+        with pytest.raises(
+            wf.errors.InvalidOperand, match="mm cannot be recorded in a process that was forked inside an emulation"
+        ):
             next(iter(forked))
         spawned = torch.utils.data.DataLoader(Products(), num_workers=1, multiprocessing_context="spawn")
         monkeypatch.setattr(spawned, "_get_iterator", lambda: iter(()))

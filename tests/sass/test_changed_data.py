@@ -28,6 +28,8 @@ EXACT = {
         st.global.u32 [%d3], %r3;""",
     "data at an address, not the address": """setp.eq.u64 %p0, %d1, 0; @%p0 bra DONE; ld.global.u64 %d5, [%d1];
         add.u64 %d5, %d5, %d9; st.global.u64 [%d0], %d5; atom.global.add.u64 %d6, [%d0+8], %d5; DONE:""",
+    "the distance of two addresses": """sub.u64 %d5, %d4, %d1; add.u64 %d5, %d5, %d2; shr.u64 %d5, %d5, 1;
+        cvt.u32.u64 %r5, %d5; st.global.u32 [%d3], %r5;""",
 }  # fmt: skip
 ADDRESS = "the address of an array"
 INEXACT = {
@@ -57,8 +59,6 @@ INEXACT = {
         setp.lt.u32 %p0, %r5, %r4; @%p0 bra LOOP; cvt.u32.u64 %r6, %d4;
         shfl.sync.bfly.b32 %r7, %r6, 1, 31, -1; st.global.u32 [%d3], %r7;"""),
     "an address in an atomic": (ADDRESS, "atom.global.max.u64 %d6, [%d0], %d4;"),
-    "the address of local memory": (ADDRESS, """cvta.local.u64 %d5, own; st.local.u32 [own], %r3;
-        st.global.u64 [%d0], %d5;"""),
 }  # fmt: skip
 
 

@@ -11,7 +11,7 @@ not repeated for the same launch. If this time is too short, the run reports tha
 
 from __future__ import annotations
 
-from collections.abc import Collection, Hashable, Mapping
+from collections.abc import Callable, Collection, Hashable, Mapping
 from dataclasses import replace
 from math import inf
 from time import thread_time
@@ -200,7 +200,11 @@ def late_addresses(instructions: Collection[SassInstruction]) -> dict[int, str]:
 
 
 def uncompared(
-    work: Work, program: SassProgram, compared: frozenset[str], instructions: Collection[SassInstruction]
+    work: Work,
+    program: SassProgram,
+    compared: frozenset[str],
+    instructions: Collection[SassInstruction],
+    depends_on_addresses: Callable[[], bool],
 ) -> tuple[str, ...]:
     """Return reasons for executed spellings that were not compared with a GPU, and for late and stored addresses."""
     arch = program.target
@@ -208,7 +212,9 @@ def uncompared(
         return (f"no machine code for {arch} was compared with a GPU",)
     sources = {inst.address: inst.source for inst in instructions if inst.source is not None}
     late = late_addresses(instructions)
-    stored = stored_addresses(program, work.memory)
+    stored = stored_addresses(program, work.memory).intersection(np.flatnonzero(work.tally.instructions).tolist())
+    if stored and not depends_on_addresses():
+        stored = set()
     found: dict[str, str] = {}
     for at in np.flatnonzero(work.tally.instructions).tolist():
         address = work.program.instructions[at].line

@@ -10,7 +10,7 @@ from os import PathLike
 
 from warpfrag.cuda_tools import check_machine_code_allowed
 from warpfrag.errors import FileError, InvalidOperand, quote
-from warpfrag.machine.interpreter.device_memory import DeviceMemory
+from warpfrag.machine.interpreter.device_memory import DeviceMemory, MemorySnapshot
 from warpfrag.machine.interpreter.warp_state import LaunchConfig
 from warpfrag.machine.ir.actions import SYSTEM_FUNCTIONS
 from warpfrag.machine.ir.program import ModuleVariable, SourceLine
@@ -25,6 +25,7 @@ from warpfrag.sass.exactness import judge, uncompared
 from warpfrag.sass.fatbin import read_cubins
 from warpfrag.sass.lowering import SassProgram, lower
 from warpfrag.sass.sass_instruction import INSTRUCTION_BYTES, CodeTarget, SassInstruction
+from warpfrag.sass.stored_addresses import depends_on_addresses
 
 FUNCTIONS = 1 << 28  # the address of the first callee in another section; every kernel starts at 0
 
@@ -94,9 +95,14 @@ class SassKernel(Kernel):
         """Run a launch, and find reasons why the order of accesses may change the result."""
         return judge(self.program, config, memory, waves, self.sources, seconds, progress)
 
-    def uncompared(self, work: Work) -> tuple[str, ...]:
+    def uncompared(self, work: Work, before: MemorySnapshot | None) -> tuple[str, ...]:
         """Return a reason for every executed spelling that was not compared with a GPU of this architecture."""
-        return uncompared(work, self.program, self.module.compared_spellings(), self.instructions)
+
+        def moves() -> bool:
+            waves = self.waves(work.config, None)
+            return before is not None and depends_on_addresses(work, self.program, waves, before)
+
+        return uncompared(work, self.program, self.module.compared_spellings(), self.instructions, moves)
 
 
 class SassModule(KernelModule):

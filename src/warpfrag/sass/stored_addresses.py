@@ -1,12 +1,25 @@
-"""Find stores whose data is computed from an address that warpfrag chose, because a GPU chooses other addresses."""
+"""Find out whether the memory that a launch writes depends on addresses that warpfrag chose: a GPU chooses others.
 
-from warpfrag.machine.interpreter.device_memory import DeviceMemory
+If an analysis of the code finds stores whose data may be computed from an address, the launch runs again with its
+arrays at different addresses.
+"""
+
+from bisect import bisect_right
+from dataclasses import replace
+
+import numpy as np
+
+from warpfrag.machine.interpreter.device_memory import DeviceMemory, MemorySnapshot
 from warpfrag.machine.ir import actions
 from warpfrag.machine.ir.program import BankOperand, DecodedInstruction, MemoryOperand, VectorOperand, indices_of
-from warpfrag.machine.ir.state_spaces import is_in_window
+from warpfrag.machine.launch.exploration import explore
+from warpfrag.machine.launch.grid import Waves, Work
 from warpfrag.sass.lowering import SassProgram
 from warpfrag.sass.uncertain_values import ValueFlow
 
+MOVED = (0x2AAA_AAAA_AA00, 0x1555_5555_5500)
+"""The addresses of the first array in the two further runs: every bit from 8 to 45 differs."""
+APART = 1 << 32  # the distance of moved arrays
 COMPUTES = actions.LaneOp | actions.Move | actions.WarpCollective
 STORES = actions.MemoryStore | actions.Atomic
 
@@ -46,6 +59,38 @@ def stored_addresses(program: SassProgram, memory: DeviceMemory) -> set[int]:
     return found
 
 
+def depends_on_addresses(work: Work, program: SassProgram, waves: Waves, before: MemorySnapshot) -> bool:
+    """Run a launch again, from its initial memory, with the arrays of its parameters at two other addresses."""
+
+    def run(number: int) -> str:
+        moved = with_moved_arrays(work.memory, program, MOVED[number])
+        again = Work(work.program, work.config, moved, work.compiled).run_waves(waves.again(), 1, None)
+        return "" if again.failure is None else str(again.failure[1])
+
+    return not explore(work.memory, before, len(MOVED), run).agrees
+
+
+def with_moved_arrays(memory: DeviceMemory, program: SassProgram, first: int) -> DeviceMemory:
+    """Return the memory with each array that a parameter points to at another address."""
+    moved, parameters = memory.fork(), memory.parameters.copy()
+    starts = {item.start: item.start for item in memory.allocations}
+    base = program.bank_starts[0] + program.parameter_base
+    for offset in range(-(-base // 8) * 8, base + program.parameter_bytes - 7, 8):
+        value = memory.constant(offset, 8)
+        at = bisect_right(memory.starts, value) - 1
+        if is_chosen(offset, program, memory) and at >= 0:
+            old = memory.allocations[at].start
+            if starts[old] == old:
+                starts[old] = first + APART * at
+            parameters[offset : offset + 8] = np.frombuffer((starts[old] + value - old).to_bytes(8, "little"), np.uint8)
+    moved.parameters = parameters
+    items = sorted(
+        (replace(item, start=starts[item.start]) for item in memory.allocations), key=lambda item: item.start
+    )
+    moved.allocations, moved.starts = items, [item.start for item in items]
+    return moved
+
+
 def reads_address(inst: DecodedInstruction, program: SassProgram, memory: DeviceMemory) -> bool:
     """Return True if an instruction reads part of an address from a constant bank, at a fixed offset."""
     found = list[int]()
@@ -59,11 +104,13 @@ def reads_address(inst: DecodedInstruction, program: SassProgram, memory: Device
 
 
 def is_chosen(offset: int, program: SassProgram, memory: DeviceMemory) -> bool:
-    """Return True if 8 bytes of the constant banks are an address in a window or allocation that warpfrag placed."""
+    """Return True if 8 bytes of the constant banks are an address in an allocation that warpfrag placed."""
     value, parameter = memory.constant(offset, 8), offset - program.bank_starts[0] - program.parameter_base
-    if parameter < 0:
-        return is_in_window(value)
     is_narrow = any(each.offset <= parameter < each.offset + each.size < each.offset + 8 for each in program.parameters)
-    return not is_narrow and any(
-        item.start <= value < max(item.end, item.start + 1) and not item.is_placed for item in memory.allocations
+    return (
+        parameter >= 0
+        and not is_narrow
+        and any(
+            item.start <= value < max(item.end, item.start + 1) and not item.is_placed for item in memory.allocations
+        )
     )

@@ -344,7 +344,7 @@ class Kernel:
         result = build_run(work, self.readable_name, self.sources, module.address_size, named)
         result = replace(result, basis=module.basis)
         if self.program.is_machine_code:
-            result = replace(result, reasons=(*self.uncompared(work), *judged.reasons))
+            result = replace(result, reasons=(*self.uncompared(work, before), *judged.reasons))
         if options.explore and before is not None:
             result = replace(result, exploration=self._explored(memory, before, config, options.explore))
         return result
@@ -366,12 +366,12 @@ class Kernel:
         del config, memory, waves, seconds, progress
         return Judgement()
 
-    def uncompared(self, work: Work) -> tuple[str, ...]:
+    def uncompared(self, work: Work, before: MemorySnapshot | None) -> tuple[str, ...]:
         """Return a reason for each executed SASS spelling that was not compared with a GPU.
 
         Overridden for machine code.
         """
-        del work
+        del work, before
         return ()
 
     def _explored(self, memory: DeviceMemory, before: MemorySnapshot, config: LaunchConfig, runs: int) -> Exploration:
