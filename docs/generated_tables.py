@@ -6,9 +6,7 @@ Each function generates the text of one region from the package's tables.
 from __future__ import annotations
 
 import re
-from collections import Counter
 from functools import cache
-from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,7 +21,6 @@ from warpfrag.formats.number_formats import FORMATS, Format, format_aliases
 from warpfrag.isa.targets import targets
 from warpfrag.layout import NOTATIONS
 from warpfrag.layout.linear_layout import Layout
-from warpfrag.plans.relayout import fragments, relayout, tiled_alike, warpgroup_fragments
 from warpfrag.tables import read_table
 from warpfrag.tensorcore.registry import find, get
 
@@ -85,18 +82,6 @@ def evidence_table() -> str:
         compared = f"{known.compared} ({', '.join(known.gpus)}, {known.cases} cases)" if known.compared else "0"
         rows.append([f"`{arch}`", *(known.authorities[authority] for authority in AUTHORITIES), compared])
     return markdown_table(["architecture", *AUTHORITIES, "compared with hardware"], rows)
-
-
-def gpu_speed_table() -> str:
-    """Return the speed of 4096-cubed products on a GPU, from the report."""
-    lines = (REPORTS / "h200_products.md").read_text(encoding="utf-8").splitlines()
-    measured = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines if line.startswith("| `")]
-    rows = [
-        [instruction, f"`{arch}`", operands, speed, f"{4096**3 / float(native) / 1e9:.1f}" if native else ""]
-        for instruction, arch, size, operands, _, speed, _, native, _ in measured
-        if size == "4096"
-    ]
-    return markdown_table(["instruction", "emulating", "operands", '`"cuda"`', '`"native"`'], rows)
 
 
 def mistakes_line() -> str:
@@ -220,31 +205,6 @@ def sparsity_table() -> str:
     return markdown_table(["pattern", "chunk", "code", "kept columns, in storage order", "legal in"], rows)
 
 
-def motion_table() -> str:
-    """The costs of relayouts between fragments of the same extents, counted by format."""
-    counted: dict[tuple[str, str], Counter[str]] = {}
-    most: dict[tuple[str, str], int] = {}
-    for source, target in (*product(fragments(), repeat=2), *product(warpgroup_fragments(), repeat=2)):
-        pair = tiled_alike(source, target)
-        if pair is None:
-            continue
-        plan = relayout(*pair)
-        formats = source.format.name, target.format.name
-        crossing = next((kind for kind in ("shfl", "movmatrix") if plan.counts[kind]), "within a lane")
-        counted.setdefault(formats, Counter())["free" if plan.is_free else crossing] += 1
-        most[formats] = max(most.get(formats, 0), plan.counts["shfl"])
-    kinds = ("free", "movmatrix", "shfl")
-    alike: dict[tuple[int, ...], list[str]] = {}
-    for (source, target), counts in sorted(counted.items()):
-        numbers = counts.total(), *(counts[kind] for kind in kinds), most[source, target]
-        alike.setdefault(numbers, []).append(source if source == target else f"{source} to {target}")
-    rows = [[", ".join(f"`{formats}`" for formats in found), *numbers] for numbers, found in alike.items()]
-    everything = sum(counted.values(), Counter[str]())
-    rows.append(["all", everything.total(), *(everything[kind] for kind in kinds), max(most.values())])
-    header = ["formats", "pairs", "free", "by movmatrix", "by shuffles", "most shuffles"]
-    return markdown_table(header, rows)
-
-
 def notations_table() -> str:
     """Test which layouts each notation can express."""
     plain = Layout.parse({"row": 16, "col": 8}, lane="c2 c4 r1 r2 r4", reg="c1 r8")
@@ -320,7 +280,6 @@ REGIONS: dict[str, Callable[[], str]] = {
     "captured": captured_table,
     "reports": reports_list,
     "evidence": evidence_table,
-    "gpu-speed": gpu_speed_table,
     "mistakes": mistakes_line,
     "units": units_table,
     "arithmetic-steps": steps_table,
@@ -329,7 +288,6 @@ REGIONS: dict[str, Callable[[], str]] = {
     "gpus": gpus_table,
     "format-aliases": format_aliases_table,
     "sparsity": sparsity_table,
-    "motion": motion_table,
     "notations": notations_table,
     "verbs": verbs_table,
     "statuses": statuses_table,
