@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from facts import captured_gpus, evidence_by_architecture, facts
@@ -107,33 +107,10 @@ def units_table() -> str:
             row["fraction_bits"],
             row["rounding"],
             row["zero_exponent"],
-            f"`{row['nan']:#x}`",
-            row["level"],
         ]
         for row in read_table("arithmetic_units")["unit"]
     ]
-    return markdown_table([*header, "exponent of 0", "NaN", "level"], rows)
-
-
-def steps_table() -> str:
-    """Return the machine code of each instruction in tables/arithmetic_steps.toml."""
-    rows = []
-    for row in read_table("arithmetic_steps")["instruction"]:
-        which = [*row.get("op", ()), *row.get("shape", ()), *(f"kind::{kind}" for kind in row.get("kind", ()) if kind)]
-        which += [*row.get("bitop", ()), *(f"D.C = {pair}" for pair in row.get("accumulators", ()))]
-        steps = ", ".join(_step(step) for step in row["steps"])
-        arch = code(row["arch"]) if "arch" in row else "every other"
-        level = row.get("level", "as the unit")
-        rows.append([code(row.get("a", ())), code(which), arch, f"`{row['machine']}`", steps, level])
-    return markdown_table(["A", "instructions", "architectures", "machine code", "steps", "level"], rows)
-
-
-def _step(step: dict[str, Any]) -> str:
-    """Return a step of the table, with its parameters."""
-    more = [f"{key} {said}" for key, said in step.items() if key not in {"do", "of", "take"}]
-    if "of" in step:
-        more.append(("even" if step["take"] == 0 else "odd") + (" pairs" if step["of"] == 2 else f" {step['of']}s"))
-    return " ".join([step["do"], *([f"({', '.join(more)})"] if more else [])])
+    return markdown_table([*header, "exponent of 0"], rows)
 
 
 def targets_table() -> str:
@@ -195,14 +172,21 @@ def formats_table() -> str:
 def sparsity_table() -> str:
     """The elements that each metadata code keeps."""
     table = read_table("sparsity")
-    rows = []
+    kept: dict[str, dict[str, str]] = {}
+    legal: dict[str, str] = {}
     for name, pattern in table["pattern"].items():
         for order, codes in table["codes"][pattern["codes"]].items():
             for text, units in sorted(codes.items()):
-                kept = [unit * pattern["unit"] + place for unit in units for place in range(pattern["unit"])]
-                legal = "both" if order == "rising" else "`mma.sp` only"
-                rows.append([name, pattern["chunk"], f"`{int(text, 0):04b}`", " ".join(map(str, kept)), legal])
-    return markdown_table(["pattern", "chunk", "code", "kept columns, in storage order", "legal in"], rows)
+                columns = [unit * pattern["unit"] + place for unit in units for place in range(pattern["unit"])]
+                key = f"`{int(text, 0):04b}`"
+                kept.setdefault(key, {})[name] = " ".join(map(str, columns))
+                if order != "rising":
+                    legal[key] = "`mma.sp` only"
+    rows = [
+        [key, *(columns.get(name, "") for name in table["pattern"]), legal.get(key, "both")]
+        for key, columns in sorted(kept.items(), key=lambda row: (row[0] in legal, row[0]))
+    ]
+    return markdown_table(["code", *table["pattern"], "legal in"], rows)
 
 
 def notations_table() -> str:
@@ -282,7 +266,6 @@ REGIONS: dict[str, Callable[[], str]] = {
     "evidence": evidence_table,
     "mistakes": mistakes_line,
     "units": units_table,
-    "arithmetic-steps": steps_table,
     "targets": targets_table,
     "formats": formats_table,
     "gpus": gpus_table,
