@@ -80,17 +80,16 @@ def test_the_tiled_product_has_the_codes_of_gemm():
 
 def test_the_page_runs():
     programs = blocks("python")
-    assert len(programs) == 15
+    assert len(programs) == 9
     namespace = {"__name__": "page"}
     for number, program in enumerate(programs):
         exec(compile(program, f"{PAGE.name}, block {number}", "exec"), namespace)  # noqa: S102
-    assert namespace["message"].startswith("load_matrix_sync: ldm must be a multiple of 128")
 
 
 def test_both_columns_say_the_same():
     """Each C++ program is beside a Python program with the same wmma words in the same order."""
     pairs = re.findall(r"```cuda\n(.*?)```\n\n</td><td>\n\n```python\n(.*?)```", PAGE.read_text("utf-8"), re.DOTALL)
-    assert len(pairs) == len(blocks("cuda")) == 5
+    assert len(pairs) == len(blocks("cuda")) == 1
     for cuda, python in pairs:
         words = re.findall(r"wmma::([\w:]+)", cuda)
         assert len(words) >= 4
