@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from facts import captured_gpus, evidence_by_architecture, facts
@@ -77,10 +77,11 @@ def reports_list() -> str:
 
 def evidence_table() -> str:
     """Count the instructions of each architecture by level of evidence, and those compared with a GPU."""
-    rows = []
+    alike: dict[tuple[object, ...], list[str]] = {}
     for arch, known in evidence_by_architecture().items():
         compared = f"{known.compared} ({', '.join(known.gpus)}, {known.cases} cases)" if known.compared else "0"
-        rows.append([f"`{arch}`", *(known.authorities[authority] for authority in AUTHORITIES), compared])
+        alike.setdefault((*(known.authorities[authority] for authority in AUTHORITIES), compared), []).append(arch)
+    rows = [[code(archs), *numbers] for numbers, archs in alike.items()]
     return markdown_table(["architecture", *AUTHORITIES, "compared with hardware"], rows)
 
 
@@ -94,22 +95,19 @@ def mistakes_line() -> str:
 
 
 def units_table() -> str:
-    """Return the parameters of every unit in tables/arithmetic_units.toml."""
-    header = ["unit", "rule", "architectures", "A and B", "D", "products at once", "fraction bits", "rounding"]
-    rows = [
-        [
-            row["unit"],
-            row["rule"],
-            code(row["arch"]),
-            code(row["operands"]),
-            f"`{row['accumulator']}`",
-            row["products"],
-            row["fraction_bits"],
-            row["rounding"],
-            row["zero_exponent"],
-        ]
-        for row in read_table("arithmetic_units")["unit"]
-    ]
+    """Return the parameters in tables/arithmetic_units.toml; units with the same parameters share a row."""
+    columns = ("rule", "products", "fraction_bits", "rounding", "zero_exponent", "accumulator")
+    alike: dict[tuple[object, ...], list[dict[str, Any]]] = {}
+    for unit in read_table("arithmetic_units")["unit"]:
+        alike.setdefault((*(unit[column] for column in columns), *unit["operands"]), []).append(unit)
+    rows = []
+    for same in alike.values():
+        unit = same[0]
+        names = ", ".join(dict.fromkeys(one["unit"] for one in same))
+        archs = dict.fromkeys(arch for one in same for arch in one["arch"])
+        types = [code(unit["operands"]), f"`{unit['accumulator']}`"]
+        rows.append([names, code(archs), *types, unit["rule"], *(unit[column] for column in columns[1:-1])])
+    header = ["units", "architectures", "A and B", "D", "rule", "products at once", "fraction bits", "rounding"]
     return markdown_table([*header, "exponent of 0"], rows)
 
 
