@@ -80,7 +80,7 @@ def test_the_tiled_product_has_the_codes_of_gemm():
 
 def test_the_page_runs():
     programs = blocks("python")
-    assert len(programs) == 6
+    assert len(programs) == 5
     namespace = {"__name__": "page"}
     for number, program in enumerate(programs):
         exec(compile(program, f"{PAGE.name}, block {number}", "exec"), namespace)  # noqa: S102
