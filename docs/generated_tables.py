@@ -207,13 +207,10 @@ def notations_table() -> str:
         "elements without a place": [plain.fix(reg=0)],
         "an inverse, from elements to places": [plain.inverse()],
     }
-    rows = [
-        [
-            kind,
-            *(_expressed(name, layouts) for name in NOTATIONS),
-        ]  # "no" if one layout cannot be expressed
-        for kind, layouts in kinds.items()
-    ]
+    alike: dict[tuple[str, ...], list[str]] = {}
+    for kind, layouts in kinds.items():  # "no" if one layout cannot be expressed
+        alike.setdefault(tuple(_expressed(name, layouts) for name in NOTATIONS), []).append(kind)
+    rows = [["; ".join(same), *answers] for answers, same in alike.items()]
     return markdown_table(["layouts", *(f"`{name}`" for name in NOTATIONS)], rows)
 
 
