@@ -8,7 +8,10 @@ from warpfrag.cli.io.arguments import Arch, File, InstructionName, Seed
 from warpfrag.cli.io.output import echo, print_heading, print_table, wrapped
 from warpfrag.cli.io.verbs import Answer, verb
 from warpfrag.files import write_atomically
-from warpfrag.tensorcore.arithmetic_table import ArithmeticRow, ArithmeticTable
+from warpfrag.isa.alias_names import is_plain
+from warpfrag.isa.instruction_table import running_target
+from warpfrag.tensorcore.arithmetic_table import ArithmeticRow, ArithmeticTable, references
+from warpfrag.tensorcore.arithmetic_table import arithmetic_table as make_table
 from warpfrag.tensorcore.registry import get
 
 CELLS = """8/24: 8 products per step, 24 fraction bits kept; fma: rounded after every product; exact: integers;
@@ -48,10 +51,6 @@ def arithmetic_table(arch: str | None = None, *, for_: InstructionName | None = 
         warpfrag arithmetic-table                                    # one table for all architectures
         warpfrag arithmetic-table sm_100 --json
     """
-    from warpfrag.isa.alias_names import is_plain
-    from warpfrag.tensorcore.arithmetic_table import ArithmeticTable
-    from warpfrag.tensorcore.arithmetic_table import arithmetic_table as make_table
-
     if arch is not None and for_ is None and is_plain(arch):
         arch, for_ = None, arch
     table = make_table(arch)
@@ -62,7 +61,6 @@ def arithmetic_table(arch: str | None = None, *, for_: InstructionName | None = 
 
 
 def _print_table(table: ArithmeticTable, arch: str | None, *, is_overview: bool) -> None:
-    from warpfrag.tensorcore.arithmetic_table import references
 
     if is_overview:
         head, *body = table.overview()
@@ -123,7 +121,6 @@ def test_vectors(
     """
     from warpfrag.codegen.vectors import check_output
     from warpfrag.codegen.vectors import test_vectors as make_vectors
-    from warpfrag.isa.instruction_table import running_target
 
     if output:
         check_output(output)

@@ -9,11 +9,13 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 import click
 
 from warpfrag.cli.io import arguments
-from warpfrag.cli.io.operand_view import OperandView, Record
+from warpfrag.cli.io.operand_view import OperandView, Record, operand_view
 from warpfrag.cli.io.output import echo, print_heading, print_notes, print_table, terminal_width
 from warpfrag.cli.io.verbs import Answer, verb
 from warpfrag.errors import InvalidOperand, check_index, quote
 from warpfrag.html import table_lines
+from warpfrag.layout.coordinates import place
+from warpfrag.tensorcore.operand import Operand, SparseOperand
 
 if TYPE_CHECKING:
     from warpfrag.tensorcore.instruction import Instruction
@@ -83,8 +85,6 @@ def at(
         warpfrag at tcgen05.mma.cta_group::1.kind::f16.m128n64k16.f32.f16.f16 d 5 --warp 1 --through
             tcgen05.ld.sync.aligned.16x256b.x8.b32
     """
-    from warpfrag.cli.io.operand_view import operand_view
-    from warpfrag.layout.coordinates import place
     from warpfrag.tensorcore.registry import get
 
     view = operand_view(get(instruction, arch), operand, load)
@@ -156,7 +156,6 @@ def where(
         warpfrag where tcgen05.mma.cta_group::1.kind::f16.m128n64k16.f32.f16.f16 d 37 5 --through
             tcgen05.ld.sync.aligned.32x32b.x64.b32
     """
-    from warpfrag.cli.io.operand_view import operand_view
     from warpfrag.tensorcore.registry import get
 
     operand, row, col = _element(operand, row, col)
@@ -206,7 +205,6 @@ def _address(
 ) -> Answer[ElementHolders]:
     """Return the answer for an element in shared memory: its byte address."""
     from warpfrag.cli.descriptor_verb import read_word
-    from warpfrag.tensorcore.operand import Operand
     from warpfrag.tensorcore.tensor_operand import PADDED, InTensorShared
 
     operand = instruction.operands.get(name.lower())
@@ -242,8 +240,6 @@ def _address(
 
 def _possible(view: OperandView, position: list[int]) -> tuple[list[Record], list[dict[str, Any]]]:
     """Return every register that can hold an element of the full A, with the metadata codes that select it."""
-    from warpfrag.tensorcore.operand import SparseOperand
-
     sparse = view.registers
     if not isinstance(sparse, SparseOperand):
         raise InvalidOperand(f"--logical applies to a sparse A, not to {view.name} of {view.instruction}")
@@ -308,7 +304,6 @@ def table(
         warpfrag table tcgen05.mma.cta_group::1.kind::f16.m128n8k16.f32.f16.f16 d --warp 0 --through
             tcgen05.ld.sync.aligned.16x256b.x1.b32
     """
-    from warpfrag.cli.io.operand_view import operand_view
     from warpfrag.tensorcore.registry import get
 
     view = operand_view(get(instruction, arch), operand, load)

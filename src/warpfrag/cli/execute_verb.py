@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
@@ -13,19 +13,19 @@ from warpfrag.cli.io.arguments import Arch, File, InstructionName, RoundingName,
 from warpfrag.cli.io.matrix_files import code_text, matrix_lines, read_operand, short_text, value_text
 from warpfrag.cli.io.output import echo, print_heading, print_table, wrapped
 from warpfrag.cli.io.verbs import Answer, facts_of, verb
-from warpfrag.formats.number_formats import Format, Rounding
+from warpfrag.errors import check_index
+from warpfrag.formats.number_formats import FORMATS, Format, Rounding
 from warpfrag.isa.instruction_table import running_target
 from warpfrag.tensorcore.arithmetic_plan import arithmetic_arch, plan
 from warpfrag.tensorcore.evidence import Evidence
 from warpfrag.tensorcore.instruction import Instruction
-from warpfrag.tensorcore.registry import get
+from warpfrag.tensorcore.registry import get, instruction_of
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from warpfrag.tensorcore.reference import TraceStep
 
-Source = Literal["file", "random", "zero"]
 Codes = dict[str, "NDArray[Any]"]
 
 MAX_DIFFERENT = 16  # maximum number of elements listed side by side
@@ -143,7 +143,6 @@ def execute(
         warpfrag execute mma.m16n8k16.f32.f16.f16.f32 --arch sm_80 sm_90 --seed 1     # side by side
     """
     from warpfrag.tensorcore.array_types import Scaled
-    from warpfrag.tensorcore.registry import instruction_of
 
     archs = tuple(dict.fromkeys((*arch, *more) or ("sm_90",)))
     resolved = get(instruction)
@@ -211,7 +210,6 @@ def _operands(
 
 def _trace(instruction: Instruction, arch: str, codes: Codes, output: tuple[int, int], mma: int) -> list[TraceStep]:
     """Return the steps of one output."""
-    from warpfrag.errors import check_index
     from warpfrag.tensorcore.reference import trace
     from warpfrag.tensorcore.sparsity import logical_columns
 
@@ -329,8 +327,6 @@ def _exact_text(value: Fraction | float) -> str:
 
 def _print_step(number: int, count: int, step: TraceStep) -> None:
     """Print the terms, the lost parts and the result of one step."""
-    from warpfrag.formats.number_formats import FORMATS
-
     echo()
     print_heading(f"step {number + 1} of {count}: {step.rule}")
     aligned = step.common_exponent is not None

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Annotated, Literal, NamedTuple
 
 import click
+import numpy as np
 
 from warpfrag.cli.io.arguments import Count, File, InstructionName, Seed
 from warpfrag.cli.io.output import DONE, NO, ProgressLine, echo, print_notes, print_table
@@ -20,11 +21,11 @@ from warpfrag.errors import NoGpu, WarpfragError, quote
 from warpfrag.files import check_writable, write_atomically
 from warpfrag.grouping import grouped
 from warpfrag.hardware.verification import KernelResult, Report
-from warpfrag.isa.instruction_table import Family
+from warpfrag.isa.instruction_table import Family, families_of
 from warpfrag.isa.qualifiers import Form
 from warpfrag.isa.tcgen05_forms import TensorForm
 from warpfrag.samples import SAMPLES, sample_path
-from warpfrag.tensorcore.captures.capture import CapturedCase, WgmmaCase
+from warpfrag.tensorcore.captures.capture import MEMORY, CapturedCase, WgmmaCase, address_maps, captures
 from warpfrag.tensorcore.registry import get
 
 LABEL_WIDTH = 58
@@ -114,9 +115,7 @@ def check(*, only: str = "") -> Answer[CheckFacts]:
         warpfrag check                    # everything, one line per family
         warpfrag check --only mma.sp
     """
-    from warpfrag.isa.instruction_table import families_of
     from warpfrag.isa.similar_names import similar_names
-    from warpfrag.tensorcore.captures.capture import captures
 
     rows: list[FamilyCheck] = []
     devices: dict[int, str] = {}  # in the order of their first rows
@@ -178,10 +177,6 @@ def _label(family: Family) -> str:
 
 def _address_maps(only: str) -> list[FamilyCheck]:
     """Compare the address maps of the instructions that match a text."""
-    import numpy as np
-
-    from warpfrag.tensorcore.captures.capture import MEMORY, address_maps
-
     maps = address_maps().maps
     named = _named(only, {captured.instruction: get(captured.instruction).form for captured in maps})
     chosen = [captured for captured in maps if captured.instruction in named]
@@ -196,7 +191,6 @@ def _address_maps(only: str) -> list[FamilyCheck]:
 
 def _differing_tiles(case: CapturedCase | WgmmaCase, arch: str) -> int:
     from warpfrag.isa.immediates import Immediates
-    from warpfrag.tensorcore.captures.capture import WgmmaCase
     from warpfrag.tensorcore.execute import execute
 
     if isinstance(case, WgmmaCase):
@@ -215,7 +209,6 @@ def _differing_tiles(case: CapturedCase | WgmmaCase, arch: str) -> int:
 
 
 def _differing_images(form: TensorForm, case: CapturedCase, arch: str) -> int:
-    import numpy as np
 
     from warpfrag.tensorcore.tensor_images import run_images
 

@@ -11,6 +11,7 @@ from warpfrag.cli.io.arguments import Arch, ElementType, InstructionName
 from warpfrag.cli.io.verbs import Answer, facts_of, verb
 from warpfrag.errors import IllegalInstruction, WarpfragError, quote
 from warpfrag.grouping import grouped
+from warpfrag.isa.targets import gpu_called, gpus, targets
 
 if TYPE_CHECKING:
     from warpfrag.isa.aliases import Meaning
@@ -206,7 +207,6 @@ def aliases(name: InstructionName) -> Answer[NameMeaning]:
     """
     from warpfrag.formats.number_formats import format_alias
     from warpfrag.isa.instruction_names import spell
-    from warpfrag.isa.targets import gpu_called, gpus
 
     if gpu := gpu_called(name):
         return Answer(
@@ -357,7 +357,6 @@ def legal(
 
 
 def _print_legal(facts: Legality, versions: dict[str, str]) -> None:
-    from warpfrag.isa.targets import targets
 
     output.print_heading("yes")
     output.echo(facts.instruction or "")

@@ -106,7 +106,6 @@ def sweep(
         warpfrag sweep sweep.toml --verify                          # read all blocks, and repair damaged ones
         warpfrag sweep sweep.toml --scheduler tcp://10.0.0.1:8786   # on the workers of a Dask scheduler
     """
-    from warpfrag.sweep import SweepPlan
     from warpfrag.sweep import sweep as run_sweep
 
     if scheduler is not None and workers is not None:

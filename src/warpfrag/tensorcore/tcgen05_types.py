@@ -62,8 +62,6 @@ class TensorMma(TensorInstruction):
 
     def descriptor(self, **options: Any) -> InstructionDescriptor:  # noqa: ANN401 (fields of the word)
         """Return the instruction descriptor; `options` are fields that the name lacks, such as transpose_b=True."""
-        from warpfrag.smem.instruction_descriptor import InstructionDescriptor
-
         return InstructionDescriptor.of(self, **options)
 
     def execute(
@@ -86,7 +84,6 @@ class TensorMma(TensorInstruction):
         first columns in tensor memory. `idesc` has the transpose, negate and saturate flags, the selector and the
         scale ids. Raises NotModelled if the result is unknown.
         """
-        from warpfrag.smem.instruction_descriptor import InstructionDescriptor
         from warpfrag.tensorcore.execute_tcgen05 import TensorProduct, check_tensor_memory
 
         if not self.shape.m:

@@ -83,8 +83,6 @@ class WgmmaCall:
 
     def stage(self, arrays: Mapping[str, NDArray[np.uint32]]) -> WgmmaCases:
         """Return the cases that these registers and shared memory define."""
-        import numpy as np
-
         words = {role: array for role, array in arrays.items() if role != "shared"}
         shared = np.ascontiguousarray(arrays["shared"]).view(np.uint8)
         return WgmmaCases(self.variant, words, shared, self.descriptors, self.scale_d)
@@ -118,6 +116,4 @@ class WgmmaCases:
     @property
     def arrays(self) -> dict[str, NDArray[np.uint32]]:
         """The registers, and `shared` as 32-bit integers."""
-        import numpy as np
-
         return {**self.words, "shared": np.ascontiguousarray(self.shared).view(np.uint32)}

@@ -25,7 +25,7 @@ import click
 from warpfrag.cli.io.output import shape_text
 from warpfrag.errors import FileError, InvalidOperand, quote
 from warpfrag.files import read_bytes
-from warpfrag.formats.number_formats import Format, Rounding
+from warpfrag.formats.number_formats import FORMATS, Format, Rounding
 from warpfrag.html import table_lines
 
 if TYPE_CHECKING:
@@ -324,7 +324,6 @@ def read_array(file: str, codes: str | None, option: str = "--codes") -> NDArray
     import numpy as np
 
     from warpfrag.formats.codes import check_codes, code_dtype, codes_of, from_codes
-    from warpfrag.formats.number_formats import FORMATS
 
     source = read_source(file, MAX_ARRAY_BYTES)
     if not source.is_array:
