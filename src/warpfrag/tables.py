@@ -22,8 +22,7 @@ class TableLoader(SourceFileLoader):
         import tomllib
 
         rows = tomllib.loads(cast("bytes", data).decode("utf-8"))
-        code: CodeType = compile(repr(rows), str(path), "eval", optimize=_optimize)
-        return code
+        return compile(repr(rows), str(path), "eval", optimize=_optimize)
 
 
 @cache

@@ -13,12 +13,16 @@ from warpfrag.errors import InvalidOperand, quote
 if TYPE_CHECKING:
     import torch
 
-Words: TypeAlias = "np.ndarray[tuple[int, ...], np.dtype[np.uint32]]"
+Words: TypeAlias = np.ndarray[tuple[int, ...], np.dtype[np.uint32]]
 """An array of 32-bit registers."""
-Bytes: TypeAlias = "np.ndarray[tuple[int, ...], np.dtype[np.uint8]]"
+Bytes: TypeAlias = np.ndarray[tuple[int, ...], np.dtype[np.uint8]]
 """An array of the bytes in a memory space."""
 Array: TypeAlias = "np.ndarray[tuple[int, ...], np.dtype[np.generic[object]]]"
 """An array of numbers in a format's natural dtype, or of unsigned codes, as the function specifies."""
+Mask: TypeAlias = NDArray[np.bool_]
+Numbers: TypeAlias = NDArray[np.int64]
+"""Indices, offsets or times."""
+Doubles: TypeAlias = NDArray[np.float64]
 
 
 class HasDtype(Protocol):

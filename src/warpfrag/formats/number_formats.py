@@ -302,13 +302,9 @@ def dtype_text(dtype: object) -> str:
     if dtype is float or dtype is int:
         return "float64" if dtype is float else "int64"
     is_dtype = isinstance(dtype, type) or type(dtype).__name__.lower().endswith("dtype")
-    name = (
-        dtype
-        if isinstance(dtype, str)
-        else getattr(dtype, "__name__", None) or str(dtype)
-        if is_dtype
-        else quote(dtype)
-    )
+    name = dtype if isinstance(dtype, str) else quote(dtype)
+    if is_dtype:
+        name = getattr(dtype, "__name__", None) or str(dtype)
     return name.strip().removeprefix("torch.").removeprefix("np.").removeprefix("numpy.")
 
 

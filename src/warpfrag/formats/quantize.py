@@ -31,12 +31,10 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from warpfrag.errors import InvalidOperand, check_flag, check_name, quote
-from warpfrag.formats.arrays import Array, as_array, as_doubles
+from warpfrag.formats.arrays import Array, Doubles, as_array, as_doubles
 from warpfrag.formats.codes import from_codes
 from warpfrag.formats.float_environment import exact_floats
 from warpfrag.formats.number_formats import FORMATS, Format, format_name
-
-Doubles = NDArray[np.float64]
 
 SCALES = ("ue8m0", "ue4m3", "f32")
 SCALE_ROUNDINGS = ("floor", "ceil", "even", "rceil")

@@ -18,6 +18,7 @@ from collections.abc import Mapping
 import numpy as np
 from numpy.typing import NDArray
 
+from warpfrag.formats.arrays import Bytes
 from warpfrag.formats.codes import to_codes
 from warpfrag.formats.number_formats import Format
 
@@ -93,9 +94,7 @@ def _extreme_integers(number_format: Format, shape: tuple[int, ...], random: np.
     return np.where(random.random(shape) < 0.8, near, codes)
 
 
-def random_bytes(
-    number_format: Format, kind: str, shape: tuple[int, ...], random: np.random.Generator
-) -> NDArray[np.uint8]:
+def random_bytes(number_format: Format, kind: str, shape: tuple[int, ...], random: np.random.Generator) -> Bytes:
     """Return bytes that contain packed codes of one class; the last axis counts bytes."""
     if kind == "bits" or number_format.bits < 8:
         return random.integers(0, 256, shape, dtype=np.uint8)

@@ -128,8 +128,7 @@ def _form_by_alias(text: str, problem: str) -> Form:
             raise illegal(name, f"out of scope: {beyond}")
         if named is None:
             raise illegal(text, problem, partial(_similar_names, text))
-        reason = f"unknown {named.called}"
-        raise illegal(name[:LONGEST], reason, lambda: tuple(map(spell, near(name, named.notation))))
+        raise illegal(name[:LONGEST], f"unknown {named.called}", lambda: tuple(map(spell, near(name, named.notation))))
     if len(named.forms) > 1:
         reason = f"this {named.called} matches {len(named.forms)} instructions; choose one"
         raise illegal(named.name, reason, _spelled(named.forms))

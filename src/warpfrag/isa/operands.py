@@ -247,11 +247,8 @@ def _wmma(form: Form, role: str, arch: str) -> OperandSpec:
     # The ISA fixes the number of registers in a fragment, so any measured row gives it.
     known = arch if measured else measured_architectures()[0]
     row = _wmma_rows(known)["c" if role == "d" else role, str(form.shape), number_format.name]
-    unknown = (
-        ""
-        if measured
-        else f"the wmma fragments of {arch} were not measured; available: {', '.join(measured_architectures())}"
-    )
+    available = ", ".join(measured_architectures())
+    unknown = "" if measured else f"the wmma fragments of {arch} were not measured; available: {available}"
     return OperandSpec(
         role,
         number_format,

@@ -263,8 +263,7 @@ def choose(spelling: TensorSpelling, text: str, **wanted: Any) -> TensorForm:  #
         kept = [row for row in kept if asked[name] in _entries(row, name)]
         if not kept:
             beside = ", ".join(f"{key}={quote(entry)}" for key, entry in asked.items() if key != name)
-            reason = f"{name}={quote(asked[name])} is not legal with {beside}"
-            raise IllegalInstruction(text, reason)
+            raise IllegalInstruction(text, f"{name}={quote(asked[name])} is not legal with {beside}")
     return typed(untyped(spelling).spelling, kept[0], asked["m"], asked["n"], asked["a"], asked["b"])
 
 

@@ -193,9 +193,7 @@ class Descriptor:
         if not (is_whole(self.other) and 0 <= self.other < 1 << WORD_BITS) or self.other & _in_fields(self.kind):
             raise InvalidOperand(f"other may only contain bits that belong to no field, got {quote(self.other)}")
 
-    def __repr__(self) -> str:
-        """Return the constructor call, without default values."""
-        return repr_of_fields(self)
+    __repr__ = repr_of_fields
 
     def _repr_html_(self) -> str:
         """Return a notebook card with the word, and each of its fields."""

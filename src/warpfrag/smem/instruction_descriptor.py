@@ -114,9 +114,7 @@ class InstructionDescriptor:
         if not is_whole(self.other) or self.other & ~unused:
             raise InvalidOperand(f"other may only contain bits that belong to no field, got {quote(self.other)}")
 
-    def __repr__(self) -> str:
-        """Return the constructor call, without default values."""
-        return repr_of_fields(self)
+    __repr__ = repr_of_fields
 
     def _raw(self, name: str, field: Field) -> int:
         """Return the number that encodes a field; raise InvalidOperand if its value cannot be encoded."""

@@ -59,6 +59,13 @@ ELEMENT_BITS = (1, 4, 8, 16, 32, 64)
 Index = TypeVar("Index", int, "NDArray[np.int64]")
 
 
+def repr_of_fields(instance: DataclassInstance) -> str:
+    """Return a dataclass's constructor call without default values."""
+    values = ((field.name, getattr(instance, field.name), field.default) for field in fields(instance))
+    arguments = ", ".join(f"{name}={value!r}" for name, value, default in values if value != default)
+    return f"{type(instance).__name__}({arguments})"
+
+
 class Digit(NamedTuple):
     """A digit of an index: `extent` values (None: unbounded), `stride` bytes apart."""
 
@@ -108,9 +115,7 @@ class Memory:
                 f"expected a pitch or the digits across, not both; got pitch={self.pitch} and across={self.across}"
             )
 
-    def __repr__(self) -> str:
-        """Return the constructor call, without default values."""
-        return repr_of_fields(self)
+    __repr__ = repr_of_fields
 
     def _repr_html_(self) -> str:
         """Return an HTML card for notebooks."""
@@ -276,13 +281,6 @@ class Memory:
         if shape is None:
             raise InvalidOperand("without a pitch, an address depends on the matrix's shape: pass shape=(rows, cols)")
         return -(-shape[1 if self.order == "row" else 0] * bits // 8)
-
-
-def repr_of_fields(instance: DataclassInstance) -> str:
-    """Return a dataclass's constructor call without default values."""
-    values = ((field.name, getattr(instance, field.name), field.default) for field in fields(instance))
-    arguments = ", ".join(f"{name}={value!r}" for name, value, default in values if value != default)
-    return f"{type(instance).__name__}({arguments})"
 
 
 def is_whole(number: object) -> bool:

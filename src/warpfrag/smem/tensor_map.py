@@ -39,8 +39,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 from warpfrag.smem.shared_memory import SWIZZLES, swizzled
 
 if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
+    from warpfrag.formats.arrays import Mask, Numbers
 
 DRIVER = "CUDA Driver API, cuTensorMapEncodeTiled"
 MAP_BYTES = 128
@@ -209,10 +208,7 @@ class TensorMapFields:
     @property
     def box_bytes(self) -> int:
         """The number of bytes that a copy of the box signals to its mbarrier."""
-        total = self.element.bytes
-        for extent in self.box_shape:
-            total *= extent
-        return total
+        return self.element.bytes * prod(self.box_shape)
 
     @property
     def counted_bytes(self) -> int:
@@ -288,9 +284,7 @@ class TensorMapFields:
 
     # --- positions of elements
 
-    def elements(
-        self, coordinates: tuple[int, ...], offsets: tuple[int, ...] = ()
-    ) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+    def elements(self, coordinates: tuple[int, ...], offsets: tuple[int, ...] = ()) -> tuple[Numbers, Mask]:
         """Return each box element's byte offset in the tensor, and a mask of the elements inside the tensor.
 
         Both arrays have the axes of `box_shape`, outermost first. `offsets` move the pixels of im2col.
@@ -312,15 +306,13 @@ class TensorMapFields:
             inside = inside & ((index >= 0) & (index < self.dims[axis])).reshape(behind)
         return np.broadcast_to(place, shape[::-1]), np.broadcast_to(inside, shape[::-1])
 
-    def _parts(self) -> NDArray[np.int64]:
+    def _parts(self) -> Numbers:
         """Return the byte offsets of the elements at one index of the innermost axis."""
         import numpy as np
 
         return np.arange(self.elements_per_index, dtype=np.int64) * self.element.bytes
 
-    def _pixels(
-        self, kind: Im2col, coordinates: tuple[int, ...], offsets: tuple[int, ...]
-    ) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+    def _pixels(self, kind: Im2col, coordinates: tuple[int, ...], offsets: tuple[int, ...]) -> tuple[Numbers, Mask]:
         """Return the byte offsets of a column of pixels, [pixels, channels], and a mask of those inside the tensor."""
         import numpy as np
 
@@ -341,14 +333,14 @@ class TensorMapFields:
             else:
                 position[-1] += steps[-1]
         index = np.array(pixels, np.int64)
-        inside: NDArray[np.bool_] = np.all((index >= 0) & (index < np.array(dims)), axis=1)
+        inside: Mask = np.all((index >= 0) & (index < np.array(dims)), axis=1)
         places = (index * np.array(pitches)).sum(axis=1)
         channel = coordinates[fixed] + np.arange(1 if self.interleave else kind.channels, dtype=np.int64)
         own = (channel * self.pitches[fixed])[:, None] + self._parts()
         is_channel = np.repeat((channel >= 0) & (channel < self.dims[fixed]), self.elements_per_index)
         return places[:, None] + own.reshape(-1), inside[:, None] & is_channel
 
-    def shared_units(self, address: int) -> NDArray[np.int64]:
+    def shared_units(self, address: int) -> Numbers:
         """Return the shared-memory offset of each 16-byte unit of a dense box, relative to the box."""
         import numpy as np
 

@@ -10,7 +10,7 @@ from functools import lru_cache
 from typing import cast
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from warpfrag.errors import IllegalInstruction, InvalidOperand, quote
 from warpfrag.formats.arrays import Words
@@ -88,11 +88,7 @@ _form_named = lru_cache(MAX_NAMES)(form_of)
 
 
 def execute_registers(
-    instruction: str | HasForm,
-    words: Mapping[str, NDArray[np.uint32]],
-    immediates: Immediates | None = None,
-    *,
-    arch: str,
+    instruction: str | HasForm, words: Mapping[str, Words], immediates: Immediates | None = None, *, arch: str
 ) -> Words:
     """Execute an instruction on registers that are given by role."""
     return execute(

@@ -327,7 +327,7 @@ def load(spelling: TensorSpelling, memory: ArrayLike, address: int) -> Any:  # n
     return (words, reduced(spelling, words)) if spelling.op == "ld.red" else words
 
 
-def joined(taken: NDArray[np.uint32]) -> Words:
+def joined(taken: Words) -> Words:
     """Join values from tensor memory [..., slots] into registers: one column, or the lower halves of two."""
     words = taken[..., 0] if taken.shape[-1] == 1 else taken[..., 0] & 0xFFFF | taken[..., 1] << 16
     return cast("Words", words.astype(np.uint32))
@@ -371,9 +371,7 @@ def store(spelling: TensorSpelling, memory: ArrayLike, address: int, words: Arra
     return cast("Words", after)
 
 
-def put_registers(
-    cells: Words, lanes: NDArray[np.intp], columns: NDArray[np.intp], registers: NDArray[np.uint32]
-) -> None:
+def put_registers(cells: Words, lanes: NDArray[np.intp], columns: NDArray[np.intp], registers: Words) -> None:
     """Write registers [..., slots] to tensor memory; if there are two slots, each goes to the lower half of a cell."""
     if lanes.shape[-1] == 1:
         cells[..., lanes[..., 0], columns[..., 0]] = registers

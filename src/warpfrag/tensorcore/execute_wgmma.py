@@ -120,12 +120,10 @@ def multiply_groups(
     if resolved.selected or (any(negate) and not resolved.operands.a.format.is_float):
         return None
     codes_b = _gather(resolved, arch, "b", b, shared, blocks, is_transposed=trans[1])
-    in_registers = a.ndim > 1
-    codes_a = (
-        resolved.a.read(resolved.a.check(cast("Words", a)), (len(b),))
-        if in_registers
-        else _gather(resolved, arch, "a", cast("Descriptors", a), shared, blocks, is_transposed=trans[0])
-    )
+    if a.ndim > 1:
+        codes_a: NDArray[Any] | None = resolved.a.read(resolved.a.check(cast("Words", a)), (len(b),))
+    else:
+        codes_a = _gather(resolved, arch, "a", cast("Descriptors", a), shared, blocks, is_transposed=trans[0])
     if codes_a is None or codes_b is None:
         return None
     operands = resolved.operands

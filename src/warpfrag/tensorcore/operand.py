@@ -27,10 +27,9 @@ from warpfrag.layout.providers import card, tensor_operand
 from warpfrag.tensorcore.shared_operand import Shared, as_descriptor
 
 if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import ArrayLike, NDArray
+    from numpy.typing import ArrayLike
 
-    from warpfrag.formats.arrays import Array, Words
+    from warpfrag.formats.arrays import Array, Numbers, Words
     from warpfrag.smem.descriptor import Descriptor
     from warpfrag.smem.shared_memory import Memory
 
@@ -178,7 +177,7 @@ class OperandBase:
         _ = self.layout  # raises NotModelled if the layout is unknown
         return self.spec
 
-    def _check_words(self, words: ArrayLike, axes: tuple[int, ...]) -> NDArray[np.uint32]:
+    def _check_words(self, words: ArrayLike, axes: tuple[int, ...]) -> Words:
         """Return registers as an array, after checking the extents of its last axes."""
         import numpy as np
 
@@ -249,7 +248,7 @@ class Operand(OperandBase):
         elements = fragment.unpack(self._known_row(), self.check_words(words), strict=check_flag("strict", strict))
         return elements if raw else codes.from_codes(self.format, elements)
 
-    def check_words(self, words: ArrayLike) -> NDArray[np.uint32]:
+    def check_words(self, words: ArrayLike) -> Words:
         """Return registers as an array; raise InvalidOperand unless it is uint32[..., 32, words]."""
         return self._check_words(words, (*self.threads, self.words))
 
@@ -262,7 +261,7 @@ class Operand(OperandBase):
 
         return (TURNABLE,)
 
-    def addresses(self, desc: Descriptor | int, trans: bool = False) -> NDArray[np.int64]:  # noqa: FBT001, FBT002 (public signature)
+    def addresses(self, desc: Descriptor | int, trans: bool = False) -> Numbers:  # noqa: FBT001, FBT002 (public signature)
         """Return the byte address of each element that a descriptor reads; several b1 elements share a byte."""
         return self.memory(desc, trans=trans).addresses(self._extents, self.format.bits)
 
@@ -437,7 +436,7 @@ class SelectedWord(OperandBase):
         rest = {name: index for name, index in element.items() if name not in wanted}
         return coordinate_type(tuple(rest))._make(rest.values())
 
-    def check_words(self, words: ArrayLike) -> NDArray[np.uint32]:
+    def check_words(self, words: ArrayLike) -> Words:
         """Return registers as an array; raise InvalidOperand unless it is uint32[..., 32]."""
         return self._check_words(words, self.threads)
 

@@ -126,8 +126,7 @@ def find(
     for field, choice in asked.items():
         _check_answer(field, choice, (str(getattr(form, field)) for form in everything))
     if not (sparse is None or isinstance(sparse, bool)):
-        question = f"find(sparse={quote(sparse)})"
-        raise IllegalInstruction(question, "sparse must be True, False or None")
+        raise IllegalInstruction(f"find(sparse={quote(sparse)})", "sparse must be True, False or None")
     return [
         instruction_of(form, _fragment_arch(form, target))
         for form in everything

@@ -65,14 +65,12 @@ class OperandCodec:
     def read_tile(self, words: NDArray[np.uint32]) -> NDArray[Any]:
         """Return the codes [1, rows, cols] in one warp's registers (four tiles for m8n8k4)."""
         cells = words if self.container is WORD else words.view(self.container)
-        codes: NDArray[Any] = cells.take(self.first_places_of_tile)
-        return codes
+        return cells.take(self.first_places_of_tile)
 
     def write_tile(self, codes: NDArray[Any]) -> NDArray[np.uint32]:
         """Return one warp's registers for the codes of its tile."""
         cells = codes.astype(self.container, copy=False).take(self.elements_of_lanes)
-        words: NDArray[np.uint32] = cells if self.container is WORD else cells.view(WORD)
-        return words
+        return cells if self.container is WORD else cells.view(WORD)
 
     def check(self, words: ArrayLike) -> NDArray[np.uint32]:
         """Return registers as an array; raise InvalidOperand if their shape or dtype is wrong."""

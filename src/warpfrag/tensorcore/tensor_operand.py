@@ -24,10 +24,9 @@ from warpfrag.tensorcore.operand import Metadata, Operand, OperandBase, SparseOp
 from warpfrag.tensorcore.shared_operand import Shared, as_descriptor
 
 if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import ArrayLike, NDArray
+    from numpy.typing import ArrayLike
 
-    from warpfrag.formats.arrays import Array, Words
+    from warpfrag.formats.arrays import Array, Numbers, Words
 
 HALF = 16  # the bits of each column that a load with pack::16b keeps
 PADDED = 16  # the number of elements, and of bytes, in a padded group of a 4- or 6-bit type
@@ -64,7 +63,7 @@ class _InTensorMemory(OperandBase):
         """The number of elements per column."""
         return self.layout.slots
 
-    def check_words(self, words: ArrayLike) -> NDArray[np.uint32]:
+    def check_words(self, words: ArrayLike) -> Words:
         """Return columns as an array of uint32[..., 128, columns] or, for a pair, uint32[..., 2, 128, columns]."""
         return self._check_words(words, self.threads)
 
@@ -152,7 +151,7 @@ class InTensorShared(Operand):
         """True if 16 elements are padded to 16 bytes."""
         return self.spec.container == 8 and self.format.bits < 8
 
-    def addresses(self, desc: Descriptor | int, trans: bool = False) -> NDArray[np.int64]:  # noqa: FBT001, FBT002 (as wgmma's)
+    def addresses(self, desc: Descriptor | int, trans: bool = False) -> Numbers:  # noqa: FBT001, FBT002 (as wgmma's)
         """Return the byte address of each element that a descriptor reads.
 
         For padded types, it is the byte that contains the code's lowest bit.
@@ -165,7 +164,7 @@ class InTensorShared(Operand):
         starts, inside = self._padded(memory)
         return np.asarray(starts + inside * self.format.bits // 8)
 
-    def _padded(self, memory: Memory) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    def _padded(self, memory: Memory) -> tuple[Numbers, Numbers]:
         """Return the first byte of each element's group of 16, and its index in the group."""
         import numpy as np
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TypedDict
+from typing import TypeAlias, TypedDict
 
 import numpy as np
-from numpy.typing import NDArray
 
 from warpfrag.formats.arrays import Bytes, Words
+from warpfrag.isa.immediates import Immediates
 
 
 @dataclass(frozen=True)
@@ -36,6 +36,10 @@ class Variant:
         parts += [f"{role} MN-major" for role, is_turned in zip("AB", self.trans, strict=True) if is_turned]
         parts += [f"-{role}" for role, is_negated in zip("AB", self.negate, strict=True) if is_negated]
         return ", ".join(parts)
+
+
+KernelVariant: TypeAlias = Immediates | Variant
+"""The constants of a kernel, which are immediates unless it executes wgmma."""
 
 
 USUAL = Variant()
@@ -81,7 +85,7 @@ class WgmmaCall:
         a, b = (int(word, 16) for word in row["descriptors"])
         return cls(Variant(row["staged"], (trans_a, trans_b), (negate_a, negate_b), selector), (a, b), row["scale_d"])
 
-    def stage(self, arrays: Mapping[str, NDArray[np.uint32]]) -> WgmmaCases:
+    def stage(self, arrays: Mapping[str, Words]) -> WgmmaCases:
         """Return the cases that these registers and shared memory define."""
         words = {role: array for role, array in arrays.items() if role != "shared"}
         shared = np.ascontiguousarray(arrays["shared"]).view(np.uint8)
@@ -114,6 +118,6 @@ class WgmmaCases:
         return len(self.shared)
 
     @property
-    def arrays(self) -> dict[str, NDArray[np.uint32]]:
+    def arrays(self) -> dict[str, Words]:
         """The registers, and `shared` as 32-bit integers."""
         return {**self.words, "shared": np.ascontiguousarray(self.shared).view(np.uint32)}

@@ -30,6 +30,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from warpfrag.formats.arrays import Mask, Numbers
 from warpfrag.formats.float_environment import exact_floats
 from warpfrag.formats.number_formats import CANONICAL_NANS, FORMATS, Format
 from warpfrag.tensorcore.backend_protocol import Codes, Grain, Job, OutputBlock, ProductOperands, Task
@@ -119,9 +120,7 @@ def integer_sums(rule: IntegerSum, operands: ProductOperands) -> Codes:
     return total.view(np.uint32)
 
 
-Integers = NDArray[np.int64]
-Flags = NDArray[np.bool_]
-Index = slice | EllipsisType | Integers | None
+Index = slice | EllipsisType | Numbers | None
 
 AT_ONCE = 1 << 20
 """The number of products per step that are in memory; significands and exponents take 8 MB each."""
@@ -224,12 +223,12 @@ def run_tiles(kernel: PortableKernel, operands: ProductOperands) -> Codes:
 class Decoded(NamedTuple):
     """Decoded codes, like arrays of `soft_floats.Number`: (-1)**negative * significand * 2**(exponent - fraction)."""
 
-    negative: Flags
-    significand: Integers
-    exponent: Integers
+    negative: Mask
+    significand: Numbers
+    exponent: Numbers
     fraction: int
-    nan: Flags
-    infinite: Flags
+    nan: Mask
+    infinite: Mask
 
     def at(self, index: tuple[Index, ...]) -> Decoded:
         """Return the numbers selected by a NumPy index."""
@@ -263,13 +262,13 @@ def decode(name: str, codes: Codes) -> Decoded:
     return Decoded(negative, significand, np.maximum(field, 1) - fmt.bias, fmt.fraction, nan, infinite)
 
 
-def shift(magnitude: Integers, places: Integers) -> Integers:
+def shift(magnitude: Numbers, places: Numbers) -> Numbers:
     """Return magnitude * 2**places, truncated; a left shift must not overflow."""
     left = np.clip(places, 0, 62)
     return np.where(places >= 0, magnitude << left, magnitude >> np.clip(-places, 0, 63))
 
 
-def round_codes(name: str, total: Integers, exponent: Integers, fraction: int, *, nearest: bool) -> Integers:
+def round_codes(name: str, total: Numbers, exponent: Numbers, fraction: int, *, nearest: bool) -> Numbers:
     """Return the codes of total * 2**exponent, truncated or rounded to nearest even at `fraction` bits; never -0.
 
     This is the array version of `soft_floats.round_code` with `overflows`. |total| is below 2**53.
@@ -294,13 +293,13 @@ def round_codes(name: str, total: Integers, exponent: Integers, fraction: int, *
 class Terms(NamedTuple):
     """The terms of a step, [..., rows, terms, columns]: signed significands, exponents, and a mask of nonzero terms."""
 
-    significand: Integers
-    exponent: Integers
+    significand: Numbers
+    exponent: Numbers
     fraction: int
-    present: Flags
+    present: Mask
 
 
-def aligned_sum(how: AlignedSum, terms: Terms, c: Decoded) -> Integers:
+def aligned_sum(how: AlignedSum, terms: Terms, c: Decoded) -> Numbers:
     """Return codes [..., rows, columns] for finite terms, like `reference.fused_step` but on arrays."""
     floor = np.int64(how.zero_exponent)
     common = np.where(terms.present, terms.exponent, floor).max(axis=-2, initial=floor)
@@ -316,7 +315,7 @@ def aligned_sum(how: AlignedSum, terms: Terms, c: Decoded) -> Integers:
     return round_codes("f32", total, exponent, 13 if how.rounding == "RZ-E8M13" else 23, nearest=False)
 
 
-def with_specials(how: AlignedSum, codes: Integers, nan: Flags, plus: Flags, minus: Flags) -> Integers:
+def with_specials(how: AlignedSum, codes: Numbers, nan: Mask, plus: Mask, minus: Mask) -> Numbers:
     """Return the codes, replaced where an infinity or NaN determines the result."""
     fmt = FORMATS[how.accumulator]
     infinity = ((1 << fmt.exponent) - 1) << fmt.fraction
@@ -386,7 +385,7 @@ def _fused_by_integers(rule: Fused, operands: ProductOperands, codes_a: Codes, c
     return code
 
 
-def _special_products(x: Decoded, y: Decoded) -> tuple[Flags, Flags, Flags]:
+def _special_products(x: Decoded, y: Decoded) -> tuple[Mask, Mask, Mask]:
     """Return masks of the outputs with a product that is NaN, +infinity or -infinity."""
     infinite = x.infinite | y.infinite
     zero_x, zero_y = (~(part.infinite | part.nan) & (part.significand == 0) for part in (x, y))
@@ -492,5 +491,5 @@ def _popcount(rule: Popcount, operands: ProductOperands) -> Codes:
     ones = a @ b
     if rule.operation == "xor":
         ones = a.sum(axis=1)[:, None] + b.sum(axis=0)[None] - 2 * ones
-    total: Integers = operands.c.astype(np.int64) + ones.astype(np.int64)
+    total: Numbers = operands.c.astype(np.int64) + ones.astype(np.int64)
     return (total & 0xFFFFFFFF).astype(np.uint32)

@@ -31,6 +31,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from warpfrag.files import read_bytes, write_atomically
+from warpfrag.formats.arrays import Words
 from warpfrag.isa.legality import resolve
 from warpfrag.isa.qualifiers import Form
 from warpfrag.isa.tcgen05_forms import TensorForm
@@ -70,16 +71,16 @@ class CapturedCase:
     instruction: str
     selector: int | None
     operands: str
-    a: NDArray[np.uint32]
-    b: NDArray[np.uint32]
-    c: NDArray[np.uint32]
-    d: NDArray[np.uint32]
-    metadata: NDArray[np.uint32] | None = None
-    scale_a: NDArray[np.uint32] | None = None
-    scale_b: NDArray[np.uint32] | None = None
+    a: Words
+    b: Words
+    c: Words
+    d: Words
+    metadata: Words | None = None
+    scale_a: Words | None = None
+    scale_b: Words | None = None
 
     @property
-    def words(self) -> dict[str, NDArray[np.uint32]]:
+    def words(self) -> dict[str, Words]:
         """The arrays by role."""
         roles = ("a", "b", "c", "d", "metadata", "scale_a", "scale_b")
         return {role: array for role in roles if (array := getattr(self, role)) is not None}
@@ -93,7 +94,7 @@ class WgmmaCase:
     selector: int | None
     operands: str
     call: WgmmaCases
-    d: NDArray[np.uint32]
+    d: Words
 
     @property
     def words(self) -> dict[str, NDArray[Any]]:
@@ -115,7 +116,7 @@ def _check(case: CapturedCase | WgmmaCase, form: Form) -> None:
             raise ValueError(f"{role} of {case.instruction} has the wrong dtype or shape: {array.dtype} {array.shape}")
 
 
-def _wgmma_case(entry: CaptureEntry, kind: str, arrays: dict[str, NDArray[np.uint32]]) -> WgmmaCase:
+def _wgmma_case(entry: CaptureEntry, kind: str, arrays: dict[str, Words]) -> WgmmaCase:
     call = WgmmaCall.read(entry["calls"][kind], entry["selector"] or 0)
     d = arrays.pop("d")
     return WgmmaCase(entry["instruction"], entry["selector"], kind, call.stage(arrays), d)
@@ -127,7 +128,7 @@ class Capture:
 
     path: Path
     about: About
-    arrays: Mapping[str, NDArray[np.uint32]]
+    arrays: Mapping[str, Words]
 
     @property
     def instructions(self) -> dict[str, Form]:
@@ -167,9 +168,7 @@ def open_capture(path: Path) -> Capture:
     return Capture(path, about, arrays)
 
 
-def write_capture(
-    path: str | PathLike[str], about: Mapping[str, object], arrays: Mapping[str, NDArray[np.uint32]]
-) -> None:
+def write_capture(path: str | PathLike[str], about: Mapping[str, object], arrays: Mapping[str, Words]) -> None:
     """Write a capture file; `about` has device, arch, driver, assembler and entries."""
     text = json.dumps({"schema": 1, **about}).encode("utf-8")
     packed: dict[str, Any] = {"about": np.frombuffer(text, np.uint8), **arrays}
