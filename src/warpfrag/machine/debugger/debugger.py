@@ -49,6 +49,7 @@ from warpfrag.machine.ir.program import DecodedInstruction, Program, Register, S
 from warpfrag.smem.shared_memory import is_whole
 
 Block = tuple[int, int, int]
+BlockIndex = int | Sequence[int]
 
 
 class Debugger:
@@ -108,7 +109,7 @@ class Debugger:
         *,
         source: int | str | None = None,
         condition: Callable[[Debugger], object] | None = None,
-        block: int | Sequence[int] | None = None,
+        block: BlockIndex | None = None,
         warp: int | None = None,
     ) -> Breakpoint:
         """Add a breakpoint on a line, on an opcode ("mma", "ld.global"; in a cubin "LDG"), or on every instruction.
@@ -163,7 +164,7 @@ class Debugger:
         *,
         shared: int | None = None,
         size: int = 4,
-        block: int | Sequence[int] = 0,
+        block: BlockIndex = 0,
         access: WatchAccess = "write",
     ) -> Watchpoint:
         """Add a watchpoint on an array argument, one of its elements, or bytes in shared memory.
@@ -422,18 +423,18 @@ class Debugger:
         position = self.batch.position
         return 0 if position is None else self._visits[position.at]
 
-    def focus(self, *, block: int | Sequence[int] | None = None, warp: int | None = None) -> tuple[Block, int]:
+    def focus(self, *, block: BlockIndex | None = None, warp: int | None = None) -> tuple[Block, int]:
         """Set the focus if a block or warp is given; return the block and warp in focus."""
         if block is not None or warp is not None:
             self._row = self._row_of(block, warp)
         return self.warp_at(self._row)
 
-    def registers(self, *, block: int | Sequence[int] | None = None, warp: int | None = None) -> dict[str, Array]:
+    def registers(self, *, block: BlockIndex | None = None, warp: int | None = None) -> dict[str, Array]:
         """Return all registers of a warp by name, with the values that `register` returns."""
         return {name: self.register(name, block=block, warp=warp) for name in self._names}
 
     def register(
-        self, name: str, *, block: int | Sequence[int] | None = None, warp: int | None = None, raw: bool = False
+        self, name: str, *, block: BlockIndex | None = None, warp: int | None = None, raw: bool = False
     ) -> Array:
         """Return a register's values in the 32 lanes of a warp: floats if the kernel uses it for floats, else codes.
 
@@ -453,7 +454,7 @@ class Debugger:
         role: str,
         *,
         line: int | None = None,
-        block: int | Sequence[int] | None = None,
+        block: BlockIndex | None = None,
         warp: int | None = None,
         raw: bool = False,
     ) -> NDArray[Any]:
@@ -521,15 +522,14 @@ class Debugger:
         batch = self.batch
         return batch.blocks[int(batch.warp_block[row])], int(batch.warp_index[row])
 
-    def _row_of(self, block: int | Sequence[int] | None, warp: int | None) -> int:
+    def _row_of(self, block: BlockIndex | None, warp: int | None) -> int:
         """Return the row of a running warp; block and warp default to the focus."""
         batch = self.batch
         own, mine = self.warp_at(self._row)
         wanted = own if block is None else _index(block)
         number = mine if warp is None else warp
         if wanted not in batch.blocks:
-            running = f"{batch.blocks[0]} to {batch.blocks[-1]}"
-            raise InvalidOperand(f"expected a running block, {running}; got {wanted}")
+            raise InvalidOperand(f"expected a running block, {batch.blocks[0]} to {batch.blocks[-1]}; got {wanted}")
         if not is_whole(number) or not 0 <= number < self.config.warps:
             raise InvalidOperand(f"expected a warp below {self.config.warps}, got {quote(number)}")
         return batch.blocks.index(wanted) * self.config.warps + int(number)
@@ -548,7 +548,7 @@ def _source_line(source: int | str | None) -> tuple[str, int | None]:
     return file, int(digits)
 
 
-def _index(block: int | Sequence[int]) -> Block:
+def _index(block: BlockIndex) -> Block:
     """Return a block index with three axes; missing axes are 0."""
     axes = list(block) if isinstance(block, Sequence) else [block]
     if not 1 <= len(axes) <= 3 or not all(is_whole(axis) and axis >= 0 for axis in axes):

@@ -176,10 +176,8 @@ class BlockBarriers:
             return None
         warp, lane = (int(v) for v in np.argwhere(state.waiting_in_warp)[0])
         inst = state.program.instructions[int(state.pc[warp, lane])]
-        return (
-            inst.line,
-            f"{inst.name} of {state.thread_name(warp, lane)} waits for lanes of its warp that never arrive",
-        )
+        who = state.thread_name(warp, lane)
+        return inst.line, f"{inst.name} of {who} waits for lanes of its warp that never arrive"
 
 
 class ClusterBarriers:

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from warpfrag.errors import MemoryFault
+from warpfrag.formats.arrays import Bytes, Numbers
 from warpfrag.machine.interpreter.device_memory import MemoryAccess, Owners
 from warpfrag.machine.interpreter.lane_group import LaneGroup, items_of
 from warpfrag.machine.interpreter.mbarriers import Mbarriers
@@ -23,8 +24,6 @@ from warpfrag.machine.ir.scalar_types import B64, TYPES, U32, Codes
 from warpfrag.machine.ops.asynchronous import reduction
 from warpfrag.machine.semantics.floats import FloatModifiers, add, is_nan
 from warpfrag.smem.tensor_map import GRANULE, MAP_ALIGN, MAP_BYTES, SHARED_ALIGN, TensorMapFields, replace_field
-
-Bytes = NDArray[np.uint8]
 
 SIGNED_32 = 1 << 31
 TF32_NAN = np.uint32(0x7FFFE000)
@@ -90,24 +89,20 @@ class LaneCopies:
             space, address = self.memory.space_of(address)
         return self.span(space, address, MAP_BYTES, lane, writes=writes)
 
-    def tell_read(
-        self, buffer: Bytes, offsets: NDArray[np.int64], size: int, lane: int, cells: Sequence[int] = ()
-    ) -> None:
+    def tell_read(self, buffer: Bytes, offsets: Numbers, size: int, lane: int, cells: Sequence[int] = ()) -> None:
         """Tell the checks which bytes a lane's copy reads and which mbarriers it signals."""
         if self.memory.observer is not None:
             self.memory.observer.copy_read(buffer, offsets, size, int(self.owners.threads[lane]), list(cells))
 
     def tell_write(
-        self, buffer: Bytes, offsets: NDArray[np.int64], size: int, lane: int, cell: int | None, *, reduction: str = ""
+        self, buffer: Bytes, offsets: Numbers, size: int, lane: int, cell: int | None, *, reduction: str = ""
     ) -> None:
         """Tell the checks which bytes a lane's copy writes and which mbarrier it signals."""
         if self.memory.observer is not None:
             thread = int(self.owners.threads[lane])
             self.memory.observer.copy_write(buffer, offsets, size, thread, cell, reduction=reduction)
 
-    def store(
-        self, buffer: Bytes, offsets: NDArray[np.int64], codes: NDArray[Any], lane: int, cell: int | None = None
-    ) -> None:
+    def store(self, buffer: Bytes, offsets: Numbers, codes: NDArray[Any], lane: int, cell: int | None = None) -> None:
         """Store codes [offsets, count] for a lane; `cell` is the mbarrier to signal."""
         self.tell_write(buffer, offsets, codes.dtype.itemsize * codes.shape[1], lane, cell)
         threads = np.full(len(offsets), self.owners.threads[lane], np.int64)
@@ -139,7 +134,7 @@ class LaneCopies:
         self.mbarriers.complete_bytes(cell, count, lane)
 
     def deliver(
-        self, buffer: Bytes, offsets: NDArray[np.int64], data: Bytes, lane: int, cell: int | None, mask: int | None
+        self, buffer: Bytes, offsets: Numbers, data: Bytes, lane: int, cell: int | None, mask: int | None
     ) -> None:
         """Store 16-byte units at the destination or, with a mask, in each of its blocks, and signal the mbarriers."""
         own = int(self.owners.blocks[lane])
@@ -287,7 +282,7 @@ def _start_problem(fields: TensorMapFields, action: actions.TensorCopy, start: t
 
 
 def _tensor_bytes(
-    copies: LaneCopies, fields: TensorMapFields, inside: NDArray[np.int64], lane: int, *, writes: bool
+    copies: LaneCopies, fields: TensorMapFields, inside: Numbers, lane: int, *, writes: bool
 ) -> tuple[Bytes, int]:
     """Return the buffer that contains the tensor, and the offset of the tensor's address in it."""
     low, high = int(inside.min()), int(inside.max()) + fields.element.bytes
@@ -369,7 +364,7 @@ def put_box(
         copies.store(buffer, base + own, codes[inside][:, None], lane)
 
 
-def reduce_cells(function: actions.CodeFunction, cells: Codes, places: NDArray[np.int64], codes: Codes) -> int:
+def reduce_cells(function: actions.CodeFunction, cells: Codes, places: Numbers, codes: Codes) -> int:
     """Reduce codes into cells, and return the number of rounds that this takes.
 
     Each round contains at most one element per cell. Elements of a box share a cell if a stride of the map is shorter

@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from warpfrag.errors import InvalidOperand, MemoryFault
+from warpfrag.formats.arrays import Bytes, Numbers
 from warpfrag.machine.interpreter.observer import Observer
 from warpfrag.machine.interpreter.store_tags import StoreTags, elements
 from warpfrag.machine.ir import state_spaces
@@ -24,8 +25,8 @@ from warpfrag.machine.ir.program import InexactCause
 from warpfrag.machine.semantics.textures import Surface, Texture
 from warpfrag.smem.shared_memory import BANK_BYTES, BANKS
 
-Bytes = NDArray[np.uint8]
 Addresses = NDArray[np.uint64]
+Reached = list[tuple[NDArray[Any], Bytes, Numbers]]  # lanes, buffer and offsets
 
 UNIT = 16
 """The alignment and size granularity of a piece, in bytes."""
@@ -70,7 +71,7 @@ class Heap:
         first = (address - state_spaces.HEAP) // UNIT
         self.is_freed[first : first + self.pieces.pop(address) // UNIT] = True
 
-    def check(self, offsets: NDArray[np.int64], lanes: NDArray[np.int64]) -> None:
+    def check(self, offsets: Numbers, lanes: Numbers) -> None:
         """Raise a MemoryFault for the first heap offset that is in freed memory."""
         if not len(self.is_freed):
             return
@@ -127,9 +128,9 @@ class MemoryAccess(NamedTuple):
     """An access of `size` bytes per thread, at the threads' offsets in a buffer."""
 
     buffer: Bytes
-    offsets: NDArray[np.int64]
+    offsets: Numbers
     size: int
-    threads: NDArray[np.int64]
+    threads: Numbers
     writes: bool
 
 
@@ -225,9 +226,7 @@ class DeviceMemory:
 
     # --- address resolution
 
-    def reach(
-        self, space: str, addresses: Addresses, size: int, owners: Owners, *, writes: bool
-    ) -> list[tuple[NDArray[Any], Bytes, NDArray[np.int64]]]:
+    def reach(self, space: str, addresses: Addresses, size: int, owners: Owners, *, writes: bool) -> Reached:
         """Return the buffers that an access touches, as (lanes, buffer, offsets), and count its bytes and wavefronts.
 
         Raises MemoryFault if an address is misaligned or outside its state space.
@@ -262,9 +261,7 @@ class DeviceMemory:
         counted["shared" if space == "cluster" else space] += size
         by_inst[self.inst] += size
 
-    def _note_accesses(
-        self, reached: list[tuple[NDArray[Any], Bytes, NDArray[np.int64]]], size: int, owners: Owners, *, writes: bool
-    ) -> None:
+    def _note_accesses(self, reached: Reached, size: int, owners: Owners, *, writes: bool) -> None:
         if self.accesses is not None:
             self.accesses += [
                 MemoryAccess(buffer, offsets, size, owners.threads[which], writes) for which, buffer, offsets in reached
@@ -299,16 +296,12 @@ class DeviceMemory:
         self.inst_wavefronts[self.inst] += count
         self.inst_conflicts[self.inst] += conflicts
 
-    def reach_space(
-        self, space: str, addresses: Addresses, size: int, owners: Owners, *, writes: bool
-    ) -> list[tuple[NDArray[Any], Bytes, NDArray[np.int64]]]:
+    def reach_space(self, space: str, addresses: Addresses, size: int, owners: Owners, *, writes: bool) -> Reached:
         """Return the buffers that an access to one state space touches, without counting it."""
         self.check_alignment(addresses, size)
         return self.find(space, addresses, size, owners, writes=writes)
 
-    def find(
-        self, space: str, addresses: Addresses, size: int, owners: Owners, *, writes: bool
-    ) -> list[tuple[NDArray[Any], Bytes, NDArray[np.int64]]]:
+    def find(self, space: str, addresses: Addresses, size: int, owners: Owners, *, writes: bool) -> Reached:
         """Find the buffers that an access to one state space touches, without checking alignment."""
         everyone = np.arange(len(addresses))
         if space in {"global", "const"}:
@@ -347,9 +340,7 @@ class DeviceMemory:
         blocks = owners.blocks // self.cluster_blocks * self.cluster_blocks + ranks
         return addresses & np.uint64((1 << state_spaces.RANK_SHIFT) - 1), Owners(blocks, owners.threads, None)
 
-    def _reach_global(
-        self, addresses: Addresses, size: int, *, writes: bool
-    ) -> list[tuple[NDArray[Any], Bytes, NDArray[np.int64]]]:
+    def _reach_global(self, addresses: Addresses, size: int, *, writes: bool) -> Reached:
         reached = []
         left = np.arange(len(addresses))
         while len(left):
@@ -432,9 +423,7 @@ class DeviceMemory:
     elements = staticmethod(elements)
 
 
-def count_wavefronts(
-    addresses: Addresses, size: int, requests: NDArray[np.int64], unit: int, slots: int
-) -> tuple[int, int]:
+def count_wavefronts(addresses: Addresses, size: int, requests: Numbers, unit: int, slots: int) -> tuple[int, int]:
     """Return the number of wavefronts that requests need, and the number of bank conflicts.
 
     A request needs one wavefront for each distinct unit in its fullest slot. Bank conflicts are the wavefronts that
@@ -471,9 +460,9 @@ class Owners:
     `requests` is None, no wavefronts are counted.
     """
 
-    blocks: NDArray[np.int64]
-    threads: NDArray[np.int64]
-    requests: NDArray[np.int64] | None
+    blocks: Numbers
+    threads: Numbers
+    requests: Numbers | None
 
     def at(self, which: NDArray[Any]) -> Owners:
         """Return the owners of the selected lanes."""

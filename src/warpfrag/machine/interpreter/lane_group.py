@@ -7,9 +7,9 @@ array, so copies are free.
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
 from warpfrag.errors import PtxError
+from warpfrag.formats.arrays import Mask, Numbers
 from warpfrag.layout.coordinates import LANES
 from warpfrag.machine.interpreter.device_memory import Owners
 from warpfrag.machine.interpreter.warp_state import WarpState
@@ -25,19 +25,17 @@ from warpfrag.machine.ir.program import (
 )
 from warpfrag.machine.ir.scalar_types import B32, B64, Codes, Type, container, signed, split
 
-Mask = NDArray[np.bool_]
-
 
 class LaneGroup:
     """A set of lanes: `rows` are their warps (None for the whole batch), and `mask` selects the lanes of each warp."""
 
     __slots__ = ("_places", "is_whole", "mask", "rows", "state")
 
-    def __init__(self, state: WarpState, rows: NDArray[np.int64] | None, mask: Mask) -> None:
+    def __init__(self, state: WarpState, rows: Numbers | None, mask: Mask) -> None:
         """Create a group; `is_whole` is True if it consists of whole warps, which is the common case."""
         self.state, self.rows, self.mask = state, rows, mask
         self.is_whole = bool(mask.all())
-        self._places: tuple[NDArray[np.int64], NDArray[np.int64]] | None = None
+        self._places: tuple[Numbers, Numbers] | None = None
 
     @property
     def warps(self) -> int:
@@ -45,7 +43,7 @@ class LaneGroup:
         return len(self.mask)
 
     @property
-    def warp_rows(self) -> NDArray[np.int64]:
+    def warp_rows(self) -> Numbers:
         """The rows of the group's warps in the state arrays."""
         return self.rows if self.rows is not None else np.arange(self.state.warps)
 
@@ -54,7 +52,7 @@ class LaneGroup:
         return LaneGroup(self.state, self.rows, mask)
 
     @property
-    def active_rows(self) -> NDArray[np.int64]:
+    def active_rows(self) -> Numbers:
         """The rows of the warps that have active lanes."""
         return self.warp_rows[self.mask.any(axis=1)]
 
@@ -101,8 +99,7 @@ class LaneGroup:
         if type(operand) is MemoryOperand:  # the operand is a variable's address
             address = self.state.constant(operand.offset & ((1 << ptx_type.bits) - 1), ptx_type.dtype, self.warps)
             return address if operand.base is None else self.read(operand.base, ptx_type) + address
-        msg = f"expected a register or a number, got {operand}"
-        raise PtxError(self.state.line, msg)
+        raise PtxError(self.state.line, f"expected a register or a number, got {operand}")
 
     def _read_words(self, operand: VectorOperand, ptx_type: Type) -> Codes:
         """Return several 32-bit registers as one integer per lane, low word first."""

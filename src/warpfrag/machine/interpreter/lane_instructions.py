@@ -96,11 +96,7 @@ def run_trap(state: WarpState, inst: DecodedInstruction, _action: actions.Trap, 
     """Run trap or brkpt: end the launch with an error."""
     warps, lanes = np.nonzero(group.mask)
     who = state.thread_name(int(group.warp_rows[warps[0]]), int(lanes[0]))
-    hint = (
-        "; grid.sync() needs launch(..., options=LaunchOptions(cooperative=True))"
-        if lacks_grid_workspace(state)
-        else ""
-    )
+    hint = "; grid.sync() needs launch(..., options=LaunchOptions(cooperative=True))" * lacks_grid_workspace(state)
     raise PtxError(inst.line, f"{inst.name} by {who}: the kernel ended the launch itself{hint}")
 
 

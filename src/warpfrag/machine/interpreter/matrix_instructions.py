@@ -269,12 +269,10 @@ def _store_matrices(state: WarpState, inst: DecodedInstruction, action: MatrixOp
     lanes = lines.shape[-2]
     threads = group.of(state.lane_number)[:, :lanes].reshape(-1)
     codes = np.ascontiguousarray(lines.reshape(-1, matrix_moves.LINE)).view(np.uint32)
-    memory = state.memory
+    memory, offsets = state.memory, places[:, :lanes].reshape(-1)
     if memory.observer is not None:
-        memory.observer.write(memory.shared, places[:, :lanes].reshape(-1), codes, threads)
-    memory.tags.store(
-        memory.inst, memory.shared, places[:, :lanes].reshape(-1), codes, threads, InexactCause.STMATRIX_ROWS
-    )
+        memory.observer.write(memory.shared, offsets, codes, threads)
+    memory.tags.store(memory.inst, memory.shared, offsets, codes, threads, InexactCause.STMATRIX_ROWS)
     state.progress += 1
 
 

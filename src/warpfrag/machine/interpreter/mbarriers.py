@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from warpfrag.errors import MemoryFault
+from warpfrag.formats.arrays import Mask, Numbers
 from warpfrag.machine.interpreter.device_memory import Owners
 from warpfrag.machine.interpreter.lane_group import LaneGroup
 from warpfrag.machine.interpreter.warp_state import WarpState
@@ -113,14 +114,12 @@ class Mbarriers:
         if is_wanted:
             group.write(inst.results[0], group.scatter(results))
 
-    def change_all(
-        self, cells: NDArray[np.int64], action: MemoryBarrier, numbers: Codes, line: int
-    ) -> NDArray[np.uint64]:
+    def change_all(self, cells: Numbers, action: MemoryBarrier, numbers: Codes, line: int) -> NDArray[np.uint64]:
         """Apply an instruction to the mbarriers lane by lane; return the state that each lane found."""
         pairs = enumerate(zip(cells.tolist(), numbers.tolist(), strict=True))
         return np.array([self.change(cell, action, number, lane, line) for lane, (cell, number) in pairs], np.uint64)
 
-    def reach(self, inst: DecodedInstruction, action: MemoryBarrier, group: LaneGroup) -> NDArray[np.int64]:
+    def reach(self, inst: DecodedInstruction, action: MemoryBarrier, group: LaneGroup) -> Numbers:
         """Return the word indices of the lanes' mbarriers; raise MemoryFault if one is not initialised."""
         addresses = group.addresses(inst.sources[0])
         cells = self.cells_at(action.space, addresses, group.owners)
@@ -129,7 +128,7 @@ class Mbarriers:
                 self.check_live(cell, int(addresses[lane]), lane)
         return cells
 
-    def cells_at(self, space: str, addresses: Codes, owners: Owners) -> NDArray[np.int64]:
+    def cells_at(self, space: str, addresses: Codes, owners: Owners) -> Numbers:
         """Return the word indices of mbarriers in shared memory."""
         cells = np.zeros(len(addresses), np.int64)
         for which, buffer, offsets in self.state.memory.reach(space, addresses, 8, owners, writes=True):
@@ -150,7 +149,7 @@ class Mbarriers:
         """Shared memory as 64-bit words."""
         return self.state.memory.shared.view(np.uint64)
 
-    def is_over(self, cells: NDArray[np.int64], action: MemoryBarrier, numbers: Codes) -> NDArray[np.bool_]:
+    def is_over(self, cells: Numbers, action: MemoryBarrier, numbers: Codes) -> Mask:
         """Return a mask of the lanes whose awaited phase has ended: their mbarrier now has the other parity."""
         waited = numbers & np.uint64(1) if action.parity else numbers >> PARITY_SHIFT
         return (self.words[cells] >> PARITY_SHIFT) != waited
@@ -240,26 +239,24 @@ class Mbarriers:
         asleep.put(self.awaited, group.scatter(cells))
         return False
 
-    def ended_phases(
-        self, inst: DecodedInstruction, action: MemoryBarrier, group: LaneGroup
-    ) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+    def ended_phases(self, inst: DecodedInstruction, action: MemoryBarrier, group: LaneGroup) -> tuple[Numbers, Mask]:
         """Return the mbarriers that the lanes wait for, and a mask of those whose phase has ended."""
         cells = self.reach(inst, action, group)
         return cells, self.is_over(cells, action, number_of(group, inst.sources[1:], action))
 
-    def _polls(self, at: int, group: LaneGroup) -> NDArray[np.bool_]:
+    def _polls(self, at: int, group: LaneGroup) -> Mask:
         """Record tests; return a mask of the lanes that poll: they last tested here, and nothing was stored since."""
         polls = (group.of(self.polled) == self.state.progress) & (group.of(self.polled_at) == at)
         group.put(self.polled, self.state.progress)
         group.put(self.polled_at, at)
         return polls[group.mask]
 
-    def _tell_waited(self, cells: NDArray[np.int64], done: NDArray[np.bool_], group: LaneGroup) -> None:
+    def _tell_waited(self, cells: Numbers, done: Mask, group: LaneGroup) -> None:
         """Tell the checks which lanes have seen the end of a phase."""
         if self.state.memory.observer is not None and done.any():
             self.state.memory.observer.mbarrier_waited(cells[done], group.owners.threads[done])
 
-    def _wake(self, lanes: NDArray[np.bool_]) -> None:
+    def _wake(self, lanes: Mask) -> None:
         """Wake lanes so that they test their mbarriers again."""
         rows = np.nonzero(lanes.any(axis=1))[0]
         if len(rows):

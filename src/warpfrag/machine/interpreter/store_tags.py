@@ -24,10 +24,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from warpfrag.formats.arrays import Bytes, Mask, Numbers
 from warpfrag.layout.coordinates import LANES
 from warpfrag.machine.ir.program import InexactCause
 
-Bytes = NDArray[np.uint8]
 Tags = NDArray[np.uint64]
 
 SERVED_BYTES = 128  # bytes that an H200 stores at once
@@ -40,13 +40,13 @@ SPREAD = np.array([sum(0xFF << 8 * byte for byte in range(4) if bits >> byte & 1
 """The 32-bit mask of a word's bits, indexed by a 4-bit mask of its bytes."""
 
 
-def first_tags(block_numbers: NDArray[np.int64], warps: NDArray[np.int64]) -> Tags:
+def first_tags(block_numbers: Numbers, warps: Numbers) -> Tags:
     """Return the tags that warps write before their first barrier."""
     blocks = (block_numbers.astype(np.uint64) + np.uint64(1)) << np.uint64(BLOCK_SHIFT) & np.uint64(BLOCK_FIELD)
     return blocks | warps.astype(np.uint64) << np.uint64(WARP_SHIFT)
 
 
-def next_interval(writers: Tags, rows: NDArray[np.bool_], *, across_blocks: bool = False) -> None:
+def next_interval(writers: Tags, rows: Mask, *, across_blocks: bool = False) -> None:
     """Order the warps' later stores after all earlier stores of their block, or of all blocks."""
     writers[rows] += np.uint64(1 << INTERVAL_SHIFT)
     if across_blocks:
@@ -67,7 +67,7 @@ class StoreTags:
         self.of_shared: Tags = np.zeros(0, np.uint64)
         self.shared: Bytes = np.zeros(0, np.uint8)
         self.writers: Tags = np.zeros(0, np.uint64)
-        self.causes: NDArray[np.uint8] = np.zeros(0, np.uint8)
+        self.causes: Bytes = np.zeros(0, np.uint8)
 
     def add(self, data: Bytes) -> None:
         """Start tracking stores to a global-memory buffer."""
@@ -78,7 +78,7 @@ class StoreTags:
         tags = self.of_global.get(id(data))
         return 0 if tags is None else tags.ctypes.data
 
-    def begin(self, shared: Bytes, writers: Tags, causes: NDArray[np.uint8]) -> None:
+    def begin(self, shared: Bytes, writers: Tags, causes: Bytes) -> None:
         """Start a new batch: its shared memory, its warps, and the array that records causes."""
         self.shared, self.writers, self.causes = shared, writers, causes
         words = -(-len(shared) // WORD)
@@ -91,13 +91,7 @@ class StoreTags:
             tags[...] = 0
 
     def store(
-        self,
-        inst: int,
-        buffer: Bytes,
-        offsets: NDArray[np.int64],
-        codes: NDArray[Any],
-        threads: NDArray[np.int64],
-        cause: InexactCause,
+        self, inst: int, buffer: Bytes, offsets: Numbers, codes: NDArray[Any], threads: Numbers, cause: InexactCause
     ) -> None:
         """Store codes [lanes, count] at byte offsets in a buffer, and tag the words.
 
@@ -129,9 +123,9 @@ class TaggedStore:
         self,
         tags: Tags,
         buffer: Bytes,
-        offsets: NDArray[np.int64],
+        offsets: Numbers,
         codes: NDArray[Any],
-        threads: NDArray[np.int64],
+        threads: Numbers,
         mine: Tags,
         *,
         is_shared: bool,
@@ -147,12 +141,12 @@ class TaggedStore:
         if self.is_narrow:
             self.masks = (np.uint64((1 << size) - 1) << (offsets & (WORD - 1)).astype(np.uint64))[:, None]
 
-    def part(self, which: slice | NDArray[np.bool_]) -> TaggedStore:
+    def part(self, which: slice | Mask) -> TaggedStore:
         """Return the stores of the selected lanes."""
         codes, threads, mine = self.codes[which], self.threads[which], self.mine[which]
         return TaggedStore(self.tags, self.buffer, self.offsets[which], codes, threads, mine, is_shared=self.is_shared)
 
-    def foreign(self, before: Tags) -> NDArray[np.bool_]:
+    def foreign(self, before: Tags) -> Mask:
         """Return a mask of the words that another warp stored to, with no barrier or wait since."""
         differences = before ^ self.mine
         foreign = (differences < (1 << INTERVAL_SHIFT)) & ((differences & np.uint64(WARP_FIELD)) != 0)
@@ -172,7 +166,7 @@ class TaggedStore:
             return False
         return True
 
-    def tag(self, before: Tags, which: slice | NDArray[np.bool_]) -> None:
+    def tag(self, before: Tags, which: slice | Mask) -> None:
         """Tag the selected words, merging the bytes that the same warp has stored since the last barrier."""
         mine, masks = (np.broadcast_to(array, before.shape)[which] for array in (self.mine, self.masks))
         words, before = self.words[which], before[which]
@@ -220,7 +214,6 @@ def elements(buffer: Bytes, dtype: np.dtype[Any]) -> NDArray[Any]:
     return buffer[: len(buffer) // dtype.itemsize * dtype.itemsize].view(dtype)
 
 
-def places_of(offsets: NDArray[np.int64], codes: NDArray[Any]) -> NDArray[np.int64]:
+def places_of(offsets: Numbers, codes: NDArray[Any]) -> Numbers:
     """Return the element indices of codes [lanes, count] at the given byte offsets."""
-    places: NDArray[np.int64] = offsets[:, None] // codes.dtype.itemsize + np.arange(codes.shape[1])
-    return places
+    return offsets[:, None] // codes.dtype.itemsize + np.arange(codes.shape[1])

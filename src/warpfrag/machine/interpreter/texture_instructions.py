@@ -7,9 +7,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from warpfrag.errors import MemoryFault, PtxError
+from warpfrag.formats.arrays import Mask, Numbers
 from warpfrag.machine.interpreter.lane_group import LaneGroup, items_of
 from warpfrag.machine.interpreter.warp_state import WarpState
-from warpfrag.machine.ir.actions import Geometry, SurfaceLoad, SurfaceReduction, SurfaceStore, TextureFetch
+from warpfrag.machine.ir.actions import Geometry, SurfaceLoad, SurfaceOp, SurfaceReduction, SurfaceStore, TextureFetch
 from warpfrag.machine.ir.program import DecodedInstruction, PtxOperand
 from warpfrag.machine.ir.scalar_types import B32, Codes
 from warpfrag.machine.semantics.textures import Surface, Texture, fetch, gather, sample
@@ -21,7 +22,7 @@ MAX_COORDINATES = 4
 
 def _resources(
     state: WarpState, inst: DecodedInstruction, group: LaneGroup, kind: type[Texture | Surface]
-) -> Iterator[tuple[NDArray[np.int64], Any]]:
+) -> Iterator[tuple[Numbers, Any]]:
     """Yield each texture or surface, with the lanes that use it."""
     handles = group.addresses(inst.sources[0])
     for handle in np.unique(handles):
@@ -91,12 +92,8 @@ def _items(inst: DecodedInstruction, operands: tuple[PtxOperand, ...], count: in
 
 
 def _places(
-    state: WarpState,
-    inst: DecodedInstruction,
-    group: LaneGroup,
-    action: SurfaceLoad | SurfaceStore | SurfaceReduction,
-    size: int,
-) -> Iterator[tuple[NDArray[np.int64], Surface, NDArray[np.int64], NDArray[np.bool_]]]:
+    state: WarpState, inst: DecodedInstruction, group: LaneGroup, action: SurfaceOp, size: int
+) -> Iterator[tuple[Numbers, Surface, Numbers, Mask]]:
     """Yield each surface with its lanes, their byte offsets, and a mask of the offsets inside the surface."""
     layers, axes = _coordinates(inst, group, action.geometry)
     for which, surface in _resources(state, inst, group, Surface):
@@ -114,9 +111,7 @@ def _places(
         yield which, surface, places, inside if action.boundary != "clamp" else np.ones_like(inside)
 
 
-def _byte_offsets(
-    surface: Surface, layers: NDArray[np.int64], axes: list[NDArray[np.int64]], size: int
-) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+def _byte_offsets(surface: Surface, layers: Numbers, axes: list[Numbers], size: int) -> tuple[Numbers, Mask]:
     """Return byte offsets, clamped to the surface, and a mask of the coordinates inside it; x is in bytes."""
     count, depth, height, width, _ = surface.texels.shape
     row = width * surface.channels * surface.texels.dtype.itemsize
@@ -162,7 +157,7 @@ def run_surface_store(state: WarpState, inst: DecodedInstruction, action: Surfac
     state.progress += 1
 
 
-def _overlap(places: NDArray[np.int64], codes: Codes) -> bool:
+def _overlap(places: Numbers, codes: Codes) -> bool:
     """Return True if two threads store different values to the same element."""
     order = np.argsort(places, kind="stable")
     is_same = places[order][1:] == places[order][:-1]

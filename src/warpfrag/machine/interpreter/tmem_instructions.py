@@ -80,8 +80,7 @@ class TensorMemories:
             return (block,)
         size = self.state.launch.cluster_blocks
         if size % 2:
-            text = f"cta_group::2 needs clusters with an even number of blocks, got {size}"
-            raise MemoryFault(0, text)
+            raise MemoryFault(0, f"cta_group::2 needs clusters with an even number of blocks, got {size}")
         return block // 2 * 2, block // 2 * 2 + 1
 
     # --- allocation
@@ -117,8 +116,7 @@ class TensorMemories:
                 self.live[block].remove(part)
                 return
         held = ", ".join(f"{part.columns} at {part.column}" for part in self.live.get(block, [])) or "none"
-        text = f"expected an allocation of the block ({held}), got {columns} columns at {address:#x}"
-        raise MemoryFault(0, text)
+        raise MemoryFault(0, f"expected an allocation of the block ({held}), got {columns} columns at {address:#x}")
 
     def check_freed(self) -> None:
         """Raise PtxError if an allocation has not been freed when all threads have exited."""

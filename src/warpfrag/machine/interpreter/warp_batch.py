@@ -12,9 +12,9 @@ from collections.abc import Callable
 from typing import NoReturn
 
 import numpy as np
-from numpy.typing import NDArray
 
 from warpfrag.errors import MemoryFault, PtxError, WarpfragError
+from warpfrag.formats.arrays import Mask, Numbers
 from warpfrag.layout.coordinates import LANES
 from warpfrag.machine.interpreter import lane_instructions, texture_instructions
 from warpfrag.machine.interpreter.block_barriers import BlockBarriers, ClusterBarriers
@@ -37,15 +37,7 @@ QUANTUM = np.int64(4096)  # the number of time slices after which lanes in a loo
 MAX_RANDOM_INSTRUCTIONS = 12  # a randomly chosen warp runs fewer instructions than this before the next choice
 POLLING_SLICES = 64  # the cost, in time slices, of a basic block that reads memory other lanes may change
 LANE_INDEX = np.arange(LANES, dtype=np.uint32)
-LANE_BY_LANE = (
-    actions.MemoryLoad
-    | actions.MemoryStore
-    | actions.Atomic
-    | actions.AsyncCopy
-    | actions.SurfaceLoad
-    | actions.SurfaceStore
-    | actions.SurfaceReduction
-)
+LANE_BY_LANE = actions.MemoryLoad | actions.MemoryStore | actions.Atomic | actions.AsyncCopy | actions.SurfaceOp
 """Actions that can continue without a lane whose access faults."""
 
 
@@ -101,9 +93,7 @@ class WarpBatch(WarpState):
         self.run_block(start, LaneGroup(self, rows, mask))
         return True
 
-    def schedule_at_random(
-        self, random: np.random.Generator, runnable: NDArray[np.bool_], by_warp: NDArray[np.int64]
-    ) -> None:
+    def schedule_at_random(self, random: np.random.Generator, runnable: Mask, by_warp: Numbers) -> None:
         """Run a few instructions of a randomly chosen warp, or a wgmma of its warpgroup."""
         warp = int(random.choice(np.nonzero(by_warp != NOT_RUNNABLE)[0]))
         start = int(by_warp[warp] % PRIORITY_UNIT)
@@ -121,7 +111,7 @@ class WarpBatch(WarpState):
                 return
         group.put(self.pc, end)
 
-    def look_for_livelock(self, level: int, runnable: NDArray[np.bool_]) -> None:
+    def look_for_livelock(self, level: int, runnable: Mask) -> None:
         """Raise a deadlock error if lanes poll memory that no lane will change; called once per quantum."""
         if self.livelock.is_reached(level, runnable, has_sleepers=self.mbarriers.has_sleepers):
             self.end_in_deadlock()
@@ -290,7 +280,7 @@ class WarpBatch(WarpState):
             self.complete_warp_waits(late[~complete])
         return False
 
-    def complete_warp_waits(self, rows: NDArray[np.int64]) -> None:
+    def complete_warp_waits(self, rows: Numbers) -> None:
         """Release lanes that wait at different bar.warp.sync instructions with the same mask, as in two branches."""
         for row in rows.tolist():
             waiting, masks = self.alive[row] & self.waiting_in_warp[row], np.zeros(LANES, np.uint32)
@@ -434,12 +424,7 @@ class WarpBatch(WarpState):
 
     @staticmethod
     def complete(
-        here: LaneGroup,
-        inst: DecodedInstruction,
-        met: NDArray[np.bool_],
-        gone: NDArray[np.bool_],
-        *,
-        needs_one_mask: bool = True,
+        here: LaneGroup, inst: DecodedInstruction, met: Mask, gone: Mask, *, needs_one_mask: bool = True
     ) -> LaneGroup:
         """Return the lanes that may pass their convergence barrier because no lane in its mask is missing.
 

@@ -146,6 +146,9 @@ class SurfaceReduction(Action):
     function: CodeFunction
 
 
+SurfaceOp: TypeAlias = SurfaceLoad | SurfaceStore | SurfaceReduction
+
+
 class AsyncCopy(Action):
     """cp.async: copy from global to shared memory, padding with zeros."""
 

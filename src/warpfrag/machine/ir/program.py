@@ -109,8 +109,7 @@ class FloatLiteral:
     @property
     def number(self) -> float:
         """The value of the constant."""
-        value: float = struct.unpack("<f" if self.bits == 32 else "<d", self.code.to_bytes(self.bits // 8, "little"))[0]
-        return value
+        return struct.unpack("<f" if self.bits == 32 else "<d", self.code.to_bytes(self.bits // 8, "little"))[0]
 
     def __str__(self) -> str:
         """Return the PTX spelling."""
@@ -143,11 +142,9 @@ class Immediate:
     def code(self, ptx_type: Type | None) -> int:
         """Return the constant's code in a type."""
         if isinstance(self.value, int):
-            return (
-                self.value & ((1 << (ptx_type.bits if ptx_type else 64)) - 1)
-                if ptx_type is None or ptx_type.bits > 1
-                else self.value != 0
-            )
+            if ptx_type is not None and ptx_type.bits == 1:
+                return self.value != 0
+            return self.value & ((1 << (ptx_type.bits if ptx_type else 64)) - 1)
         bits = self.value.bits
         if ptx_type is None or ptx_type.bits == bits:
             return self.value.code

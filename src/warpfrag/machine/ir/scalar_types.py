@@ -46,12 +46,8 @@ def container(bits: int) -> np.dtype[Any]:
 def _rows() -> dict[str, Type]:
     rows = [Type("pred", "pred", 1)]
     rows += [Type(f"{kind}{bits}", kind, bits) for kind in ("u", "s", "b") for bits in (8, 16, 32, 64)]
-    rows += [
-        Type("b128", "b", 128),
-        Type("b1", "b", 1),
-        Type("u16x2", "u", 32, 2, "u16"),
-        Type("s16x2", "s", 32, 2, "s16"),
-    ]
+    rows += [Type("b128", "b", 128), Type("b1", "b", 1)]
+    rows += [Type(f"{kind}16x2", kind, 32, 2, f"{kind}16") for kind in ("u", "s")]
     rows += [Type("f16", "f", 16, 1, "f16"), Type("bf16", "f", 16, 1, "bf16"), Type("f32", "f", 32, 1, "f32")]
     rows += [Type("f64", "f", 64, 1, "f64"), Type("tf32", "f", 32, 1, "tf32")]
     rows += [Type("f16x2", "f", 32, 2, "f16"), Type("bf16x2", "f", 32, 2, "bf16"), Type("f32x2", "f", 64, 2, "f32")]

@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from warpfrag.errors import MemoryFault
+from warpfrag.formats.arrays import Bytes, Mask, Numbers
 from warpfrag.layout.coordinates import LANES
 from warpfrag.machine.interpreter.bulk_copies import LaneCopies, run_tensor_copy
 from warpfrag.machine.interpreter.device_memory import Owners
@@ -46,9 +47,7 @@ WORD_BITS = 32  # the width of a register that holds an address or a number for 
 class BatchedMbarriers(Mbarriers):
     """The mbarriers of a batch, updated by one C loop over the lanes."""
 
-    def change_all(
-        self, cells: NDArray[np.int64], action: MemoryBarrier, numbers: Codes, line: int
-    ) -> NDArray[np.uint64]:
+    def change_all(self, cells: Numbers, action: MemoryBarrier, numbers: Codes, line: int) -> NDArray[np.uint64]:
         """Initialise, invalidate or update mbarriers; the interpreter raises any error."""
         before = self.words[cells]
         if action.name == "init" and self.can_initialise(cells, numbers):
@@ -75,7 +74,7 @@ class BatchedMbarriers(Mbarriers):
             self.change(int(cells[done]), action, int(numbers[done]), done, line)  # raises MemoryFault
         return before
 
-    def can_initialise(self, cells: NDArray[np.int64], numbers: Codes) -> bool:
+    def can_initialise(self, cells: Numbers, numbers: Codes) -> bool:
         """Return True if all these mbarriers are new, and no parity bit in their memory makes a phase seem to end."""
         own = set(cells.tolist())
         is_new = len(own) == len(cells) and own.isdisjoint(self.live)
@@ -84,7 +83,7 @@ class BatchedMbarriers(Mbarriers):
         )
 
     def advance(
-        self, cells: NDArray[np.int64], arrivals: NDArray[np.int64], owed: NDArray[np.int64], *, drops: bool = False
+        self, cells: Numbers, arrivals: Numbers, owed: Numbers, *, drops: bool = False
     ) -> tuple[NDArray[np.uint64], int]:
         """Update mbarriers in order; return their previous words and the number of successful updates."""
         before, has_ended = np.empty(len(cells), np.uint64), np.zeros(len(cells), np.bool_)
@@ -98,9 +97,7 @@ class BatchedMbarriers(Mbarriers):
             self.ended[ended] = False
         return before, int(done[0])
 
-    def ended_phases(
-        self, inst: DecodedInstruction, action: MemoryBarrier, group: LaneGroup
-    ) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+    def ended_phases(self, inst: DecodedInstruction, action: MemoryBarrier, group: LaneGroup) -> tuple[Numbers, Mask]:
         """Return the awaited mbarriers, and a mask of those whose phases have ended; a uniform warp is tested once."""
         if action.space == "shared" and self.state.memory.accesses is None and self.agree(inst, group):
             first = np.zeros_like(group.mask)
@@ -132,9 +129,6 @@ def is_uniform(operand: PtxOperand, group: LaneGroup) -> bool:
     return bool((codes == codes[:, :1]).all())
 
 
-Index = NDArray[np.int64]
-Bytes = NDArray[np.uint8]
-
 SWIZZLE_PERIOD = 1024  # the number of bytes after which every swizzle pattern repeats
 GRANULE_WORDS = GRANULE // 8  # the size of a 16-byte unit in 64-bit words, which plans use
 FIRST = np.zeros(1, np.int64)  # the index of a single lane
@@ -143,11 +137,11 @@ FIRST = np.zeros(1, np.int64)  # the index of a single lane
 class UnitPlan(NamedTuple):
     """The 16-byte units of a box, and the contiguous runs that they form, as offsets in 64-bit words."""
 
-    units: Index
-    runs: Index  # [runs, 2]: the first word of each run and its word count
+    units: Numbers
+    runs: Numbers  # [runs, 2]: the first word of each run and its word count
 
     @staticmethod
-    def of(units: Index) -> UnitPlan:
+    def of(units: Numbers) -> UnitPlan:
         """Return the plan for unit offsets, which are in multiples of 16 bytes."""
         ordered = np.sort(units)
         first = np.flatnonzero(np.diff(ordered, prepend=ordered[0] - 2) != 1)
@@ -191,7 +185,7 @@ class BoxPlan:
         return self.fields.box_bytes
 
     @cached_property
-    def last_starts(self) -> Index:
+    def last_starts(self) -> Numbers:
         """The largest coordinates at which a box is still inside the tensor."""
         fields = self.fields
         extents = (np.array(fields.box_indices) - 1) * np.array(fields.steps)
@@ -203,38 +197,37 @@ class BoxPlan:
             self.by_place[place] = UnitPlan.of((self.fields.shared_units(place) - place) // GRANULE)
         return self.by_place[place]
 
-    def offsets(self, starts: Index) -> Index | None:
+    def offsets(self, starts: Numbers) -> Numbers | None:
         """Return the tensor offsets of boxes at coordinates [lanes, axes], or None if one is outside or misaligned."""
         fields = self.fields
         if (starts < 0).any() or (starts > self.last_starts).any():
             return None
         if (starts[:, 0] * fields.pitches[0] % GRANULE).any():
             return None
-        offsets: Index = starts @ np.array(fields.pitches, np.int64)
-        return offsets
+        return starts @ np.array(fields.pitches, np.int64)
 
 
 class BoxJob(NamedTuple):
     """The copies that use one tensor map: each box's byte offset in global and in shared memory."""
 
     plan: BoxPlan
-    lanes: Index
+    lanes: Numbers
     tensor: Bytes
-    in_tensor: Index
-    in_shared: Index
-    places: Index  # each box's start in the swizzle pattern
+    in_tensor: Numbers
+    in_shared: Numbers
+    places: Numbers  # each box's start in the swizzle pattern
     map_space: str
 
 
 class BoxTargets(NamedTuple):
     """One copy per lane and destination block: its lane, its block, and the mbarrier that it signals."""
 
-    lanes: Index
-    blocks: Index
-    cells: Index | None  # None for stores
+    lanes: Numbers
+    blocks: Numbers
+    cells: Numbers | None  # None for stores
     lane_count: int
 
-    def of(self, lanes: Index) -> BoxTargets:
+    def of(self, lanes: Numbers) -> BoxTargets:
         """Return only the copies that the selected lanes issue."""
         if len(lanes) == self.lane_count:
             return self
@@ -281,7 +274,7 @@ class BoxCopies:
         return True
 
     def job(
-        self, address: int, lanes: Index, action: TensorCopy, starts: Index, boxes: Codes, owners: Owners
+        self, address: int, lanes: Numbers, action: TensorCopy, starts: Numbers, boxes: Codes, owners: Owners
     ) -> BoxJob | None:
         """Return the copies that use one map; return None or raise MemoryFault if the interpreter must run them."""
         space, inner = self.memory.space_of(address)
@@ -307,7 +300,7 @@ class BoxCopies:
         buffer, (first,) = self.reach(space, np.array([address], np.uint64), MAP_BYTES, owner, writes=False)
         return buffer[first : first + MAP_BYTES].tobytes()
 
-    def reach(self, space: str, firsts: Codes, size: int, owners: Owners, *, writes: bool) -> tuple[Bytes, Index]:
+    def reach(self, space: str, firsts: Codes, size: int, owners: Owners, *, writes: bool) -> tuple[Bytes, Numbers]:
         """Return the buffer that contains all boxes, and their offsets; raise MemoryFault if there are several."""
         reached = self.memory.find(space, firsts, size, owners, writes=writes)
         if len(reached) > 1:
@@ -381,7 +374,7 @@ class BoxCopies:
         return lanes[finished:]
 
 
-def joined(plans: list[UnitPlan]) -> tuple[Index, Index]:
+def joined(plans: list[UnitPlan]) -> tuple[Numbers, Numbers]:
     """Stack plans into arrays [plans, units] and [plans, runs, 2]; shorter run lists are padded with empty runs."""
     if len(plans) == 1:
         return plans[0].units[None], plans[0].runs[None]

@@ -339,8 +339,7 @@ class CompiledWarpBatch(WarpBatch):
     def instructions_by_segment(self) -> NDArray[np.int64]:
         """Return the number of warp instructions that compiled code ran, indexed by segment start."""
         ends = self.compiled.table(self.launch.arch)[:, ctx.END]
-        executed: NDArray[np.int64] = self.runs * (ends - np.arange(len(ends)))
-        return executed
+        return self.runs * (ends - np.arange(len(ends)))
 
     def run_block(self, start: int, group: LaneGroup) -> None:
         """Interpret a basic block; compile its chunk if the chunk was interpreted long enough."""

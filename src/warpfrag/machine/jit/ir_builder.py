@@ -41,8 +41,7 @@ def float_vector(bits: int, count: int = GROUP) -> ir.VectorType:
 
 def width(value: ir.Value) -> int:
     """Return the width in bits of an integer, or of an integer vector's elements."""
-    bits: int = getattr(value.type, "element", value.type).width
-    return bits
+    return getattr(value.type, "element", value.type).width
 
 
 class SplatConstant(ir.Constant):  # type: ignore[misc] # llvmlite has no types

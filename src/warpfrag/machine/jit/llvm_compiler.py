@@ -57,8 +57,7 @@ def compile_text(text: str, level: tuple[int, int]) -> bytes:
     target = target_machine(level[1])
     builder = llvm.create_pass_builder(target, options)
     builder.getModulePassManager().run(module, builder)
-    data: bytes = target.emit_object(module)
-    return data
+    return target.emit_object(module)
 
 
 def object_of(key: str, level: tuple[int, int], make_text: Callable[[], str] | None = None) -> bytes:

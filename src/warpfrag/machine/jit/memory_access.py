@@ -371,9 +371,7 @@ def in_buffer(b: IRBuilder, call: AccessCall, space: str, size: ir.Value, *, wri
     yield Reached(call.mask, places, delta, base, constant(I64, number), shadow)
 
 
-SCREEN_FUNCTION = ir.FunctionType(
-    VOID, [POINTER, I64, I64, POINTER, I64, I64, I64, I64, I64, POINTER, I64]
-).as_pointer()
+SCREEN_FUNCTION = ir.FunctionType(VOID, [POINTER, I64, I64, POINTER, *[I64] * 5, POINTER, I64]).as_pointer()
 
 
 def tell(

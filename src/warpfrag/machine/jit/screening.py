@@ -23,6 +23,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from warpfrag.formats.arrays import Bytes, Numbers
 from warpfrag.isa.qualifiers import Form
 from warpfrag.layout.coordinates import LANES
 from warpfrag.machine.interpreter import wgmma_registers
@@ -39,9 +40,6 @@ from warpfrag.machine.jit import context as ctx
 from warpfrag.machine.jit.context import IS_LATE, LOCAL_BUFFER, SHARED_BUFFER
 from warpfrag.machine.jit.engine import CompiledProgram, CompiledWarpBatch
 
-Bytes = NDArray[np.uint8]
-Numbers = NDArray[np.int64]
-
 ASYNCHRONOUS = (
     actions.AsyncCopy, actions.BulkCopy, actions.TensorCopy, actions.AsyncStore, actions.TensorMapReplace,
     actions.TensorMapCopy, actions.MemoryBarrier, actions.TensorThreadOp,
@@ -52,7 +50,6 @@ ORDERED = (
     actions.TextureFetch, actions.Reconverge, actions.LeaveBarrier,
 )  # fmt: skip
 """Actions whose accesses are ordered by block-wide barriers, or by waits for cp.async groups."""
-SURFACES = actions.SurfaceLoad | actions.SurfaceReduction | actions.SurfaceStore
 MARKED = (*ORDERED, actions.Atomic)
 """Actions whose accesses are reported to the screen, by compiled code or the interpreter."""
 
@@ -148,7 +145,7 @@ class ProgramScreen:
     @cached_property
     def is_asynchronous(self) -> bool:
         """True if some accesses are asynchronous or are not tracked."""
-        return any(is_asynchronous(inst) or isinstance(inst.action, SURFACES) for inst in self.instructions)
+        return any(is_asynchronous(inst) or isinstance(inst.action, actions.SurfaceOp) for inst in self.instructions)
 
     @cached_property
     def has_marks(self) -> bool:

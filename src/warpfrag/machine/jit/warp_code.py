@@ -1,5 +1,7 @@
 """LLVM code that runs an instruction sequence for one warp: loops over its lanes, and calls for the whole warp."""
 
+from itertools import starmap
+
 import numpy as np
 from llvmlite import ir as llvm
 
@@ -519,9 +521,7 @@ class WarpCode:
         if lower is None:
             self.shuffle(inst)
             return
-        operands = [
-            self.whole(operand, ptx_type) for operand, ptx_type in zip(inst.sources, action.sources, strict=True)
-        ]
+        operands = [*starmap(self.whole, zip(inst.sources, action.sources, strict=True))]
         results = lower(self.ir, inst.attributes, operands)
         if results is None:
             raise UnsupportedInstruction
@@ -533,9 +533,7 @@ class WarpCode:
         ir, opcode = self.ir, inst.attributes.opcode
         if opcode == "first_value":
             self.free_items(action.sources[0].bits)
-        operands = [
-            self.read(operand, ptx_type) for operand, ptx_type in zip(inst.sources, action.sources, strict=True)
-        ]
+        operands = [*starmap(self.read, zip(inst.sources, action.sources, strict=True))]
         bits = None
         if opcode == "first_value":
             self.put_lanes(operands[0], self.items)

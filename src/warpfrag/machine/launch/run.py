@@ -4,10 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from operator import itemgetter
 
-import numpy as np
-from numpy.typing import NDArray
-
 from warpfrag.errors import location_text
+from warpfrag.formats.arrays import Bytes
 from warpfrag.machine.interpreter.kernel_findings import KernelFinding, Verdict
 from warpfrag.machine.ir.program import SourceLine
 from warpfrag.machine.launch.exploration import Exploration
@@ -78,7 +76,7 @@ class Run:
     """The reason why PTX was executed instead of machine code, or ""."""
     reasons: tuple[str, ...] = ()
     """The reasons why a GPU may give different results: uncompared spellings, access order, unwritten values."""
-    unwritten: Mapping[int, NDArray[np.uint8]] = field(default_factory=dict, repr=False, compare=False)
+    unwritten: Mapping[int, Bytes] = field(default_factory=dict, repr=False, compare=False)
     """The marks of unwritten bytes after the launch, by host address, if the check "uninitialised" tracked them."""
     exploration: Exploration | None = None
     """The results of other interleavings, if `explore` was set."""

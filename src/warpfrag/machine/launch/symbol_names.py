@@ -77,8 +77,7 @@ def resolve(wanted: object, names: Sequence[str], kind: str) -> str:
     if len(matches) == 1:
         return matches[0]
     if matches:
-        msg = f"expected one of the {kind}, got {quote(wanted)}, which matches {_listed(matches, '; ')}"
-        raise PtxError(0, msg)
+        raise PtxError(0, f"expected one of the {kind}, got {quote(wanted)}, which matches {_listed(matches, '; ')}")
     near = get_close_matches(wanted[:100] if isinstance(wanted, str) else "", [readable(one) for one in names], 3, 0.5)
     hint = f"; the nearest are {'; '.join(near)}" if near and len(names) > MAX_NAMES else ""
     raise PtxError(0, f"expected one of the {kind} ({_listed(names) or 'none'}), got {quote(wanted)}{hint}")

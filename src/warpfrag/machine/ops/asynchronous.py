@@ -3,6 +3,7 @@
 Each operation completes when it is issued: its mbarrier is signalled at once, and committed bulk groups are empty.
 """
 
+from collections.abc import Mapping
 from typing import Literal
 
 import numpy as np
@@ -10,11 +11,11 @@ import numpy as np
 from warpfrag.errors import ParseError
 from warpfrag.isa.tcgen05_spelling import read_qualifiers
 from warpfrag.machine.ir import actions
-from warpfrag.machine.ir.opcode import Attributes, Modifier, OpcodeRow
+from warpfrag.machine.ir.opcode import Attributes, Binder, Modifier, OpcodeRow
 from warpfrag.machine.ir.scalar_types import U32, Codes, Type
 from warpfrag.machine.ir.state_spaces import RANK_BITS, RANK_SHIFT, StateSpace
 from warpfrag.machine.ops.memory_ops import CACHE_HINT, update_of
-from warpfrag.machine.ops.opcode_rows import optional, required, row
+from warpfrag.machine.ops.opcode_rows import nothing, optional, required, row
 from warpfrag.smem.tensor_map import REPLACED
 
 BULK = "PTX ISA, cp.async.bulk and cp.reduce.async.bulk: completes when it is issued"
@@ -79,8 +80,12 @@ def _block_rank(attributes: Attributes) -> actions.LaneOp:
     return actions.LaneOp((U32,), (ptx_type, U32), run)
 
 
-def _nothing(_attributes: Attributes) -> actions.NoOp:
-    return actions.NoOp()
+def _reductions(opcode: str, bind: Binder, like: Mapping[str, Modifier], types: dict[str, str]) -> list[OpcodeRow]:
+    """Return the rows of an opcode that reduces memory, by operations and their types."""
+    return [
+        row(opcode, [each], bind, BULK, has_result=False, like=like, operation=required(*names.split()))
+        for names, each in {"inc dec": "u32", **types}.items()
+    ]
 
 
 ASYNC: dict[str, Modifier] = {"asynchronous": required("async"), "bulk": required("bulk")}
@@ -110,34 +115,22 @@ ROWS: list[OpcodeRow] = [
         destination=GLOBAL, origin=CTA, completion=GROUP, cache_hint=CACHE_HINT,
     ),
     row(
-        "cp", [], _nothing, BULK, has_result=False, like=ASYNC,
+        "cp", [], nothing, BULK, has_result=False, like=ASYNC,
         prefetches=required("prefetch"), level2=required("L2"), origin=GLOBAL, cache_hint=CACHE_HINT,
     ),
     row(
-        "cp", [], _nothing, BULK, has_result=False, like=ASYNC,
+        "cp", [], nothing, BULK, has_result=False, like=ASYNC,
         group=required("commit_group", "wait_group"), reads=optional("read"),
     ),
-    row(
-        "cp", ["b32 b64"], _bulk_copy, BULK, has_result=False, like=TO_CLUSTER,
-        operation=required("and", "or", "xor"),
-    ),
-    row("cp", ["u32 s32 u64"], _bulk_copy, BULK, has_result=False, like=TO_CLUSTER, operation=required("add")),
-    row("cp", ["u32 s32"], _bulk_copy, BULK, has_result=False, like=TO_CLUSTER, operation=required("min", "max")),
-    row("cp", ["u32"], _bulk_copy, BULK, has_result=False, like=TO_CLUSTER, operation=required("inc", "dec")),
-    row("cp", ["b32 b64"], _bulk_copy, BULK, has_result=False, like=TO_GLOBAL, operation=required("and", "or", "xor")),
-    row(
-        "cp", ["u32 s32 u64 f32 f64"], _bulk_copy, BULK, has_result=False, like=TO_GLOBAL,
-        operation=required("add"),
+    *_reductions("cp", _bulk_copy, TO_CLUSTER, {"add": "u32 s32 u64", "min max": "u32 s32", "and or xor": "b32 b64"}),
+    *_reductions(
+        "cp", _bulk_copy, TO_GLOBAL,
+        {"add": "u32 s32 u64 f32 f64", "min max": "u32 s32 u64 s64 f16 bf16", "and or xor": "b32 b64"},
     ),
     row(
         "cp", ["f16 bf16"], _bulk_copy, BULK, has_result=False, like=TO_GLOBAL, operation=required("add"),
         noftz=required("noftz"),
     ),
-    row(
-        "cp", ["u32 s32 u64 s64 f16 bf16"], _bulk_copy, BULK, has_result=False, like=TO_GLOBAL,
-        operation=required("min", "max"),
-    ),
-    row("cp", ["u32"], _bulk_copy, BULK, has_result=False, like=TO_GLOBAL, operation=required("inc", "dec")),
     row(
         "cp", [], _tensor_copy, TENSOR, has_result=False, like=ASYNC, tensor=required("tensor"), axes=AXES,
         destination=LOADED, origin=GLOBAL, load_mode=optional("tile", "im2col"), completion=MBARRIER,
@@ -154,7 +147,7 @@ ROWS: list[OpcodeRow] = [
         load_mode=optional("tile", "im2col_no_offs"), completion=GROUP, cache_hint=CACHE_HINT,
     ),
     row(
-        "cp", [], _nothing, TENSOR, has_result=False, like=ASYNC, prefetches=required("prefetch"),
+        "cp", [], nothing, TENSOR, has_result=False, like=ASYNC, prefetches=required("prefetch"),
         tensor=required("tensor"), axes=AXES, level2=required("L2"), origin=GLOBAL,
         load_mode=optional("tile", "im2col"), cache_hint=CACHE_HINT,
     ),
@@ -162,10 +155,7 @@ ROWS: list[OpcodeRow] = [
         "st", ["b32 b64 u32 u64 s32 s64 f32 f64"], _async_store, BULK, has_result=False, like=REMOTE,
         vector=optional("v2", "v4"),
     ),
-    row("red", ["u32 s32 u64"], _async_store, BULK, has_result=False, like=REMOTE, operation=required("add")),
-    row("red", ["u32 s32"], _async_store, BULK, has_result=False, like=REMOTE, operation=required("min", "max")),
-    row("red", ["u32"], _async_store, BULK, has_result=False, like=REMOTE, operation=required("inc", "dec")),
-    row("red", ["b32"], _async_store, BULK, has_result=False, like=REMOTE, operation=required("and", "or", "xor")),
+    *_reductions("red", _async_store, REMOTE, {"add": "u32 s32 u64", "min max": "u32 s32", "and or xor": "b32"}),
     row(
         "tensormap", [], _replace, MAPS, has_result=False, operation=required("replace"), load_mode=required("tile"),
         map_field=required(*REPLACED), space=optional("global", "shared", "shared::cta"), map_bits=required("b1024"),

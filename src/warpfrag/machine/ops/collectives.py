@@ -13,7 +13,7 @@ from warpfrag.layout.coordinates import LANES
 from warpfrag.machine.ir import actions
 from warpfrag.machine.ir.opcode import Attributes, OpcodeRow
 from warpfrag.machine.ir.scalar_types import B32, PRED, U32, Codes, Type
-from warpfrag.machine.ops.opcode_rows import optional, required, row
+from warpfrag.machine.ops.opcode_rows import nothing, optional, required, row
 from warpfrag.machine.semantics import floats, integers
 
 Mask = NDArray[np.bool_]
@@ -129,9 +129,7 @@ def _reduce(attributes: Attributes) -> actions.WarpCollective:
 
 def _barrier(attributes: Attributes) -> actions.Action:
     aligned = attributes.opcode == "bar" or attributes.aligned
-    return actions.Barrier(
-        waits=attributes.operation != "arrive", reduction=attributes.reduction or "", aligned=aligned
-    )
+    return actions.Barrier(attributes.operation != "arrive", attributes.reduction or "", aligned)
 
 
 def _matrix(attributes: Attributes) -> actions.Action:
@@ -141,10 +139,6 @@ def _matrix(attributes: Attributes) -> actions.Action:
     except WarpfragError as error:
         return actions.Refused(str(error))
     return actions.MatrixOp(spell(form), attributes.opcode, form, attributes.space)
-
-
-def _nothing(_attributes: Attributes) -> actions.Action:
-    return actions.NoOp()
 
 
 SYNC, NEEDS_SYNC, ALIGNED, CTA, UNIFORM = (
@@ -162,11 +156,11 @@ ROWS: list[OpcodeRow] = [
     row("trap", [], lambda _: actions.Trap(), FLOW, has_result=False),
     row("brkpt", [], lambda _: actions.Trap(), FLOW, has_result=False),
     row("nanosleep", ["u32"], lambda _: actions.NoOp(pauses=True), FLOW, has_result=False),
-    row("pmevent", [], _nothing, FLOW, has_result=False, event_mask=optional("mask")),
-    row("membar", [], _nothing, ISA, has_result=False, any_words=True),
-    row("fence", [], _nothing, ISA, has_result=False, any_words=True),
-    row("griddepcontrol", [], _nothing, ISA, has_result=False, any_words=True),
-    row("setmaxnreg", [], _nothing, ISA, has_result=False, any_words=True),
+    row("pmevent", [], nothing, FLOW, has_result=False, event_mask=optional("mask")),
+    row("membar", [], nothing, ISA, has_result=False, any_words=True),
+    row("fence", [], nothing, ISA, has_result=False, any_words=True),
+    row("griddepcontrol", [], nothing, ISA, has_result=False, any_words=True),
+    row("setmaxnreg", [], nothing, ISA, has_result=False, any_words=True),
     row("bar", [], _barrier, ISA, has_result=False, cta=CTA, operation=ARRIVE),
     row("barrier", [], _barrier, ISA, has_result=False, cta=CTA, operation=ARRIVE, aligned=ALIGNED),
     row("bar", ["u32"], _barrier, ISA, cta=CTA, operation=RED, reduction=COUNTED),
@@ -197,7 +191,7 @@ ROWS: list[OpcodeRow] = [
     row("stmatrix", [], _matrix, MATRIX, has_result=False, any_words=True, space=optional(*SHARED)),
     row("movmatrix", [], _matrix, MATRIX, any_words=True),
     row(
-        "wgmma", [], _nothing, ISA, has_result=False,
+        "wgmma", [], nothing, ISA, has_result=False,
         operation=required("fence", "commit_group", "wait_group"), sync=NEEDS_SYNC, aligned=required("aligned"),
     ),
     row("wgmma", [], _matrix, MATRIX, operation=required("mma_async"), any_words=True),

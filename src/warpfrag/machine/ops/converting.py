@@ -51,11 +51,9 @@ def _from_integer(attributes: Attributes) -> LaneOp:
 
     def run(a: Codes) -> Codes:
         codes = to.integer_to_float(a, source, target.element, mode)
-        return (
-            to.float_to_float(codes, target.element, target.element, FloatModifiers(sat=True))
-            if attributes.sat
-            else codes
-        )
+        if attributes.sat:
+            return to.float_to_float(codes, target.element, target.element, FloatModifiers(sat=True))
+        return codes
 
     return LaneOp((target,), (source,), run)
 

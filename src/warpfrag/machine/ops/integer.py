@@ -157,9 +157,7 @@ def _shift(attributes: Attributes) -> LaneOp:
     ptx_type = attributes.types[0]
     if attributes.opcode == "shl":
         return LaneOp((ptx_type,), (ptx_type, U32), on.shift_left)
-    return LaneOp(
-        (ptx_type,), (ptx_type, U32), partial(on.shift_right, signedness="s" if ptx_type.kind == "s" else "u")
-    )
+    return LaneOp((ptx_type,), (ptx_type, U32), partial(on.shift_right, signedness=ptx_type.kind))
 
 
 def _funnel(attributes: Attributes) -> LaneOp:

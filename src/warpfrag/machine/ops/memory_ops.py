@@ -8,7 +8,7 @@ from warpfrag.machine.ir import actions
 from warpfrag.machine.ir.opcode import Attributes, Modifier, OpcodeRow, Types
 from warpfrag.machine.ir.scalar_types import B64, Codes, Type, types_of
 from warpfrag.machine.ops.integer import by_parts
-from warpfrag.machine.ops.opcode_rows import optional, required, row
+from warpfrag.machine.ops.opcode_rows import nothing, optional, required, row
 from warpfrag.machine.semantics import floats, integers
 from warpfrag.machine.semantics.floats import FloatModifiers
 
@@ -66,10 +66,7 @@ def update_of(attributes: Attributes) -> actions.CodeFunction:
             ptx_type, lambda a, b: floats.extreme(ptx_type.element, FloatModifiers(), a, b, largest=name == "max")
         )
     if name in {"min", "max"}:
-        pick = np.minimum if name == "min" else np.maximum
-        return lambda a, b: pick(integers.values_of(a, ptx_type.kind), integers.values_of(b, ptx_type.kind)).view(
-            a.dtype
-        )
+        return integers.on_values(np.minimum if name == "min" else np.maximum, ptx_type.kind)
     if name == "add" and ptx_type.is_float:
         return _global_sum(ptx_type) if attributes.space in {"global", "generic"} else _loop_sum(ptx_type)
     plain: dict[str, actions.CodeFunction] = {
@@ -98,10 +95,6 @@ def _atomics(opcode: str, updates: Sequence[tuple[tuple[str, ...], Types]], *, h
         row(opcode, [types], _atomic, ATOMS, has_result=has_result, operation=required(*names), like=ATOMIC)
         for names, types in updates
     ]
-
-
-def _nothing(_attributes: Attributes) -> actions.NoOp:
-    return actions.NoOp()
 
 
 def _copy_word(_attributes: Attributes) -> actions.LaneOp:
@@ -178,7 +171,7 @@ ROWS: list[OpcodeRow] = [
         to=required("shared", "shared::cta"), source=required("global"), cache_hint=CACHE_HINT, prefetch=PREFETCH,
     ),
     row(
-        "cp", [], _nothing, ASYNC, has_result=False, asynchronous=required("async"),
+        "cp", [], nothing, ASYNC, has_result=False, asynchronous=required("async"),
         group=required("commit_group", "wait_group", "wait_all"),
     ),
     row(
@@ -207,9 +200,9 @@ ROWS: list[OpcodeRow] = [
     row("alloca", ["u64"], lambda _: actions.Allocate(), f"{ISA}: stack addresses are chosen by this implementation"),
     row("stacksave", ["u64"], _copy_word, ISA),
     row("stackrestore", ["u64"], _copy_word, ISA),
-    row("prefetch", [], _nothing, ISA, has_result=False, any_words=True),
-    row("prefetchu", [], _nothing, ISA, has_result=False, any_words=True),
-    row("applypriority", [], _nothing, ISA, has_result=False, any_words=True),
-    row("discard", [], _nothing, ISA, has_result=False, any_words=True),
+    row("prefetch", [], nothing, ISA, has_result=False, any_words=True),
+    row("prefetchu", [], nothing, ISA, has_result=False, any_words=True),
+    row("applypriority", [], nothing, ISA, has_result=False, any_words=True),
+    row("discard", [], nothing, ISA, has_result=False, any_words=True),
     row("createpolicy", [], lambda _: POLICY, f"{ISA}: cache policies do not change values", any_words=True),
 ]  # fmt: skip

@@ -7,6 +7,7 @@ order is accepted. `ir.opcode` describes the fields of a row.
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
 
+from warpfrag.machine.ir.actions import NoOp
 from warpfrag.machine.ir.opcode import HINTS, Attributes, Binder, Level, Modifier, OpcodeRow, Types
 from warpfrag.machine.ir.scalar_types import TYPES, Type, types_of
 
@@ -48,6 +49,11 @@ def row(
         opcode, allowed, {**modifiers, **(like or {})}, bind, source,
         level, has_result, may_contract, any_words, cases, implies or {},
     )  # fmt: skip
+
+
+def nothing(_attributes: Attributes) -> NoOp:
+    """Bind an instruction that has no effect here."""
+    return NoOp()
 
 
 def attribute(name: str, word: str) -> object:

@@ -8,9 +8,9 @@ import numpy as np
 
 from warpfrag.machine.ir import actions
 from warpfrag.machine.ir.opcode import Attributes, Modifier, OpcodeRow
-from warpfrag.machine.ir.scalar_types import S32, Codes, types_of
+from warpfrag.machine.ir.scalar_types import S32, types_of
 from warpfrag.machine.ops.opcode_rows import optional, required, row
-from warpfrag.machine.semantics.integers import values_of
+from warpfrag.machine.semantics.integers import on_values
 
 UNIT = "the texture unit of an H200, compared with `tools.textures`"
 SURFACES = "PTX ISA, Surface Instructions"
@@ -49,12 +49,9 @@ def _store(attributes: Attributes) -> actions.SurfaceStore:
 
 
 def _reduce(attributes: Attributes) -> actions.SurfaceReduction:
-    ptx_type, update = attributes.types[0], UPDATES[attributes.operation or ""]
-
-    def run(a: Codes, b: Codes) -> Codes:
-        return update(values_of(a, ptx_type.kind), values_of(b, ptx_type.kind)).view(a.dtype)
-
-    return actions.SurfaceReduction(attributes.geometry, ptx_type, attributes.boundary, run)
+    ptx_type = attributes.types[0]
+    update = on_values(UPDATES[attributes.operation or ""], ptx_type.kind)
+    return actions.SurfaceReduction(attributes.geometry, ptx_type, attributes.boundary, update)
 
 
 ROWS: list[OpcodeRow] = [

@@ -16,6 +16,7 @@ from warpfrag.machine.ir.actions import LaneOp, Refused
 from warpfrag.machine.ir.opcode import Attributes, OpcodeRow
 from warpfrag.machine.ir.scalar_types import B32, S32, U32, Codes, Type
 from warpfrag.machine.ops.opcode_rows import optional, required, row
+from warpfrag.machine.semantics.conversions import limits
 from warpfrag.machine.semantics.integers import COMPARE
 
 ISA = "PTX ISA, Video Instructions"
@@ -39,10 +40,6 @@ def _parts(codes: Codes, count: int, ptx_type: Type) -> list[Codes]:
     return [part - ((part >> (bits - 1)) << bits) for part in parts] if ptx_type.kind == "s" else parts
 
 
-def _limits(ptx_type: Type, bits: int) -> tuple[int, int]:
-    return (-(1 << (bits - 1)), (1 << (bits - 1)) - 1) if ptx_type.kind == "s" else (0, (1 << bits) - 1)
-
-
 def _by_parts(attributes: Attributes) -> LaneOp:
     """Return the action that applies an operation to each part of a and b; with .add, it sums the results and c."""
     count = int(attributes.opcode[-1])
@@ -55,7 +52,7 @@ def _by_parts(attributes: Attributes) -> LaneOp:
         pairs = zip(_parts(a, count, first), _parts(b, count, second), strict=True)
         results = [operation(x, y).astype(np.int64) for x, y in pairs]
         if attributes.sat:
-            results = [np.clip(part, *_limits(attributes.types[0], bits)) for part in results]
+            results = [np.clip(part, *limits(attributes.types[0].kind, bits)) for part in results]
         if attributes.accumulate:
             return (c.astype(np.int64) + sum(results)).astype(np.uint32)
         total = np.zeros(a.shape, np.int64)
@@ -115,7 +112,7 @@ def _scalar(attributes: Attributes) -> LaneOp | Refused:
         start, bits = SELECTORS[into]
         result = operation(_selected(a, select_a, kinds[0]), _selected(b, select_b, kinds[1])).astype(np.int64)
         if attributes.sat and not wraps:
-            lowest, highest = _limits(ptx_type, bits)
+            lowest, highest = limits(ptx_type.kind, bits)
             result = np.maximum(result, lowest) if wraps_above else np.clip(result, lowest, highest)
         if second:
             result = SECOND_OPERATIONS[second](result, _selected(c, 0, ptx_type))

@@ -10,13 +10,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from warpfrag.formats.arrays import Bytes, Mask, Numbers
 from warpfrag.layout.coordinates import LANES
 from warpfrag.machine.interpreter.kernel_findings import FindingCollector, KernelAccess
 from warpfrag.machine.interpreter.warp_batch import WarpBatch
 from warpfrag.machine.sanitizer.instruction_observer import InstructionObserver
-
-Bytes = NDArray[np.uint8]
-Numbers = NDArray[np.int64]
 
 
 class BarrierCheck(InstructionObserver):
@@ -29,7 +27,7 @@ class BarrierCheck(InstructionObserver):
         # the expected thread count and its line, by block and barrier number
         self.counts: dict[tuple[int, int], tuple[int, int]] = {}
 
-    def barrier_arrived(self, block: int, number: int, warp: int, lanes: NDArray[np.bool_]) -> None:
+    def barrier_arrived(self, block: int, number: int, warp: int, lanes: Mask) -> None:
         """Compare the thread count of an arrival with that of the first arrival in the same phase."""
         barrier = self.state.barriers.states[block, number]
         expected, line = self.counts.setdefault((block, number), (barrier.expected, self.state.line))
@@ -38,7 +36,7 @@ class BarrierCheck(InstructionObserver):
             text += f", and with {expected or 'all'} at line {line}"
             self.report("barrier", warp * LANES + int(lanes.argmax()), text, line=self.state.line)
 
-    def barrier_released(self, block: int, number: int, here: NDArray[np.bool_]) -> None:
+    def barrier_released(self, block: int, number: int, here: Mask) -> None:
         """Report threads that exited without arriving at the barrier, and threads that arrived beyond its count."""
         expected, _ = self.counts.pop((block, number), (0, 0))
         rows = slice(block * self.state.launch.warps, (block + 1) * self.state.launch.warps)

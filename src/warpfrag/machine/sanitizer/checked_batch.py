@@ -23,7 +23,7 @@ from warpfrag.machine.interpreter.lane_group import LaneGroup
 from warpfrag.machine.interpreter.warp_batch import WarpBatch
 from warpfrag.machine.interpreter.warp_state import LaunchPart
 from warpfrag.machine.interpreter.wgmma_registers import is_wgmma
-from warpfrag.machine.ir.actions import SurfaceLoad, SurfaceReduction, SurfaceStore
+from warpfrag.machine.ir.actions import SurfaceOp
 from warpfrag.machine.ir.program import DecodedInstruction, SourceLine
 from warpfrag.machine.sanitizer.barrier_checks import BarrierCheck, MbarrierLifetimes
 from warpfrag.machine.sanitizer.instruction_observer import InstructionObserver, ObserverGroup
@@ -78,8 +78,7 @@ class CheckedWarpBatch(WarpBatch):
             numbers = [b[0] + x * (b[1] + y * b[2]) for b in self.blocks]
             self.races = self.order_check(numbers)
             observers.append(self.races)
-            surfaces = SurfaceLoad | SurfaceStore | SurfaceReduction
-            if any(isinstance(inst.action, surfaces) for inst in self.program.instructions):
+            if any(isinstance(inst.action, SurfaceOp) for inst in self.program.instructions):
                 checks.collector.leave_out("races: surface accesses are not tracked")
         for name in checks.checks:
             observers += CHECK_TABLE[name].observers(self)

@@ -35,10 +35,10 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from warpfrag.formats.arrays import Bytes, Mask, Numbers, Words
 from warpfrag.layout.coordinates import LANES
 from warpfrag.machine.interpreter.warp_state import WarpState
 
-Rows = NDArray[np.int64]
 Times = NDArray[np.int32]
 Past = dict[int, Times]
 Known = TypeVar("Known")
@@ -140,7 +140,7 @@ class Ordering:
         self.released: dict[int, Times] = {}  # by fence level: each thread's row at its last fence
         self.released_fenced: dict[int, Times] = {}
         self.released_past: dict[tuple[int, int], Past] = {}
-        self.has_released: dict[int, NDArray[np.bool_]] = {}
+        self.has_released: dict[int, Mask] = {}
         self.pending: dict[tuple[int, int], dict[int, Snapshot]] = {}  # by thread and level: received, not yet fenced
         self.barriers: dict[tuple[int, int], SyncObject] = {}
         self.clusters: dict[int, SyncObject] = {}
@@ -154,7 +154,7 @@ class Ordering:
         """The current time: the number of executed instructions."""
         return self.launch.now
 
-    def entities(self, threads: Rows) -> Rows:
+    def entities(self, threads: Numbers) -> Numbers:
         """Return the entities of threads: their numbers in the grid."""
         return self.grid_blocks[threads] * self.per_block + threads % self.per_block
 
@@ -175,7 +175,7 @@ class Ordering:
         """Return the entity that represents an agent in shadow memory, which is negative and unique across batches."""
         return -1 - (column - self.own_columns) - (self.blocks[0] << 24)
 
-    def columns(self, entities: Rows) -> Rows:
+    def columns(self, entities: Numbers) -> Numbers:
         """Return the columns of entities, or -1 for entities from an earlier batch."""
         if self.is_contiguous:
             threads = entities - self.numbers[0] * self.per_block
@@ -197,8 +197,8 @@ class Ordering:
     # --- queries
 
     def knows(
-        self, threads: Rows, entities: Rows, times: Times | Rows, *, through_fence: bool = False
-    ) -> NDArray[np.bool_]:
+        self, threads: Numbers, entities: Numbers, times: Times | Numbers, *, through_fence: bool = False
+    ) -> Mask:
         """Return a mask of the accesses (entity, time) that are ordered before the corresponding threads."""
         columns = self.columns(entities)
         table = self.fenced if through_fence else self.known
@@ -212,8 +212,8 @@ class Ordering:
         return result
 
     def missing_lanes(
-        self, threads: Rows, entities: Rows, lanes: NDArray[np.uint32], times: Times, *, through_fence: bool = False
-    ) -> NDArray[np.uint32]:
+        self, threads: Numbers, entities: Numbers, lanes: Words, times: Times, *, through_fence: bool = False
+    ) -> Words:
         """Return the lanes of each warp's access, or 1 for an agent's, that are not ordered before the thread."""
         result = np.zeros(len(threads), np.uint32)
         is_far = entities // self.per_block != self.grid_blocks[threads]
@@ -231,7 +231,7 @@ class Ordering:
         result[late] = missing
         return result
 
-    def knows_blocks(self, threads: Rows, blocks: Rows, times: Times) -> NDArray[np.bool_]:
+    def knows_blocks(self, threads: Numbers, blocks: Numbers, times: Times) -> Mask:
         """Return a mask of the threads that are ordered after everything a block's threads did up to a time."""
         first = np.where(blocks < 0, -1, self.columns(np.maximum(blocks, 0) * self.per_block))
         own, which = np.unique(threads, return_inverse=True)
@@ -260,11 +260,11 @@ class Ordering:
 
     # --- updates
 
-    def touch(self, threads: Rows) -> None:
+    def touch(self, threads: Numbers) -> None:
         """Set each thread's entry for itself to the current time, before other threads receive the entry."""
         self.known[threads, threads // self.share] = self.now
 
-    def snapshot(self, threads: Rows) -> Snapshot:
+    def snapshot(self, threads: Numbers) -> Snapshot:
         """Return the merged knowledge that the given threads have now."""
         self.touch(threads)
         past: Past = {}
@@ -276,7 +276,7 @@ class Ordering:
             sc = merge_fences(sc, fences)
         return Snapshot(self.blocks, self.known[threads].max(axis=0), self.fenced[threads].max(axis=0), past, sc)
 
-    def learn(self, threads: Rows, snapshot: Snapshot) -> None:
+    def learn(self, threads: Numbers, snapshot: Snapshot) -> None:
         """Order the threads' later accesses after everything in a snapshot."""
         snapshot = self.localised(snapshot)
         past = snapshot.past
@@ -306,13 +306,13 @@ class Ordering:
         )
         return Snapshot(self.blocks, nothing, nothing, merge_pasts(snapshot.past, own), sc)
 
-    def learn_of_agent(self, threads: Rows, column: int, time: int) -> None:
+    def learn_of_agent(self, threads: Numbers, column: int, time: int) -> None:
         """Order threads after everything that an agent did up to a time; its completion is also a proxy fence."""
         for table in (self.known, self.fenced):
             if column < table.shape[1]:
                 table[threads, column] = np.maximum(table[threads, column], time)
 
-    def sync_lanes(self, threads: Rows) -> None:
+    def sync_lanes(self, threads: Numbers) -> None:
         """Handle bar.warp.sync: merge the knowledge of the named lanes of a warp.
 
         Afterwards, the lanes share one object for their past and one for their fence.sc knowledge, so that merging the
@@ -323,7 +323,7 @@ class Ordering:
         for thread in threads.tolist():
             self.pasts[thread], self.sc_fences[thread] = snapshot.past, snapshot.sc
 
-    def sync_warps(self, warps: Rows) -> None:
+    def sync_warps(self, warps: Numbers) -> None:
         """Handle bar.warp.sync: merge the knowledge of all lanes in each warp."""
         threads = (warps[:, None] * LANES + np.arange(LANES)).reshape(-1)
         self.touch(threads)
@@ -336,14 +336,14 @@ class Ordering:
             for warp in warps.tolist():
                 self.sync_lanes(np.arange(warp * LANES, (warp + 1) * LANES))
 
-    def release_block(self, threads: Rows, snapshot: Snapshot) -> None:
+    def release_block(self, threads: Numbers, snapshot: Snapshot) -> None:
         """Order threads of a block after a barrier of the block."""
         self.learn(threads, snapshot)
         first = int(threads[0]) // self.per_block * self.per_block
         last = first + self.state.launch.threads - 1
         self.floor[threads] = snapshot.row[first // self.share : last // self.share + 1].min()
 
-    def arrive(self, sync: SyncObject, threads: Rows, relaxed_at: int | None = None) -> None:
+    def arrive(self, sync: SyncObject, threads: Numbers, relaxed_at: int | None = None) -> None:
         """Record arrivals at a barrier; a relaxed arrival releases what was known at its thread's last fence.
 
         It also shows that the threads have started, that is, it releases their accesses up to time 1.
@@ -363,7 +363,7 @@ class Ordering:
 
     # --- fences
 
-    def fence(self, threads: Rows, level: int, *, is_sc: bool = False) -> None:
+    def fence(self, threads: Numbers, level: int, *, is_sc: bool = False) -> None:
         """Handle fence and membar: later stores carry what the threads know now, and loaded messages are received."""
         is_sc = is_sc and level == GPU
         for thread in threads.tolist() if is_sc else ():
@@ -391,24 +391,24 @@ class Ordering:
             self.sc_fences[thread] = ScFences(Snapshot(self.blocks, row, fenced, self.pasts[thread]))
             self.has_sc = True
 
-    def widen(self, threads: Rows, *, releases: bool, acquires: bool) -> None:
+    def widen(self, threads: Numbers, *, releases: bool, acquires: bool) -> None:
         """Record that threads release or acquire with cluster scope or wider."""
         for times in [self.wide_releases] * releases + [self.wide_acquires] * acquires:
             times[threads // self.per_block] = self.now
 
-    def is_wide(self, threads: Rows, entities: Rows, times: Times) -> NDArray[np.bool_]:
+    def is_wide(self, threads: Numbers, entities: Numbers, times: Times) -> Mask:
         """Return a mask: False for accesses by other blocks that are not released and acquired with a wide scope."""
         blocks, columns = threads // self.per_block, self.columns(entities)
         others = columns // self.block_columns
         done = np.minimum(self.wide_releases[others.clip(0, len(self.numbers) - 1)], self.wide_acquires[blocks])
         return (entities < 0) | (columns < 0) | (blocks == others) | (done >= times)
 
-    def last_fences(self, threads: Rows) -> Times:
+    def last_fences(self, threads: Numbers) -> Times:
         """Return the time of each thread's last fence, or 0."""
         columns = threads // self.share
         return np.max([table[threads, columns] for table in self.released.values()], axis=0)
 
-    def released_snapshot(self, threads: Rows, level: int) -> Snapshot | None:
+    def released_snapshot(self, threads: Numbers, level: int) -> Snapshot | None:
         """Return the merged knowledge of the threads at their last fences of level `level` or wider, or None."""
         if level not in self.has_released:
             return None
@@ -430,7 +430,7 @@ class Ordering:
             tables[level] = new
         self.has_released.setdefault(level, np.zeros(self.threads, np.bool_))
 
-    def fence_proxy(self, threads: Rows) -> None:
+    def fence_proxy(self, threads: Numbers) -> None:
         """Handle fence.proxy.async: make what the threads know visible to the async proxy."""
         self.touch(threads)
         if self.fenced.shape[1]:
@@ -444,13 +444,11 @@ class Ordering:
         size = self.state.launch.cluster_blocks
         return self.blocks[at], self.blocks[at // size * size]
 
-    def table_of(self, buffer: NDArray[np.uint8]) -> dict[tuple[int, int], list[Message]]:
+    def table_of(self, buffer: Bytes) -> dict[tuple[int, int], list[Message]]:
         """Return the messages in a buffer by offset; those in shared memory end with the batch."""
         return self.shared_messages if buffer is self.state.memory.shared else self.launch.messages
 
-    def send(
-        self, buffer: NDArray[np.uint8], offset: int, thread: int, level: int, *, releases: bool, passes_on: bool
-    ) -> None:
+    def send(self, buffer: Bytes, offset: int, thread: int, level: int, *, releases: bool, passes_on: bool) -> None:
         """Leave a message at an address: the thread's knowledge now if it releases, otherwise at its last fence.
 
         A store replaces the messages of other threads; an atomic passes them on.
@@ -484,7 +482,7 @@ class Ordering:
                 return
         messages.append(new)
 
-    def receive(self, buffer: NDArray[np.uint8], offset: int, thread: int, level: int, *, acquires: bool) -> None:
+    def receive(self, buffer: Bytes, offset: int, thread: int, level: int, *, acquires: bool) -> None:
         """Receive the messages at an address: now if the load acquires, otherwise at the next fence."""
         messages = self.table_of(buffer).get((id(buffer), offset))
         if not messages:
@@ -504,13 +502,13 @@ class Ordering:
             else:
                 self.learn_at_fence(np.array([thread]), message.snapshot, needed)
 
-    def learn_at_fence(self, threads: Rows, snapshot: Snapshot, level: int = CLUSTER) -> None:
+    def learn_at_fence(self, threads: Numbers, snapshot: Snapshot, level: int = CLUSTER) -> None:
         """Order threads after a snapshot once they execute a fence of level `level` or wider."""
         for thread in threads.tolist():
             self.pending.setdefault((thread, level), {})[id(snapshot)] = snapshot
 
 
-def merge_each(table: list[Known], threads: Rows, new: Known, merge: Callable[[Known, Known], Known]) -> None:
+def merge_each(table: list[Known], threads: Numbers, new: Known, merge: Callable[[Known, Known], Known]) -> None:
     """Merge new knowledge with that of each thread; threads that share an object still share one afterwards."""
     merged: dict[int, Known] = {}
     for thread in threads.tolist():

@@ -7,14 +7,14 @@ names the other categories itself: `unordered` (in `compare_values`) and `fence`
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from warpfrag.formats.arrays import Mask, Numbers
 from warpfrag.layout.coordinates import LANES
 from warpfrag.machine.interpreter.device_memory import Allocation
 from warpfrag.machine.interpreter.kernel_findings import FindingCollector, KernelAccess, KernelFinding
 from warpfrag.machine.interpreter.warp_batch import WarpBatch
 from warpfrag.machine.sanitizer.ordering import Ordering
-from warpfrag.machine.sanitizer.shadow_memory import INST_SHIFT, AccessGroup, Numbers
+from warpfrag.machine.sanitizer.shadow_memory import INST_SHIFT, AccessGroup
 
 WHY = {
     "race": "nothing orders them",
@@ -48,13 +48,7 @@ class RaceReporter:
         self.state, self.ordering, self.collector, self.written = state, ordering, collector, written
 
     def report(
-        self,
-        access: AccessGroup,
-        wrong: NDArray[np.bool_],
-        entities: Numbers,
-        natures: Numbers,
-        kind: str = "",
-        text: str = "",
+        self, access: AccessGroup, wrong: Mask, entities: Numbers, natures: Numbers, kind: str = "", text: str = ""
     ) -> None:
         """Report one conflict per conflicting instruction, between two warps if possible, and count all accesses."""
         instructions = natures >> INST_SHIFT

@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from warpfrag.formats.arrays import Bytes, Mask, Numbers
 from warpfrag.isa.targets import targets
 from warpfrag.layout.coordinates import LANES
 from warpfrag.machine.interpreter.kernel_findings import FindingCollector
@@ -45,10 +46,6 @@ from warpfrag.machine.sanitizer.shadow_memory import (
     nature_of,
 )
 from warpfrag.machine.sanitizer.sync_tracking import LockFollower, Strength, SyncFollower, strength_of
-
-Bytes = NDArray[np.uint8]
-Numbers = NDArray[np.int64]
-
 
 STORES = actions.MemoryStore | actions.Atomic | actions.AsyncStore | actions.DirectCall
 # the largest relative difference between sums that differ only in rounding
@@ -304,7 +301,7 @@ class RaceCheck(SyncFollower):
         new = Accesses(entities, times, times, np.full(len(entities), access.nature), lanes, times)
         return access.cells.reshape(-1), np.repeat(access.threads, count), new
 
-    def note_write(self, access: AccessGroup, stays: NDArray[np.bool_]) -> None:
+    def note_write(self, access: AccessGroup, stays: Mask) -> None:
         """Record writes, keep the earlier writes that `stays` selects, and report lanes that write different values."""
         cells, threads, new = self.records(access)
         shadow = access.shadow
@@ -352,7 +349,7 @@ class RaceCheck(SyncFollower):
         )
         return True
 
-    def keep_writes(self, access: AccessGroup, stays: NDArray[np.bool_], old: Accesses) -> None:
+    def keep_writes(self, access: AccessGroup, stays: Mask, old: Accesses) -> None:
         """Keep writes that the last write does not supersede; a strong write gets the time of its releasing fence."""
         cells, threads = access.cells.reshape(-1), np.repeat(access.threads, access.cells.shape[1])
         natures = old.natures | (SAME_BYTES if access.codes is not None else 0) * (old.natures & STRONG == 0)
@@ -364,7 +361,7 @@ class RaceCheck(SyncFollower):
                 kept = old.at(at)
                 own.add(self.slots_of(access.shadow, kept.entities), cells[at], threads[at], kept, self.ordering)
 
-    def compare_with_writes(self, access: AccessGroup) -> NDArray[np.bool_]:
+    def compare_with_writes(self, access: AccessGroup) -> Mask:
         """Report accesses that are not ordered after earlier writes; return a mask of the earlier writes to keep.
 
         A new write does not supersede these last writes: they are unordered but not a race, or differ in strength.
@@ -395,7 +392,7 @@ class RaceCheck(SyncFollower):
         writes.firsts = writes.times
         return writes
 
-    def compare_values(self, access: AccessGroup, others: Accesses, chosen: NDArray[np.bool_]) -> None:
+    def compare_values(self, access: AccessGroup, others: Accesses, chosen: Mask) -> None:
         """Report unordered pairs of strong accesses that make the loaded or final value depend on timing.
 
         If a thread polled for a flag and has executed no fence since, its loads and its stores of loaded values are not
@@ -424,21 +421,21 @@ class RaceCheck(SyncFollower):
         code = self.state.program.instructions
         return any(is_polled(code, at) for at in (reads.natures[is_own] >> INST_SHIFT).tolist())
 
-    def compare_with_value_loads(self, access: AccessGroup, chosen: NDArray[np.bool_]) -> None:
+    def compare_with_value_loads(self, access: AccessGroup, chosen: Mask) -> None:
         """Report strong stores and atomics whose values earlier, unordered loads might have returned."""
         for slot in access.shadow.reads.used:
             reads = access.shadow.reads.slots.at((slot, access.cells))
             is_value = np.isin(reads.natures >> INST_SHIFT, list(self.value_loads))
             self.compare_values(access, reads, is_value & chosen)
 
-    def compare_stores(self, access: AccessGroup, chosen: NDArray[np.bool_]) -> None:
+    def compare_stores(self, access: AccessGroup, chosen: Mask) -> None:
         """Report unordered strong stores and atomics of other warps that make the final value depend on timing."""
         writes = self.last_writes(access)
         if self.synchronizing:
             chosen = chosen & ~np.isin(writes.natures >> INST_SHIFT, list(self.synchronizing))
         self.compare_values(access, writes, chosen & (writes.entities // LANES != access.entities[:, None] // LANES))
 
-    def differs(self, access: AccessGroup) -> NDArray[np.bool_]:
+    def differs(self, access: AccessGroup) -> Mask:
         """Return a mask of the cells whose bytes a store changes."""
         held = access.buffer[access.cells[..., None] * access.shadow.unit + np.arange(access.shadow.unit)]
         return (held != _cell_bytes(access)).any(axis=-1)
@@ -481,7 +478,7 @@ class RaceCheck(SyncFollower):
             if late.any():
                 self.collector.leave_out("races: a word has more unordered accesses than are recorded")
 
-    def unordered(self, access: AccessGroup, others: Accesses, *, are_written: bool = False) -> NDArray[np.bool_]:
+    def unordered(self, access: AccessGroup, others: Accesses, *, are_written: bool = False) -> Mask:
         """Return a mask of accesses that are not ordered after `others`, unless both accesses are strong enough.
 
         Lanes that were added to a slot at different times have no exact time: an access that is ordered after only the
@@ -508,7 +505,7 @@ class RaceCheck(SyncFollower):
         others.entities[at] = np.where((entities < 0) | (missing == 0), entities, entities // LANES * LANES + lowest)
         return wrong
 
-    def are_strong(self, access: AccessGroup, others: Accesses) -> NDArray[np.bool_]:
+    def are_strong(self, access: AccessGroup, others: Accesses) -> Mask:
         """Return a mask of the pairs of accesses that are morally strong (PTX ISA)."""
         entities, natures = others.entities, others.natures
         strong = (natures & STRONG != 0) & (entities >= 0) & (access.entities[:, None] >= 0)
@@ -526,7 +523,7 @@ class RaceCheck(SyncFollower):
         far = np.where(_cluster_of(mine, grid, shape) == _cluster_of(others, grid, shape), CLUSTER, GPU)
         return np.where((mine == others) | (entities < 0), BLOCK, far)
 
-    def check_fence(self, access: AccessGroup, writes: Accesses, wrong: NDArray[np.bool_]) -> None:
+    def check_fence(self, access: AccessGroup, writes: Accesses, wrong: Mask) -> None:
         """Report bytes that a thread wrote and that a copy or wgmma accesses without a proxy fence in between."""
         entities, natures, ordering = writes.entities, writes.natures, self.ordering
         generic = entities >= 0

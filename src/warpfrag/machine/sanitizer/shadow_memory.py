@@ -18,12 +18,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from warpfrag.formats.arrays import Bytes, Mask, Numbers, Words
 from warpfrag.layout.coordinates import LANES
 from warpfrag.machine.sanitizer.ordering import Ordering
-
-Cells = NDArray[np.int64]
-Bytes = NDArray[np.uint8]
-Numbers = NDArray[np.int64]
 
 STRONG, ATOMIC, ASYNC_PROXY, SAME_BYTES = 1, 2, 4, 8
 SCOPE_SHIFT, SIZE_SHIFT, INST_SHIFT = 4, 6, 9
@@ -45,11 +42,11 @@ class Accesses:
     In a kept strong write, `times` is the time of the fence that releases it, and `issued` that of the write itself.
     """
 
-    entities: NDArray[np.int64]
+    entities: Numbers
     times: NDArray[np.int32]
     firsts: NDArray[np.int32]
-    natures: NDArray[np.int64]
-    lanes: NDArray[np.uint32]
+    natures: Numbers
+    lanes: Words
     issued: NDArray[np.int32]
 
     @staticmethod
@@ -94,7 +91,7 @@ class AccessVectors:
         """Split each cell into `parts` smaller cells."""
         self.slots, self.evicted = self.slots.split(parts), self.evicted.split(parts)
 
-    def add(self, slots: Cells, cells: Cells, threads: Numbers, new: Accesses, ordering: Ordering) -> None:
+    def add(self, slots: Numbers, cells: Numbers, threads: Numbers, new: Accesses, ordering: Ordering) -> None:
         """Record each access in the first slot that is free, superseded or its own warp's, starting at a given slot.
 
         An access supersedes the accesses that are ordered before it, unless it is weaker. `threads` are the threads of
@@ -134,12 +131,7 @@ class AccessVectors:
         self.evict(cells, new, ordering.per_block)
 
     def replace(
-        self,
-        at: tuple[Cells, Cells],
-        old: Accesses | None,
-        new: Accesses,
-        last: Numbers,
-        is_superseded: NDArray[np.bool_],
+        self, at: tuple[Numbers, Numbers], old: Accesses | None, new: Accesses, last: Numbers, is_superseded: Mask
     ) -> None:
         """Replace the accesses in slots, keeping lanes that are not superseded."""
         lanes = new.lanes
@@ -154,7 +146,7 @@ class AccessVectors:
             lanes = lanes | stay
         self.slots.put(at, Accesses(last, new.times, firsts, new.natures, lanes, new.issued))
 
-    def evict(self, cells: Cells, new: Accesses, per_block: int) -> None:
+    def evict(self, cells: Numbers, new: Accesses, per_block: int) -> None:
         """Record the latest time of evicted accesses, and their block, or SEVERAL_BLOCKS."""
         if not self.evicted.times.shape[1]:
             self.evicted = Accesses.none(2, self.slots.times.shape[1])
@@ -180,7 +172,7 @@ class ShadowMemory:
         self.agent_reads = AccessVectors(count, limit, of_agents=True)
         self.agent_writes = AccessVectors(count, limit, of_agents=True)
 
-    def cells(self, offsets: Cells, size: int) -> Cells:
+    def cells(self, offsets: Numbers, size: int) -> Numbers:
         """Return the cells that accesses of `size` bytes touch, as [accesses, cells per access]."""
         narrow = int(np.bitwise_or.reduce(offsets)) | size if len(offsets) else size
         unit = min(narrow & -narrow, self.unit) if narrow else self.unit

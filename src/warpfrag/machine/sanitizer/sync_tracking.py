@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from warpfrag.formats.arrays import Mask, Numbers
 from warpfrag.layout.coordinates import LANES
 from warpfrag.machine.interpreter.kernel_findings import FindingCollector
 from warpfrag.machine.interpreter.lane_group import LaneGroup
@@ -27,7 +27,6 @@ from warpfrag.machine.sanitizer.instruction_observer import InstructionObserver
 from warpfrag.machine.sanitizer.ordering import BLOCK, CLUSTER, GPU, SCOPES, Agent, Ordering, Snapshot, SyncObject
 from warpfrag.machine.sanitizer.race_reports import FIXES, RaceReporter
 
-Numbers = NDArray[np.int64]
 Owners = defaultdict[tuple[int, int], set[int]]
 
 MEMORY_ORDERS = {"relaxed", "acquire", "release", "acq_rel", "volatile"}
@@ -258,7 +257,7 @@ class SyncFollower(InstructionObserver):
             text = f"{inst.name}: the block ends before any thread waits for it"
             self.report("async", thread, text, line=inst.line, space="shared")
 
-    def barrier_arrived(self, block: int, number: int, warp: int, lanes: NDArray[np.bool_]) -> None:
+    def barrier_arrived(self, block: int, number: int, warp: int, lanes: Mask) -> None:
         """Handle arrivals at a block barrier, by bar or barrier instructions."""
         sync = self.ordering.barriers.setdefault((block, number), SyncObject())
         threads, action = warp * LANES + np.nonzero(lanes)[0], self.inst.action
@@ -286,7 +285,7 @@ class SyncFollower(InstructionObserver):
         if "barriers" not in self.collector.checks:
             self.collector.leave_out(f"the code after line {self.state.line}: other threads may complete the barrier")
 
-    def barrier_released(self, block: int, number: int, here: NDArray[np.bool_]) -> None:
+    def barrier_released(self, block: int, number: int, here: Mask) -> None:
         """Order the waiting threads after all arrivals of a completed barrier."""
         sync = self.ordering.barriers.pop((block, number), None)
         if sync is not None:
@@ -426,7 +425,7 @@ class SyncFollower(InstructionObserver):
                 lanes = np.nonzero(group.mask[row] & (members[row] == mask))[0]
                 self.ordering.sync_lanes(int(group.warp_rows[row]) * LANES + lanes)
 
-    def warp_synced(self, warp: int, lanes: NDArray[np.bool_]) -> None:
+    def warp_synced(self, warp: int, lanes: Mask) -> None:
         """Order lanes that were released from different bar.warp.sync instructions together."""
         self.ordering.sync_lanes(warp * LANES + np.nonzero(lanes)[0])
 

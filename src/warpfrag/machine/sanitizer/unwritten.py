@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from warpfrag.formats.arrays import Bytes, Mask, Numbers, Words
 from warpfrag.isa.operands import OperandSpec, operands
 from warpfrag.isa.qualifiers import Form
 from warpfrag.layout.coordinates import LANES
@@ -38,9 +39,6 @@ from warpfrag.machine.sanitizer.instruction_observer import InstructionObserver
 from warpfrag.machine.sanitizer.tensor_checks import WrittenColumns
 from warpfrag.machine.sanitizer.unwritten_bits import EVERY_BIT, carried, first_of, parts_of, read_part
 from warpfrag.tensorcore import fragment, matrix_moves
-
-Bytes = NDArray[np.uint8]
-Numbers = NDArray[np.int64]
 
 APPLIED = {"shl", "shr", "prmt", "bfi", "bfe", "shf"}
 """Opcodes that move bits; if their control operands are written, they move a mask's bits like a value's bits."""
@@ -232,7 +230,7 @@ class UnwrittenCheck(InstructionObserver):
             return whole
         return self.clean.setdefault(np.dtype(np.uint32), np.zeros((self.state.warps, LANES), np.uint32))
 
-    def words(self, group: LaneGroup, operand: PtxOperand) -> NDArray[np.uint32]:
+    def words(self, group: LaneGroup, operand: PtxOperand) -> Words:
         """Return the masks of an operand as 32-bit words, [warps, 32, words]."""
         return join_words([self.mask_of(reg)[group.warp_rows] for reg in items_of(operand)])
 
@@ -262,7 +260,7 @@ class UnwrittenCheck(InstructionObserver):
                 else:
                     self.put(group, reg, np.zeros(group.mask.shape, self.masks[reg.index].dtype))
 
-    def put_whole(self, group: LaneGroup, operand: PtxOperand, wrong: NDArray[np.bool_]) -> None:
+    def put_whole(self, group: LaneGroup, operand: PtxOperand, wrong: Mask) -> None:
         """Mark an operand's whole registers in the lanes of `wrong`, and clear the marks in the group's other lanes."""
         for reg in items_of(operand):
             self.put(group, reg, np.where(wrong, EVERY_BIT, np.uint64(0)))
@@ -316,7 +314,7 @@ class UnwrittenCheck(InstructionObserver):
         is_named = args[-1] >> source.astype(np.uint32) & 1 != 0 if action.synced else np.True_
         return group.mask & ~(np.take_along_axis(self.may_read(group), source[:, :, None], axis=2)[:, :, 0] & is_named)
 
-    def may_read(self, group: LaneGroup) -> NDArray[np.bool_]:
+    def may_read(self, group: LaneGroup) -> Mask:
         """Return a mask of the (active) lanes that each lane may read in a shuffle, [warps, lanes, source lanes]."""
         return np.repeat(group.mask[:, None, :], LANES, axis=1)
 
@@ -501,12 +499,12 @@ class UnwrittenCheck(InstructionObserver):
         else:
             self.put_words(here, inst.results[0], self.multiply(inst, form, here))
 
-    def put_words(self, group: LaneGroup, operand: PtxOperand, words: NDArray[np.uint32]) -> None:
+    def put_words(self, group: LaneGroup, operand: PtxOperand, words: Words) -> None:
         """Write mask words to the registers of an operand."""
         for reg, codes in split_words(operand, words):
             self.put(group, reg, codes)
 
-    def multiply(self, inst: DecodedInstruction, form: Form, group: LaneGroup) -> NDArray[np.uint32]:
+    def multiply(self, inst: DecodedInstruction, form: Form, group: LaneGroup) -> Words:
         """Handle mma: mark an element of D if its row of A, its column of B or its element of C is marked."""
         specs = operands(form, architecture_of(form, self.state.launch.arch))
         words = [self.words(group, operand) for operand in inst.sources[:3]]
@@ -523,7 +521,7 @@ class UnwrittenCheck(InstructionObserver):
             kept = np.where(is_added, self.mask_of(reg)[group.warp_rows].astype(np.uint64), np.uint64(0))
             self.put(group, reg, np.where(wrong, EVERY_BIT, kept))
 
-    def report_threads(self, wrong: NDArray[np.bool_], threads: Numbers, text: str) -> None:
+    def report_threads(self, wrong: Mask, threads: Numbers, text: str) -> None:
         """Report the running instruction if at least one thread has a mistake."""
         if wrong.any():
             self.report_unwritten(int(threads[wrong.argmax()]), text, int(wrong.sum()))
@@ -544,7 +542,7 @@ def values_of(
     return [group.read(operand, ptx_type) for operand, ptx_type in pairs if ptx_type is not None]
 
 
-def any_of(masks: Sequence[Codes], group: LaneGroup) -> NDArray[np.bool_]:
+def any_of(masks: Sequence[Codes], group: LaneGroup) -> Mask:
     """Return the lanes in which a mask has a mark."""
     return reduce(np.logical_or, masks, np.zeros(group.mask.shape, np.bool_))
 
@@ -554,6 +552,6 @@ def _ones(mask: Codes) -> Codes:
     return mask | True if mask.dtype == np.bool_ else mask | mask.dtype.type(np.iinfo(mask.dtype).max)
 
 
-def _packed(spec: OperandSpec, wrong: NDArray[np.bool_]) -> NDArray[np.uint32]:
+def _packed(spec: OperandSpec, wrong: Mask) -> Words:
     """Return the words of a fragment in which all bits of the marked elements are set."""
     return fragment.pack(spec, np.where(wrong, spec.format.codes - 1, 0).astype(f"u{max(8, spec.container) // 8}"))

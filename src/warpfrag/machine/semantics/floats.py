@@ -8,8 +8,7 @@ do not fit float64, use Python integers.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -286,19 +285,14 @@ def _whole(mode: str, function: Callable[..., tuple[bool, int, int]], codes: tup
     result = plain.reshape(-1).copy().view(np.uint64)
     at = np.nonzero(~special)[0]
     if len(at):
-        exact = [
-            function(*(int(code[i]) for code in flat)) if _is_plain(function, flat, int(i)) else (False, 0, 0)
-            for i in at
-        ]
+        exact = [function(*(int(code[i]) for code in flat)) for i in at]
         number = ExactNumbers(
             np.array([f[0] for f in exact], np.bool_),
             np.array([f[1] for f in exact], np.uint64),
             np.array([f[2] for f in exact], np.int64),
         )
         zero = number.significand == 0
-        rounded = encode(
-            ExactNumbers(number.negative, number.significand | zero, number.exponent), FORMATS["f64"], mode
-        )
+        rounded = encode(replace(number, significand=number.significand | zero), FORMATS["f64"], mode)
         zeros = plain.reshape(-1)[at].copy()
         zeros = np.where(zero & (zeros != 0), 0.0, zeros)
         if mode == "rm" and function is exact_fma:
@@ -308,11 +302,6 @@ def _whole(mode: str, function: Callable[..., tuple[bool, int, int]], codes: tup
         result[at] = np.where(zero, zeros.view(np.uint64), rounded)
     nan = np.isnan(plain.reshape(-1)) & special
     return np.where(nan, np.uint64(canonical_nan(FORMATS["f64"])), result).reshape(shape)
-
-
-def _is_plain(function: Callable[..., Any], flat: list[Codes], index: int) -> bool:
-    """Return False for the square root of zero, which `exact_root` cannot compute."""
-    return function is not exact_root or int(flat[0][index]) << 1 & ((1 << 64) - 1) != 0
 
 
 def ordered(codes: Codes) -> Codes:
@@ -359,8 +348,7 @@ def compare(name: str, word: str, a: Codes, b: Codes, *, ftz: bool = False) -> C
             "eq": np.equal, "ne": np.not_equal, "lt": np.less, "le": np.less_equal,
             "gt": np.greater, "ge": np.greater_equal,
         }[word.removesuffix("u") if len(word) == 3 else word](x, y)  # fmt: skip
-    result: Codes = held | unordered if len(word) == 3 else held & ~unordered
-    return result
+    return held | unordered if len(word) == 3 else held & ~unordered
 
 
 def test_property(name: str, word: str, a: Codes) -> Codes:

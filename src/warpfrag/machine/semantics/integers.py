@@ -18,6 +18,11 @@ def values_of(a: Codes, signedness: str) -> Codes:
     return signed(a) if signedness == "s" else a
 
 
+def on_values(function: Callable[[Codes, Codes], Codes], signedness: str) -> Callable[[Codes, Codes], Codes]:
+    """Return a function that applies `function` to the values of two codes, and returns the code of the result."""
+    return lambda a, b: function(values_of(a, signedness), values_of(b, signedness)).view(a.dtype)
+
+
 def width(a: Codes) -> int:
     """Return the width in bits of an array's codes."""
     return int(a.dtype.itemsize) * 8

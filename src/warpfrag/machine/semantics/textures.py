@@ -26,7 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from warpfrag.errors import InvalidOperand, NotModelled, quote
-from warpfrag.formats.arrays import is_masked_array
+from warpfrag.formats.arrays import Numbers, is_masked_array
 from warpfrag.machine.ir.actions import Geometry
 from warpfrag.machine.ir.scalar_types import Codes
 
@@ -185,8 +185,6 @@ class Surface:
         return f"<Surface {self.geometry} of {self.array.dtype} {self.array.shape}>"
 
 
-Integers = NDArray[np.int64]
-
 FRACTION = 8
 """The fraction bits of a texel position for linear filtering."""
 TEXEL = 1 << FRACTION
@@ -200,9 +198,9 @@ GUARD = 4  # the extra low bits that floats keep when they are aligned
 class AxisPlace(NamedTuple):
     """The indices of the texels on both sides of each coordinate on one axis; `weight` is the second's, in 256ths."""
 
-    before: Integers
-    after: Integers
-    weight: Integers
+    before: Numbers
+    after: Numbers
+    weight: Numbers
 
 
 # --- coordinates
@@ -224,7 +222,7 @@ def _coordinate_bits(texture: Texture, axis: int) -> int:
     return next(bits for limit, bits in COORDINATE_BITS if extent <= limit)
 
 
-def _positions(texture: Texture, codes: Codes, axis: int, mode: AddressMode, *, fraction: int) -> Integers:
+def _positions(texture: Texture, codes: Codes, axis: int, mode: AddressMode, *, fraction: int) -> Numbers:
     """Return coordinates in units of 2**-`fraction` texels, rounded down if `fraction` is 0, else to nearest."""
     values, extent = _values(codes), texture.texels.shape[3 - axis]
     if not texture.normalized:
@@ -238,7 +236,7 @@ def _positions(texture: Texture, codes: Codes, axis: int, mode: AddressMode, *, 
     return (fixed * (extent << fraction) + ((1 << bits >> 1) if fraction else 0)) >> bits
 
 
-def _addressed(index: Integers, extent: int, mode: AddressMode) -> Integers:
+def _addressed(index: Numbers, extent: int, mode: AddressMode) -> Numbers:
     """Apply an address mode to texel indices; -1 stands for the border."""
     if mode == "border":
         return np.where((index >= 0) & (index < extent), index, -1)
@@ -263,7 +261,7 @@ _UNNORMALIZED: dict[AddressMode, AddressMode] = {
 """CUDA's replacements for address modes that require normalized coordinates."""
 
 
-def _nearest(texture: Texture, axes: list[Codes]) -> list[Integers]:
+def _nearest(texture: Texture, axes: list[Codes]) -> list[Numbers]:
     """Return the indices of the texels that contain the coordinates."""
     return [
         _addressed(_positions(texture, codes, axis, mode, fraction=0), extent, mode)
@@ -286,12 +284,12 @@ def _around(texture: Texture, axes: list[Codes], *, gathers: bool = False) -> li
 # --- texels
 
 
-def _layer(texture: Texture, layers: Codes) -> Integers:
+def _layer(texture: Texture, layers: Codes) -> Numbers:
     """Return layer indices, clamped to the last layer; negative indices count as large unsigned numbers."""
     return np.minimum(layers.astype(np.int64), texture.texels.shape[0] - 1)
 
 
-def _fetch(texture: Texture, layer: Integers, index: list[Integers]) -> NDArray[Any]:
+def _fetch(texture: Texture, layer: Numbers, index: list[Numbers]) -> NDArray[Any]:
     """Return texels [lanes, channels]; indices outside the texture give the border colour."""
     x, y, z = (*index, *[np.zeros_like(layer)] * 2)[:3]
     values = texture.texels[layer, z, y, x]
@@ -376,7 +374,7 @@ def gather(texture: Texture, layers: Codes, axes: list[Codes], channel: int) -> 
 class Corner(NamedTuple):
     """A texel around a coordinate: its weight, a mask of the lanes that read it, and its channels."""
 
-    weight: Integers  # [lanes, 1]
+    weight: Numbers  # [lanes, 1]
     is_read: NDArray[np.bool_]  # a texel that is read may still have a weight that rounds to 0
     texel: NDArray[Any]  # [lanes, channels]
 
@@ -396,7 +394,7 @@ def _mean(slices: list[list[Corner]]) -> NDArray[np.uint32]:
     return _quotient((total + 128) >> 8, int(np.iinfo(dtype).max))
 
 
-def _corners(texture: Texture, layer: Integers, places: list[AxisPlace]) -> list[list[Corner]]:
+def _corners(texture: Texture, layer: Numbers, places: list[AxisPlace]) -> list[list[Corner]]:
     """Return the corners around the coordinates, in one list for each slice along z (one or two)."""
     zeros = np.zeros_like(layer)
     x, y, z = (*places, *[AxisPlace(zeros, zeros, zeros)] * 2)[:3]
@@ -423,8 +421,8 @@ def _corners(texture: Texture, layer: Integers, places: list[AxisPlace]) -> list
 class SliceSum(NamedTuple):
     """A sum of weighted texels, as integers times 2**exponent with 12 extra low bits."""
 
-    total: Integers
-    exponent: Integers
+    total: Numbers
+    exponent: Numbers
 
 
 def _slice_sum(corners: list[Corner], dropped: int) -> SliceSum:
@@ -460,7 +458,7 @@ def _float_mean(slices: list[list[Corner]], dtype: np.dtype[Any]) -> NDArray[np.
     return np.where(is_nan, np.uint32(0x7FFFFFFF if bits == 23 else 0x7FFFE000), mean)
 
 
-def _not_finite(corners: list[Corner]) -> tuple[NDArray[np.bool_], Integers]:
+def _not_finite(corners: list[Corner]) -> tuple[NDArray[np.bool_], Numbers]:
     """Return a mask of the means that are NaN, and the sign of infinite means (0 if finite)."""
     is_nan, plus, minus = (np.zeros(corners[0].texel.shape, np.bool_) for _ in range(3))
     for corner in corners:
@@ -470,7 +468,7 @@ def _not_finite(corners: list[Corner]) -> tuple[NDArray[np.bool_], Integers]:
     return is_nan | (plus & minus), plus.astype(np.int64) - minus
 
 
-def _rounded(total: Integers, exponent: Integers, bits: int) -> NDArray[np.uint32]:
+def _rounded(total: Numbers, exponent: Numbers, bits: int) -> NDArray[np.uint32]:
     """Return |total| * 2**exponent rounded to f16, or to f32 without subnormals; ties round away from zero."""
     magnitude = np.abs(total)
     length = np.frexp(magnitude.astype(np.float64))[1].astype(np.int64)  # exact below 2^53

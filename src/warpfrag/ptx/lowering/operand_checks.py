@@ -150,13 +150,8 @@ def address_count(action: actions.Action) -> int | None:
         return len(shape.addresses)
     if isinstance(action, actions.LaneOp) and not action.sources:
         return None  # createpolicy has an optional address range, which does not affect results
-    return (
-        0
-        if isinstance(
-            action, actions.LaneOp | actions.Move | actions.WarpCollective | actions.Branch | actions.Allocate
-        )
-        else None
-    )
+    without = actions.LaneOp | actions.Move | actions.WarpCollective | actions.Branch | actions.Allocate
+    return 0 if isinstance(action, without) else None
 
 
 def check(inst: DecodedInstruction) -> None:
