@@ -181,14 +181,12 @@ def _check_block(role: str, block: NDArray[Any], declared: np.dtype[Any]) -> Non
 
 def _taken(role: str, argument: object) -> da.Array | NDArray[Any]:
     """Return an operand as a Dask or NumPy array; raise an error for anything else."""
-    package = _package(argument)
+    package, kind = _package(argument), f"{type(argument).__module__}.{type(argument).__name__}"
     if package == "dask":
         import dask.array as da
 
         if not isinstance(argument, da.Array):
-            raise InvalidOperand(
-                f"{role}: expected an array, got {type(argument).__module__}.{type(argument).__name__}"
-            )
+            raise InvalidOperand(f"{role}: expected an array, got {kind}")
         if any(math.isnan(size) for size in argument.shape):
             msg = f"{role}: expected chunks of known sizes, got shape {argument.shape}: "
             msg += f"call {role}.compute_chunk_sizes() first"
@@ -197,7 +195,6 @@ def _taken(role: str, argument: object) -> da.Array | NDArray[Any]:
     elif package in {"numpy", "builtins", "ml_dtypes"}:
         array = as_array(cast("ArrayLike", argument), role)
     else:
-        kind = f"{type(argument).__module__}.{type(argument).__name__}"
         raise InvalidOperand(f"{role}: a Dask array can be combined only with Dask and NumPy arrays, got a {kind}")
     if array.ndim < 2:
         raise InvalidOperand(f"{role}: expected a matrix, got an array of shape {array.shape}")

@@ -14,9 +14,9 @@ from fractions import Fraction
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from warpfrag.blas.order import Order
+from warpfrag.formats.arrays import Doubles
 from warpfrag.formats.exact_sums import ExactArray, exact_numbers, exact_product
 from warpfrag.formats.number_formats import FORMATS
 from warpfrag.html import TextCard, table_lines
@@ -199,18 +199,12 @@ class ErrorStatistics:
         self.format = FORMATS[result]
         self.count = self.nonfinite = self.differing = 0
         self.worst = Worst(Fraction(-1), 0, 0, 0.0, Fraction(0))
-        self.ulps: list[NDArray[np.float64]] = []
-        self.relative: list[NDArray[np.float64]] = []
-        self.to_magnitude: list[NDArray[np.float64]] = []
+        self.ulps: list[Doubles] = []
+        self.relative: list[Doubles] = []
+        self.to_magnitude: list[Doubles] = []
         self.sum = self.squares = self.error_squares = self.exact_squares = self.largest_error = Fraction(0)
 
-    def take(
-        self,
-        computed: NDArray[np.float64],
-        exact: ExactArray,
-        first_row: int = 0,
-        size: NDArray[np.float64] | None = None,
-    ) -> None:
+    def take(self, computed: Doubles, exact: ExactArray, first_row: int = 0, size: Doubles | None = None) -> None:
         """Add the errors of some rows of D; `size` is |A||B| + |C| for these rows."""
         finite = np.isfinite(computed)
         places = np.argwhere(finite)
@@ -240,10 +234,10 @@ class ErrorStatistics:
         )
         self.sum += Fraction(sum(ulps), unit)
         self.squares += Fraction(sum(value * value for value in ulps), unit * unit)
-        square = Fraction(2) ** (2 * exponent)
-        self.largest_error = max(self.largest_error, max(map(abs, differences)) * Fraction(2) ** exponent)
+        unit_of = Fraction(2) ** exponent
+        square = unit_of * unit_of
+        self.largest_error = max(self.largest_error, max(map(abs, differences)) * unit_of)
         if size is not None:
-            unit_of = Fraction(2) ** exponent
             errors = np.array([float(difference * unit_of) for difference in differences])
             self.to_magnitude.append(errors / np.where(size[finite] > 0, size[finite], 1.0))
         self.error_squares += sum(value * value for value in differences) * square
@@ -252,8 +246,7 @@ class ErrorStatistics:
         error = Fraction(abs(ulps[largest]), unit)
         if error > self.worst.ulps:
             at, col = (int(index) for index in places[largest])
-            truth_there = Fraction(truths[largest]) * Fraction(2) ** exponent
-            self.worst = Worst(error, first_row + at, col, float(computed[at, col]), truth_there)
+            self.worst = Worst(error, first_row + at, col, float(computed[at, col]), truths[largest] * unit_of)
 
     @property
     def normwise(self) -> float:
@@ -300,13 +293,13 @@ class ErrorStatistics:
         return tuple(edges.tolist()), tuple(counts.tolist())
 
 
-def exact_result(a: NDArray[np.float64], b: NDArray[np.float64], c: NDArray[np.float64] | None) -> ExactArray:
+def exact_result(a: Doubles, b: Doubles, c: Doubles | None) -> ExactArray:
     """Return the exact A B + C, computed with integers."""
     exact = exact_product(a, b)
     return exact if c is None else exact.plus(exact_numbers(c))
 
 
-def magnitude(a: NDArray[np.float64], b: NDArray[np.float64], c: NDArray[np.float64] | None) -> NDArray[np.float64]:
+def magnitude(a: Doubles, b: Doubles, c: Doubles | None) -> Doubles:
     """Return |A||B| + |C|, computed exactly and rounded once."""
     exact = exact_result(np.abs(a), np.abs(b), None if c is None else np.abs(c))
     scale = Fraction(2) ** exact.exponent

@@ -13,7 +13,7 @@ from itertools import product
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from warpfrag.blas.error_report import ErrorReport, Errors, ErrorStatistics, Growth, exact_result, magnitude
 from warpfrag.blas.find_order import Progress
@@ -22,7 +22,7 @@ from warpfrag.blas.instruction_choice import choose_instruction, truncation_note
 from warpfrag.blas.order import Order, check_order
 from warpfrag.blas.prepared_gemm import PreparedGemm, prepare_gemm
 from warpfrag.errors import InvalidOperand, NotModelled, quote
-from warpfrag.formats.arrays import as_array, as_doubles
+from warpfrag.formats.arrays import Doubles, as_array, as_doubles
 from warpfrag.formats.codes import codes_of, from_codes, values_of
 from warpfrag.formats.number_formats import FORMATS, Rounding
 from warpfrag.isa.qualifiers import HasForm
@@ -121,7 +121,7 @@ class MeasuredTask:
     arch: str
     order: Order
 
-    def run(self, rows: slice, columns: slice, depth: int, c: NDArray[np.float64] | None) -> NDArray[np.float64]:
+    def run(self, rows: slice, columns: slice, depth: int, c: Doubles | None) -> Doubles:
         """Compute some rows and columns of the emulated gemm over the first `depth` terms."""
         rule = self.taken.rule
         start = None if c is None else codes_of(FORMATS[rule.c], c, raw=False, rounding=None, label="C")[None]
@@ -129,9 +129,7 @@ class MeasuredTask:
             codes = self.taken.operands.only(rows, columns, depth).multiply(start, self.order)[0]
         return from_codes(FORMATS[rule.d], codes).astype(np.float64)
 
-    def growth(
-        self, a: NDArray[np.float64], b: NDArray[np.float64], c: NDArray[np.float64] | None
-    ) -> tuple[Growth, ...]:
+    def growth(self, a: Doubles, b: Doubles, c: Doubles | None) -> tuple[Growth, ...]:
         """Measure the errors over the first terms: 1, 2, 4, ... times the instruction's k, and the whole K."""
         depth, rule = a.shape[1], self.taken.rule
         some = slice(MAX_GROWTH)
@@ -146,7 +144,7 @@ class MeasuredTask:
                 growth.append(Growth(length, facts.largest_ulps, facts.rms_ulps, figures.normwise))
         return tuple(growth)
 
-    def steps(self, row: int, col: int, added: NDArray[np.float64] | None) -> tuple[TraceStep, ...]:
+    def steps(self, row: int, col: int, added: Doubles | None) -> tuple[TraceStep, ...]:
         """Return the trace of one output, which is empty if its order is not a single chain."""
         if not self.order.carries_c or self.order.residue:
             return ()
@@ -166,13 +164,7 @@ class MeasuredTask:
         return tuple(trace(rule, a.tolist(), b.tolist(), c, columns=columns, **scales))
 
 
-def _errors(
-    task: MeasuredTask,
-    figures: ErrorStatistics,
-    a: NDArray[np.float64],
-    b: NDArray[np.float64],
-    c: NDArray[np.float64] | None,
-) -> Errors:
+def _errors(task: MeasuredTask, figures: ErrorStatistics, a: Doubles, b: Doubles, c: Doubles | None) -> Errors:
     if not figures.count:
         raise NotModelled(f"{task.taken.resolved.name} on {task.arch}: no output is finite")
     worst = figures.worst
@@ -195,7 +187,7 @@ def _errors(
     )
 
 
-def _unquantised(against: object, taken: PreparedGemm) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def _unquantised(against: object, taken: PreparedGemm) -> tuple[Doubles, Doubles]:
     """Return A and B before quantization; raise InvalidOperand if a shape differs from that of the operand."""
     if not isinstance(against, tuple | list) or len(against) != 2:
         raise InvalidOperand(f"against: expected A and B before quantization, got {quote(against)}")
@@ -214,7 +206,7 @@ def _listed(label: str, argument: object) -> list[Any]:
     return list(argument)
 
 
-def _values(taken: PreparedGemm, role: str) -> NDArray[np.float64]:
+def _values(taken: PreparedGemm, role: str) -> Doubles:
     """Return an operand's values as float64, as the tensor core reads them."""
     values = values_of(FORMATS[getattr(taken.rule, role)], getattr(taken.operands, role)[0])
     scales = getattr(taken.operands, f"scale_{role}")
@@ -225,14 +217,14 @@ def _values(taken: PreparedGemm, role: str) -> NDArray[np.float64]:
     return _finite(values, role.upper())
 
 
-def _finite(values: NDArray[np.float64], label: str) -> NDArray[np.float64]:
+def _finite(values: Doubles, label: str) -> Doubles:
     if not np.isfinite(values).all():
         place = tuple(int(index) for index in np.argwhere(~np.isfinite(values))[0])
         raise InvalidOperand(f"{label}: expected finite values, got {values[place]} as element {place}")
     return values
 
 
-def _added(C: ArrayLike, taken: PreparedGemm) -> NDArray[np.float64]:
+def _added(C: ArrayLike, taken: PreparedGemm) -> Doubles:
     """Return C as float64; raise InvalidOperand if its shape, its dtype or a value is wrong."""
     values = as_array(C, "C")
     if values.shape != taken.shape or values.dtype.kind not in "biuf":

@@ -97,8 +97,7 @@ def _plus(total: Sums, part: Sums) -> Sums:
         return total + part
     from warpfrag.tensorcore.backends.device_kernel import add_floats
 
-    result: Sums = add_floats(total, part)
-    return result
+    return add_floats(total, part)
 
 
 @dataclass(frozen=True)

@@ -414,16 +414,12 @@ def stage_function(stage: memory_indexing.Stage) -> list[str]:
         else:
             code.line(f"const {c_type} code = static_cast<const {c_type}*>(memory)[index];")
         code.line(f"*reinterpret_cast<{c_type}*>(static_cast<char*>(shared) + address) = code;")
-    parameters = [
-        "void* shared",
-        "const void* memory",
-        *(f"int {name}" for name in memory_indexing.stride_names(operand)),
-    ]
+    strides = [f"int {name}" for name in memory_indexing.stride_names(operand)]
     described = memory_indexing.described(operand)
     return [
         f"// {described}, to {stage.size} bytes of shared memory, at a multiple of {statement.SWIZZLE_PERIOD} bytes.",
         f"// {stage.description}. {memory_indexing.described_index(operand)}.",
-        *device_function(f"stage_{stage.suffix}", parameters, code),
+        *device_function(f"stage_{stage.suffix}", ["void* shared", "const void* memory", *strides], code),
     ]
 
 

@@ -31,14 +31,13 @@ from warpfrag.codegen.ptx_builder import module_header
 from warpfrag.codegen.ptx_kernels import declarations, raw_kernel, raw_kernels, wgmma_raw_kernel
 from warpfrag.codegen.statement import identifier, remarks
 from warpfrag.errors import InvalidOperand, WarpfragError, quote
-from warpfrag.isa.immediates import Immediates
 from warpfrag.isa.legality import first_version
 from warpfrag.isa.targets import read_target, targets
 from warpfrag.plans.access_plan import AccessPlan
 from warpfrag.plans.relayout import Relayout
 from warpfrag.tensorcore.instruction import Instruction
 from warpfrag.tensorcore.registry import get
-from warpfrag.tensorcore.wgmma_call import Variant
+from warpfrag.tensorcore.wgmma_call import KernelVariant, Variant
 
 
 class FamilyWriter(NamedTuple):
@@ -200,7 +199,7 @@ def module(instructions: Sequence[Instruction], target: str | None = None) -> st
     return "\n".join(lines)
 
 
-def raw_module(kernels: Sequence[tuple[Instruction, Immediates | Variant]], target: str) -> str:
+def raw_module(kernels: Sequence[tuple[Instruction, KernelVariant]], target: str) -> str:
     """Return a module of raw kernels, for comparisons of warpfrag with hardware."""
     instructions = [instruction for instruction, _ in kernels]
     lines = ptx_header(instructions, common_target(instructions, target))

@@ -24,6 +24,7 @@ from warpfrag.plans.shuffle_search import Select, Shuffle, Swap
 from warpfrag.plans.tensor_relayout import TensorRelayout
 from warpfrag.smem.shared_memory import ROW_OF_UNITS, SWIZZLES, UNIT
 
+Cells = tuple[ops.RegisterSlot | None, ...]
 INCLUDE = "#include <cstdint>"  # so that the code compiles on its own
 MOVMATRIX = "movmatrix.sync.aligned.m8n8.trans.b16"
 
@@ -271,7 +272,7 @@ class RelayoutLowering:
             read = self.do("xor", read, more)
         return read
 
-    def _joined(self, cells: tuple[ops.RegisterSlot | None, ...], state: list[str], bits: int) -> str:
+    def _joined(self, cells: Cells, state: list[str], bits: int) -> str:
         """Return a register assembled from cells: whole bytes with prmt, smaller pieces with shifts."""
         whole = ops.whole_word(cells)
         if whole is not None:
@@ -282,14 +283,7 @@ class RelayoutLowering:
         pieces = [None if cell is None else (cell.word, cell.slot * size + at) for cell in cells for at in range(size)]
         return self._by_prmt(pieces, state)
 
-    def _joined_by_lane(
-        self,
-        cells: tuple[ops.RegisterSlot | None, ...],
-        others: tuple[ops.RegisterSlot | None, ...],
-        state: list[str],
-        bits: int,
-        parity: str,
-    ) -> str:
+    def _joined_by_lane(self, cells: Cells, others: Cells, state: list[str], bits: int, parity: str) -> str:
         """Join bytes of two registers with one prmt, whose selector depends on the lane."""
         words = list(dict.fromkeys(cell.word for cell in (*cells, *others) if cell))
         size = bits // 8
@@ -324,7 +318,7 @@ class RelayoutLowering:
             result = self.do("prmt", result, state[word], selector)
         return result
 
-    def _by_shifts(self, cells: tuple[ops.RegisterSlot | None, ...], state: list[str], bits: int) -> str:
+    def _by_shifts(self, cells: Cells, state: list[str], bits: int) -> str:
         """Join small pieces; pieces with the same shift are moved together."""
         pieces = [(cell.word, cell.slot * bits, slot * bits) for slot, cell in enumerate(cells) if cell is not None]
         return self._gathered(pieces, (1 << bits) - 1, state)
@@ -352,7 +346,7 @@ class RelayoutLowering:
         size = bits // 8
         return self._by_prmt([(0, (byte // size ^ flip) * size + byte % size) for byte in range(4)], [word])
 
-    def _converted(self, op: ops.Convert, cells: tuple[ops.RegisterSlot | None, ...], state: list[str]) -> str:
+    def _converted(self, op: ops.Convert, cells: Cells, state: list[str]) -> str:
         """Return a register of converted elements."""
         row = ops.conversion(op.source, op.target)
         source, target = self.source, self.target
@@ -374,9 +368,7 @@ class RelayoutLowering:
         made = [(at, byte) if part else None for at, part in enumerate(parts) for byte in range(width)]
         return self._by_prmt(made, [part or "" for part in parts])
 
-    def _converted_together(
-        self, row: ops.Conversion, cells: tuple[ops.RegisterSlot | None, ...], state: list[str]
-    ) -> str:
+    def _converted_together(self, row: ops.Conversion, cells: Cells, state: list[str]) -> str:
         """Append one cvt; return the register whose low bits hold the converted element or pair."""
         container = self.source.container
         if container == 16 and row.pair:

@@ -14,7 +14,7 @@ from warpfrag.smem.descriptor import TURNABLE
 from warpfrag.tensorcore.instruction import Instruction
 from warpfrag.tensorcore.operand import OperandBase
 from warpfrag.tensorcore.registry import get
-from warpfrag.tensorcore.wgmma_call import Variant
+from warpfrag.tensorcore.wgmma_call import KernelVariant, Variant
 
 # The order of operands in a statement; those that an instruction lacks are omitted.
 ROLES = ("d", "a", "b", "c", "metadata", "scale_a", "scale_b")
@@ -41,18 +41,18 @@ def identifier(instruction: Instruction) -> str:
     return re.sub(r"[.:]+", "_", instruction.name.replace(".sync.aligned", ""))
 
 
-def _suffix(instruction: Instruction, fixed: Immediates | Variant) -> str:
+def _suffix(instruction: Instruction, fixed: KernelVariant) -> str:
     if isinstance(fixed, Variant):
         return fixed.suffix(sparse=is_sparse(instruction))
     return suffix_of(fixed, instruction.operands)
 
 
-def raw_name(instruction: Instruction, fixed: Immediates | Variant = DEFAULT_IMMEDIATES) -> str:
+def raw_name(instruction: Instruction, fixed: KernelVariant = DEFAULT_IMMEDIATES) -> str:
     """Return the name of the raw kernel with these immediates."""
     return f"{identifier(instruction)}{_suffix(instruction, fixed)}_raw"
 
 
-def tile_name(instruction: Instruction, fixed: Immediates | Variant = DEFAULT_IMMEDIATES, order: str = "") -> str:
+def tile_name(instruction: Instruction, fixed: KernelVariant = DEFAULT_IMMEDIATES, order: str = "") -> str:
     """Return the name of a tile kernel; wmma has one for each memory order of C and D."""
     ending = f"_{order}" if order else ""
     return f"{identifier(instruction)}{_suffix(instruction, fixed)}_tile{ending}"

@@ -216,8 +216,7 @@ class VectorMaker:
         """Return the shape of an operand; for a sparse A, that of the full matrix."""
         if role == "a" and self.instruction.pattern is not None:
             return self.instruction.shape.m, self.instruction.shape.k
-        shape: tuple[int, ...] = self.instruction.operands[role].shape
-        return shape
+        return self.instruction.operands[role].shape
 
 
 def scale_ids(operand: Any) -> list[dict[str, int]]:  # noqa: ANN401 (scales of registers and of tensor memory)

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from warpfrag.diagnosis.findings import Codes, Kind, Misreading, Mistake, Words
 from warpfrag.diagnosis.matrix_mistakes import Recoding, recoded
-from warpfrag.formats.arrays import as_doubles
+from warpfrag.formats.arrays import Doubles, as_doubles
 from warpfrag.formats.codes import from_codes, to_codes
 from warpfrag.formats.float_environment import exact_floats
 from warpfrag.formats.number_formats import FORMATS, Format
@@ -202,12 +202,12 @@ class RoundingBound(NamedTuple):
     steps: int
     bits: int
 
-    def of(self, magnitude: NDArray[np.float64]) -> NDArray[np.float64]:
+    def of(self, magnitude: Doubles) -> Doubles:
         """Return the largest rounding error for |A||B| + |C| equal to `magnitude`: one last kept bit per addition."""
         return (self.steps + 1) * 2.0**-self.bits * magnitude
 
 
-def shift(result: Format, seen: Codes, right: Codes, reach: NDArray[np.float64]) -> Iterator[Misreading]:
+def shift(result: Format, seen: Codes, right: Codes, reach: Doubles) -> Iterator[Misreading]:
     """Yield the mistake of not zeroing the accumulators if all elements are too large by the same amount.
 
     Expected floats must have both signs, because rounding toward zero shifts values of one sign to one side. Nothing is
@@ -236,20 +236,15 @@ def shift(result: Format, seen: Codes, right: Codes, reach: NDArray[np.float64])
         yield Misreading("c", "c", f"not zeroed: every element is about {mean:.4g} more than expected", rare=True)
 
 
-def ulps_of(form: Format, values: NDArray[np.float64]) -> NDArray[np.float64]:
+def ulps_of(form: Format, values: Doubles) -> Doubles:
     """Return the distance between adjacent numbers of a format, at these values."""
     exponent = np.maximum(np.frexp(np.abs(values))[1] - 1, form.emin)
-    distances: NDArray[np.float64] = np.ldexp(1.0, exponent - form.fraction)
+    distances: Doubles = np.ldexp(1.0, exponent - form.fraction)
     return distances
 
 
 def rounding(
-    result: Format,
-    seen: Codes,
-    right: Codes,
-    magnitude: Codes,
-    bound: RoundingBound,
-    slack: NDArray[np.float64] | float = 0.0,
+    result: Format, seen: Codes, right: Codes, magnitude: Codes, bound: RoundingBound, slack: Doubles | float = 0.0
 ) -> str | None:
     """Return a sentence about a D that differs only by rounding, or None if the difference is larger.
 

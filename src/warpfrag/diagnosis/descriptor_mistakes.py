@@ -11,13 +11,12 @@ from functools import lru_cache, partial
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from warpfrag.diagnosis.arithmetic_mistakes import negated, negated_codes, written_as
 from warpfrag.diagnosis.findings import Codes, Kind, Mistake, likelihood, without_repetitions
 from warpfrag.diagnosis.matrix_mistakes import rearranged
 from warpfrag.errors import InvalidOperand
-from warpfrag.formats.arrays import Bytes
+from warpfrag.formats.arrays import Bytes, Numbers
 from warpfrag.formats.codes import code_dtype
 from warpfrag.smem.descriptor import LINES, ROW_OF_PATTERN, TURNABLE, Descriptor, compact
 from warpfrag.smem.shared_memory import SWIZZLES, UNIT, Memory
@@ -49,7 +48,7 @@ def _suspects(operand: Operand, descriptor: Descriptor, trans: bool, size: int) 
     return tuple(without_repetitions(sorted(mistakes, key=likelihood), tile.memory))
 
 
-def byte_places(operand: Operand, memory: Memory) -> NDArray[np.int64]:
+def byte_places(operand: Operand, memory: Memory) -> Numbers:
     """Return the byte addresses of an operand's elements, in order.
 
     Elements that share a byte have the same address.
@@ -146,13 +145,7 @@ def _stored_wrongly(operand: Operand, tile: Shared) -> Iterator[Mistake]:
 
 
 def _stored(
-    operand: Operand,
-    right: NDArray[np.int64],
-    text: str,
-    memory: Memory,
-    *,
-    kind: Kind = "descriptor",
-    rare: bool = False,
+    operand: Operand, right: Numbers, text: str, memory: Memory, *, kind: Kind = "descriptor", rare: bool = False
 ) -> Iterator[Mistake]:
     """Yield the mistake of storing a matrix at wrong addresses, unless its elements would overlap."""
     stored = byte_places(operand, memory)
@@ -164,7 +157,7 @@ def _order(*, trans: bool) -> str:
     return "MN-major" if trans else "K-major"
 
 
-def _moved(memory: Bytes, *, to: NDArray[np.int64], of: NDArray[np.int64]) -> Bytes:
+def _moved(memory: Bytes, *, to: Numbers, of: Numbers) -> Bytes:
     """Return the memory with the bytes at `of` copied to `to`; bytes beyond the memory are zero."""
     size = memory.shape[-1]
     source = np.where(of < size, memory[..., np.minimum(of, size - 1)], np.uint8(0))
@@ -173,7 +166,7 @@ def _moved(memory: Bytes, *, to: NDArray[np.int64], of: NDArray[np.int64]) -> By
     return result
 
 
-def _stored_elsewhere(memory: Bytes, *, of: NDArray[np.int64], to: NDArray[np.int64]) -> Bytes:
+def _stored_elsewhere(memory: Bytes, *, of: Numbers, to: Numbers) -> Bytes:
     """Return the memory with the bytes at `of` moved to `to`; the vacated bytes are zero."""
     size = memory.shape[-1]
     result = memory.copy()

@@ -157,9 +157,8 @@ def _default_tile(instruction: Instruction, matrices: tuple[object, object, obje
             f"B has the shape {b}, one row for each column of D: pass B.T if the kernel computes A B.T"
         )
     is_whole = len(a) == len(b) == 2 and d == (a[0], b[1]) and (a, b) != (instruction.a.shape, instruction.b.shape)
-    return (
-        instruction.d.shape if is_whole and instruction.pattern is None and not instruction.form.block_scale else None
-    )
+    is_plain = instruction.pattern is None and not instruction.form.block_scale
+    return instruction.d.shape if is_whole and is_plain else None
 
 
 # ---- inputs

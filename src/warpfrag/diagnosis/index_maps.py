@@ -1,7 +1,7 @@
 """Find the index expression that a kernel used, from the addresses of a fragment's elements.
 
 Kernels compute the index of element i of a lane as a sum: a step for every bit of the lane (and for the row and column
-of the tile), and an offset for every i. Values that occur only once reveal some addresses. Among the maps that fit
+of the tile), and an offset for every i. Doubles that occur only once reveal some addresses. Among the maps that fit
 these addresses and explain all of memory, the one with the fewest wrong steps is compared with the right map.
 
     >>> print(terms_text("lane", (8, 16, 2, 4, 8)))
@@ -20,7 +20,7 @@ from warpfrag.diagnosis.agreement import BLOCK, as_lines, line_numbers, named_li
 from warpfrag.diagnosis.findings import Codes, Mistake
 from warpfrag.diagnosis.matrix_mistakes import BEYOND, gathered, recoded
 from warpfrag.diagnosis.observation import Observation
-from warpfrag.formats.arrays import as_doubles
+from warpfrag.formats.arrays import Doubles, Mask, as_doubles
 from warpfrag.formats.codes import from_codes
 from warpfrag.layout.index_expressions import BitRun, IndexConstant, IndexOperation, run_term
 from warpfrag.tensorcore import fragment
@@ -34,8 +34,6 @@ MIN_KNOWN = 4  # number of places whose address must be known
 MAX_KNOWN = 1024  # number of known addresses that are fitted
 
 Ints = NDArray[np.intp]
-Flags = NDArray[np.bool_]
-Values = NDArray[np.float64]
 Pair = tuple[int, int]
 
 
@@ -140,7 +138,7 @@ def stored_elsewhere(operand: Operand, seen: Codes, right: Codes) -> Iterator[Mi
         yield Mistake("index", operand.role, f"stored with {difference(operand, *found)}", change)
 
 
-def unwritten(operand: Operand, same: Flags, seen: Values, right: Values, block: Pair = BLOCKS) -> Iterator[Mistake]:
+def unwritten(operand: Operand, same: Mask, seen: Doubles, right: Doubles, block: Pair = BLOCKS) -> Iterator[Mistake]:
     """Yield a mistake if D is right except for rows, columns, blocks, lanes or registers that hold unrelated values."""
     found, shape = {}, (-1, *same.shape)  # `seen` and `right` may be batches
     wrong, expected = (values.reshape(shape)[:, ~same].ravel() for values in (seen, right))

@@ -27,7 +27,7 @@ from warpfrag.diagnosis.matrix_mistakes import gathered, misindexed
 from warpfrag.diagnosis.mistakes import suspects
 from warpfrag.diagnosis.observation import stored_precision
 from warpfrag.errors import InvalidOperand, quote
-from warpfrag.formats.arrays import as_array, as_doubles
+from warpfrag.formats.arrays import Mask, as_array, as_doubles
 from warpfrag.formats.codes import code_dtype, codes_of, from_codes, natural_dtype, to_codes
 from warpfrag.formats.epilogue import convert
 from warpfrag.formats.number_formats import FORMATS, Format, Rounding
@@ -122,10 +122,7 @@ class KernelSearch:
         return name, codes_of(FORMATS[name], observed, raw=False, rounding="rne" if printed else None, label="observed")
 
     def _product(self, a: Codes, b: Codes, c: Codes | None, *, arch: str = "", order: Order | None = None) -> Codes:
-        codes: Codes = gemm(
-            a, b, c, instruction=self.instruction, arch=arch or self.arch, raw=True, order=order or Order()
-        )
-        return codes
+        return gemm(a, b, c, instruction=self.instruction, arch=arch or self.arch, raw=True, order=order or Order())
 
     def _written(self, sums: Codes) -> Codes:
         """Convert sums to the format that the kernel stores."""
@@ -179,9 +176,9 @@ class KernelSearch:
     def _is_seen(self, sums: Codes) -> bool:
         return bool(self._match(self._written(sums), self.seen).all())
 
-    def _match(self, codes: Codes, seen: Codes) -> NDArray[np.bool_]:
+    def _match(self, codes: Codes, seen: Codes) -> Mask:
         """Return a mask of codes that are equal or, if rounding is allowed, close to the observed ones."""
-        same: NDArray[np.bool_] = np.asarray(codes == seen)
+        same: Mask = np.asarray(codes == seen)
         if not self.allowed + self.slack:
             return same
         form = FORMATS[self.result]

@@ -276,9 +276,10 @@ def _offset(shape: tuple[int, int], role: str, *, columns_first: bool, tile: int
 def _apart(
     row: Indices, col: Indices, *, shape: tuple[int, int], stride: int, shift: int, columns_first: bool
 ) -> Indices:
-    """Return the element that is read if the stride is wrong."""
+    """Return the element that is read if the stride is wrong, or BEYOND if there is none."""
     place = (col * stride + row if columns_first else row * stride + col) + shift
-    return _element(place, shape, columns_first=columns_first)
+    element = place % shape[0] * shape[1] + place // shape[0] if columns_first else place
+    return np.where((place >= 0) & (place < math.prod(shape)), element, BEYOND)
 
 
 def _stored_apart(row: Indices, col: Indices, *, shape: tuple[int, int], stride: int, columns_first: bool) -> Indices:
@@ -290,17 +291,10 @@ def _stored_apart(row: Indices, col: Indices, *, shape: tuple[int, int], stride:
     return np.where(within < right, stored, BEYOND)
 
 
-def _element(place: Indices, shape: tuple[int, int], *, columns_first: bool) -> Indices:
-    """Return the element at an index in memory."""
-    element = place % shape[0] * shape[1] + place // shape[0] if columns_first else place
-    return np.where((place >= 0) & (place < math.prod(shape)), element, BEYOND)
-
-
 def gathered(codes: NDArray[Any], source: Indices) -> NDArray[Any]:
     """Return the elements of matrices (the last two axes) at flat indices; elements beyond the matrix are zero."""
     flat = codes.reshape(*codes.shape[:-2], -1)
-    taken: NDArray[Any] = np.where(source == BEYOND, flat.dtype.type(0), flat[..., np.maximum(source, 0)])
-    return taken
+    return np.where(source == BEYOND, flat.dtype.type(0), flat[..., np.maximum(source, 0)])
 
 
 def indexing(operand: Operand) -> Iterator[Mistake]:

@@ -11,7 +11,6 @@ from functools import partial as partial_of
 from operator import itemgetter
 
 import numpy as np
-from numpy.typing import NDArray
 
 from warpfrag.diagnosis import arithmetic_mistakes as arithmetic
 from warpfrag.diagnosis.agreement import agreement
@@ -34,7 +33,7 @@ from warpfrag.diagnosis.mistakes import distinct
 from warpfrag.diagnosis.observation import Observation
 from warpfrag.diagnosis.outcome import SuspectProduct
 from warpfrag.errors import InvalidOperand, quote
-from warpfrag.formats.arrays import as_doubles
+from warpfrag.formats.arrays import Doubles, as_doubles
 from warpfrag.formats.codes import from_codes
 from warpfrag.grouping import grouped
 from warpfrag.isa.targets import gpu_names
@@ -172,7 +171,7 @@ class Search:
             key=lambda bound: bound.of(np.ones(1))[0],
         )
 
-    def _reach(self, words: Mapping[str, Words]) -> NDArray[np.float64]:
+    def _reach(self, words: Mapping[str, Words]) -> Doubles:
         """Return the largest possible rounding error of one mma."""
         form = self.operand.format
         if not form.is_float:
@@ -247,7 +246,7 @@ class Search:
                 return
         yield SAME_D
 
-    def _distance(self, first: Codes, second: Codes) -> NDArray[np.float64]:
+    def _distance(self, first: Codes, second: Codes) -> Doubles:
         values = (as_doubles(from_codes(self.operand.format, codes)) for codes in (first, second))
         return np.nan_to_num(np.abs(np.subtract(*values)))
 

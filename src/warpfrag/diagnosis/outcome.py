@@ -68,8 +68,7 @@ class SuspectProduct:
         return len(self.instruction.operands[role].threads) + (role not in SELECTED_BY)
 
     def _staged(self, role: str) -> Operand:
-        operand: Operand = self.instruction.a if role == "a" else self.instruction.b
-        return operand
+        return self.instruction.a if role == "a" else self.instruction.b
 
     def rule(self, suspect: Suspect | None = None) -> Rule | None:
         """Return the arithmetic rule, or that of a misreading if one is given; None if it is unknown."""

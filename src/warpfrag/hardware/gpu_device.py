@@ -13,20 +13,19 @@ from pathlib import Path
 from typing import Any, Self, TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 
 from warpfrag.codegen.emit import raw_module
 from warpfrag.codegen.ptx_kernels import WGMMA_RAW_PARAMETERS
 from warpfrag.codegen.statement import ROLES, SWIZZLE_PERIOD, raw_name
 from warpfrag.errors import NoGpu, install_command
+from warpfrag.formats.arrays import Words
 from warpfrag.hardware.launches import WARPS, TensorLaunch
-from warpfrag.isa.immediates import Immediates
 from warpfrag.isa.targets import targets
 from warpfrag.tensorcore.registry import get
-from warpfrag.tensorcore.wgmma_call import Variant, WgmmaCases
+from warpfrag.tensorcore.wgmma_call import KernelVariant, WgmmaCases
 
-Argument: TypeAlias = NDArray[np.uint32] | np.integer[Any] | None
-OperandSet: TypeAlias = dict[str, NDArray[np.uint32]] | WgmmaCases | TensorLaunch
+Argument: TypeAlias = Words | np.integer[Any] | None
+OperandSet: TypeAlias = dict[str, Words] | WgmmaCases | TensorLaunch
 LoadedModule: TypeAlias = Any
 """Machine code on the GPU: cuda-core's ObjectCode. It is untyped, because cuda-core may not be installed."""
 
@@ -63,9 +62,7 @@ class Gpu:
 
         return ObjectCode.from_cubin(cubin)
 
-    def run(
-        self, module: LoadedModule, entry: str, operands: Mapping[str, NDArray[np.uint32]], words: int
-    ) -> NDArray[np.uint32]:
+    def run(self, module: LoadedModule, entry: str, operands: Mapping[str, Words], words: int) -> Words:
         """Run a raw kernel and return D's registers, uint32[cases, 32, words], with POISON where unwritten."""
         cases = len(operands["a"])
         blank = np.full((cases, 32, words), POISON, np.uint32)
@@ -73,7 +70,7 @@ class Gpu:
         arguments = [*map(arrays.get, ROLES), np.uint32(cases)]
         return self.run_blocks(module, entry, -(-cases // WARPS_PER_BLOCK), arguments, WARPS_PER_BLOCK)
 
-    def run_warpgroups(self, module: LoadedModule, entry: str, cases: WgmmaCases, words: int) -> NDArray[np.uint32]:
+    def run_warpgroups(self, module: LoadedModule, entry: str, cases: WgmmaCases, words: int) -> Words:
         """Run a raw wgmma kernel and return D's registers, uint32[cases, 4, 32, words], with POISON where unwritten."""
         arrays = {"d": np.full((cases.cases, *WARPGROUP, words), POISON, np.uint32), **cases.arrays}
         a, b = cases.descriptors
@@ -97,7 +94,7 @@ class Gpu:
         *,
         shared: int = 0,
         result: int = 0,
-    ) -> NDArray[np.uint32]:
+    ) -> Words:
         """Run a kernel with `warps` warps per block, and return the argument at index `result`.
 
         Arguments are arrays, numbers, or None for a null pointer.
@@ -105,7 +102,7 @@ class Gpu:
         from cuda.core import LaunchConfig, launch
 
         buffers: list[Any] = []
-        views: list[NDArray[np.uint32]] = []
+        views: list[Words] = []
         words: list[np.integer[Any]] = []
         for argument in arguments:
             if isinstance(argument, np.ndarray):
@@ -213,9 +210,9 @@ class Worker:
         if self.process.is_alive():
             self.process.kill()
 
-    def run(self, name: str, variant: Immediates | Variant, operands: OperandSet) -> NDArray[np.uint32] | str:
+    def run(self, name: str, variant: KernelVariant, operands: OperandSet) -> Words | str:
         """Run a kernel, and return D's registers or an error message."""
-        answer: NDArray[np.uint32] | str
+        answer: Words | str
         try:
             self.pipe.send((name, variant, operands))
             answer = self.pipe.recv()
@@ -237,7 +234,7 @@ def _serve(pipe: Connection, device: int) -> None:
     pipe.send(
         {"device": gpu.name, "arch": gpu.arch, "target": gpu.target, "driver": gpu.driver, "assembler": gpu.assembler}
     )
-    modules: dict[tuple[str, Immediates | Variant], LoadedModule] = {}
+    modules: dict[tuple[str, KernelVariant], LoadedModule] = {}
     while True:
         try:
             name, variant, operands = pipe.recv()
@@ -252,11 +249,11 @@ def _serve(pipe: Connection, device: int) -> None:
 
 def _run(
     gpu: Gpu,
-    modules: dict[tuple[str, Immediates | Variant], LoadedModule],
+    modules: dict[tuple[str, KernelVariant], LoadedModule],
     name: str,
-    variant: Immediates | Variant,
+    variant: KernelVariant,
     operands: OperandSet,
-) -> NDArray[np.uint32]:
+) -> Words:
     """Run one kernel; its module stays in `modules` until another one is requested."""
     if isinstance(operands, TensorLaunch):
         arrays = [*operands.arrays.values()]

@@ -9,12 +9,12 @@ from os import PathLike
 from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
 
 from warpfrag.codegen.statement import choices
 from warpfrag.codegen.tcgen05_code import product
 from warpfrag.codegen.vectors import check_multiplies, check_seed, test_vectors
 from warpfrag.errors import InvalidOperand, NotModelled, quote
+from warpfrag.formats.arrays import Words
 from warpfrag.hardware import launches
 from warpfrag.hardware.gpu_device import Worker
 from warpfrag.isa.immediates import Immediates
@@ -25,13 +25,13 @@ from warpfrag.tensorcore.random_operands import classes, random_words
 from warpfrag.tensorcore.registry import find, get
 from warpfrag.tensorcore.tcgen05_types import TensorMma
 from warpfrag.tensorcore.tensor_images import run_images
-from warpfrag.tensorcore.wgmma_call import Variant, WgmmaCases
+from warpfrag.tensorcore.wgmma_call import KernelVariant, Variant, WgmmaCases
 
 if TYPE_CHECKING:
-    OperandSet = dict[str, NDArray[np.uint32]] | WgmmaCases | launches.TensorLaunch
+    OperandSet = dict[str, Words] | WgmmaCases | launches.TensorLaunch
 
 
-VARIANTS: Mapping[str, Callable[[Instruction], Iterable[Immediates | Variant]]] = {
+VARIANTS: Mapping[str, Callable[[Instruction], Iterable[KernelVariant]]] = {
     "warp": choices,
     "warpgroup": launches.verified_variants,
     "block": lambda _: (Immediates(),),
@@ -101,7 +101,7 @@ def _named(instructions: Iterable[str | Instruction] | str | Instruction | None)
     return named
 
 
-def _jobs(named: list[Instruction] | None, only: str, target: str) -> list[tuple[Instruction, Immediates | Variant]]:
+def _jobs(named: list[Instruction] | None, only: str, target: str) -> list[tuple[Instruction, KernelVariant]]:
     """Return every kernel to run: each instruction with each selector or, for wgmma, with some of its variants."""
     if named is None:
         multiplying = [entry for entry in find(arch=target) if entry.form.operation.does == "multiply"]
@@ -117,12 +117,7 @@ def _jobs(named: list[Instruction] | None, only: str, target: str) -> list[tuple
 
 
 def _compare(
-    worker: Worker,
-    instruction: Instruction,
-    variant: Immediates | Variant,
-    cases: int,
-    seed: int,
-    recorder: Recorder | None,
+    worker: Worker, instruction: Instruction, variant: KernelVariant, cases: int, seed: int, recorder: Recorder | None
 ) -> KernelResult:
     """Run a kernel with every class of operands, and compare its results with the predicted ones."""
     target = worker.about["target"]
@@ -154,9 +149,7 @@ def _compare(
     return KernelResult(instruction.name, selector, ran, differing, tuple(mismatches), skip_reason, description)
 
 
-def _predict(
-    instruction: Instruction, variant: Immediates | Variant, operands: OperandSet, target: str
-) -> NDArray[np.uint32]:
+def _predict(instruction: Instruction, variant: KernelVariant, operands: OperandSet, target: str) -> Words:
     if isinstance(operands, WgmmaCases):
         return run_wgmma_cases(instruction, operands, target)
     if isinstance(operands, launches.TensorLaunch) and isinstance(instruction, TensorMma):
@@ -169,7 +162,7 @@ def _predict(
 
 
 def _operand_sets(
-    instruction: Instruction, variant: Immediates | Variant, cases: int, seed: int, target: str
+    instruction: Instruction, variant: KernelVariant, cases: int, seed: int, target: str
 ) -> Iterator[tuple[str, OperandSet]]:
     """Yield named sets of operands: `cases` random ones from all classes, then the matching test vectors."""
     if isinstance(variant, Variant):
@@ -190,7 +183,7 @@ def _operand_sets(
     yield from ((f"vectors: {group.name}", group.words) for group in groups if group.choice == variant)
 
 
-def _arrays(operands: OperandSet) -> Mapping[str, NDArray[np.uint32]]:
+def _arrays(operands: OperandSet) -> Mapping[str, Words]:
     """Return operands as a capture stores them, with an axis for the cases."""
     if isinstance(operands, launches.TensorLaunch):
         return {role: image[None] for role, image in operands.operands.items()}
@@ -202,16 +195,11 @@ class Recorder:
 
     def __init__(self) -> None:
         """Create a recorder without arrays or entries."""
-        self.arrays: dict[str, NDArray[np.uint32]] = {}
-        self.entries: dict[tuple[str, Immediates | Variant], CaptureEntry] = {}
+        self.arrays: dict[str, Words] = {}
+        self.entries: dict[tuple[str, KernelVariant], CaptureEntry] = {}
 
     def add(
-        self,
-        instruction: Instruction,
-        variant: Immediates | Variant,
-        category: str,
-        operands: OperandSet,
-        result: NDArray[np.uint32],
+        self, instruction: Instruction, variant: KernelVariant, category: str, operands: OperandSet, result: Words
     ) -> None:
         """Add the operands and results of one kernel, for one operand class."""
         sparse = instruction.pattern is not None

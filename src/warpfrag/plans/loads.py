@@ -50,8 +50,7 @@ class LinePart(NamedTuple):
 
 def moved(mover: Instruction) -> Operand:
     """Return the register operand of an ldmatrix or stmatrix instruction."""
-    operand: Operand = mover.a if mover.op == "stmatrix" else mover.d
-    return operand
+    return mover.a if mover.op == "stmatrix" else mover.d
 
 
 def line_starts(

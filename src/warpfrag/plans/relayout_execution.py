@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from warpfrag.formats.arrays import as_doubles
+from warpfrag.formats.arrays import Words, as_doubles
 from warpfrag.formats.codes import code_dtype, from_codes, to_codes
 from warpfrag.formats.float_environment import exact_floats
 from warpfrag.formats.number_formats import FORMATS
@@ -30,9 +30,7 @@ def convert_codes(source: str, target: str, codes: NDArray[Any]) -> NDArray[Any]
     return np.where(nan, code_dtype(into).type(row.nan), converted)
 
 
-def move(
-    words: NDArray[np.uint32], origins: Sequence[int], source: OperandSpec, target: OperandSpec
-) -> NDArray[np.uint32]:
+def move(words: Words, origins: Sequence[int], source: OperandSpec, target: OperandSpec) -> Words:
     """Return the target's registers [..., lanes, words], from the source position of every element of a warp."""
     *outer, lanes, _ = words.shape
     elements = fragment.cut_slots(np.ascontiguousarray(words), source.container)

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from warpfrag.blas.error_report import ErrorStatistics, Summary, magnitude
+from warpfrag.formats.arrays import Doubles
 from warpfrag.formats.exact_sums import exact_numbers, exact_product
 
 ZERO = Fraction(0)
@@ -108,9 +109,7 @@ class ErrorTally:
         return cls(**parts)
 
 
-def tally(
-    D: NDArray[Any], a: NDArray[np.float64] | None, b: NDArray[np.float64] | None, result: str, start: tuple[int, int]
-) -> ErrorTally:
+def tally(D: NDArray[Any], a: Doubles | None, b: Doubles | None, result: str, start: tuple[int, int]) -> ErrorTally:
     """Return the error tally of the block at `start`; without `a` and `b`, no output is compared."""
     computed = D.astype(np.float64)
     nonfinite = int((~np.isfinite(computed)).sum())
@@ -143,6 +142,6 @@ def tally(
     )
 
 
-def _exact_sum(values: NDArray[np.float64]) -> Fraction:
+def _exact_sum(values: Doubles) -> Fraction:
     numbers = exact_numbers(values)
     return Fraction(sum(numbers.units.tolist())) * Fraction(2) ** numbers.exponent

@@ -28,6 +28,7 @@ from warpfrag.errors import (
     import_extra,
     quote,
 )
+from warpfrag.formats.arrays import Doubles
 from warpfrag.formats.codes import from_codes, values_of
 from warpfrag.formats.number_formats import FORMATS
 from warpfrag.isa.operands import operands
@@ -77,9 +78,7 @@ def run_task(task: BlockTask) -> tuple[NDArray[Any], ErrorTally]:
     return D, tally(D, a, b, case.form.d, (block.rows.start, block.columns.start))
 
 
-def _values(
-    case: Case, matrices: dict[str, NDArray[Any]]
-) -> tuple[NDArray[np.float64], NDArray[np.float64]] | tuple[None, None]:
+def _values(case: Case, matrices: dict[str, NDArray[Any]]) -> tuple[Doubles, Doubles] | tuple[None, None]:
     """Return the values of A and B, scaled if they have scale factors, or (None, None) if D is not their product."""
     form = case.form
     if isinstance(arithmetic_plan(form, arithmetic_arch(form, case.arch)).rule, Popcount):

@@ -272,12 +272,8 @@ class StoreWriter(StoreReader):
     def _open(self) -> None:
         for part in [path for pattern in PARTIAL for path in self.path.rglob(pattern)]:
             _remove(part)
-        header: dict[str, Any] = {
-            "schema": SCHEMA,
-            "sha256": self.plan.digest,
-            **versions(),
-            "plan": self.plan.to_dict(),
-        }
+        plan = self.plan
+        header: dict[str, Any] = {"schema": SCHEMA, "sha256": plan.digest, **versions(), "plan": plan.to_dict()}
         if not any(self.path.iterdir()):
             self._group = self._zarr.create_group(self.path, attributes={KEY: header})
             return

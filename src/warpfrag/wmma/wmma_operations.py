@@ -1,9 +1,9 @@
 """The functions of nvcuda::wmma. One call represents the whole warp."""
 
 import numpy as np
-from numpy.typing import NDArray
 
 from warpfrag.errors import InvalidOperand, check_integer, quote
+from warpfrag.formats.arrays import Bytes
 from warpfrag.wmma.pointers import Tile, check_memory_type, ptr, read_codes, write_codes
 from warpfrag.wmma.wmma_fragments import Fragment
 from warpfrag.wmma.wmma_types import B1, MatrixLayout, MemoryLayout, Use, accumulators, find_product, sizes, spelling
@@ -154,9 +154,7 @@ def _memory_word(label: str, a: Fragment, layout: object) -> str:
     return layout.value
 
 
-def _tile(
-    label: str, a: Fragment, pointer: object, ldm: object, word: str, *, writes: bool = False
-) -> NDArray[np.uint8]:
+def _tile(label: str, a: Fragment, pointer: object, ldm: object, word: str, *, writes: bool = False) -> Bytes:
     """Return the tile of memory that a fragment's matrix occupies."""
     place = ptr(pointer)
     check_memory_type(place, a.element_type, label)
