@@ -29,6 +29,7 @@ from warpfrag.viz.grids import (
     FigureGrid,
     HeadingLevel,
     HeadingMark,
+    Levels,
     Range,
     bit_words,
     block_around,
@@ -110,7 +111,7 @@ def matrix_grids(operand: Operand, cut: Cut = EVERYTHING, addresses: Layout | No
             for row in range(rows[0], rows[1] + 1)
             for col in range(cols[0], cols[1] + 1)
         ]
-        levels: dict[str, tuple[HeadingLevel, ...]] = {down: (ticks(down, *rows),), across: (ticks(across, *cols),)}
+        levels: dict[str, Levels] = {down: (ticks(down, *rows),), across: (ticks(across, *cols),)}
         if addresses:
             line = addresses.dims[-1]
             levels[line] = (_address_level(addresses, part, rows), *levels[line])
@@ -270,12 +271,7 @@ def scale_grid(operand: Scale, choice: FieldChoice, cut: Cut) -> FigureGrid:
 
 
 def _field_grid(
-    operand: OperandBase,
-    choice: FieldChoice,
-    rows: Range,
-    cols: Range,
-    down: tuple[HeadingLevel, ...],
-    across: tuple[HeadingLevel, ...],
+    operand: OperandBase, choice: FieldChoice, rows: Range, cols: Range, down: Levels, across: Levels
 ) -> FigureGrid:
     def cell(row: int, col: int) -> FigureCell:
         (place,) = operand.layout.where(**dict(zip(operand.layout.dims, (*choice.at, row, col), strict=True)))

@@ -97,6 +97,9 @@ class HeadingLevel(NamedTuple):
     marks: tuple[HeadingMark, ...]
 
 
+Levels = tuple[HeadingLevel, ...]
+
+
 class ColourKey(NamedTuple):
     """A legend for colours that do not represent lanes: a sentence, and a name for each colour."""
 
@@ -115,8 +118,8 @@ class FigureGrid:
     operand: str
     title: str
     lanes: int
-    rows: tuple[HeadingLevel, ...]
-    cols: tuple[HeadingLevel, ...]
+    rows: Levels
+    cols: Levels
     cells: tuple[FigureCell, ...]
     blocks: tuple[CellBlock, ...]
     words_on_blocks: bool = False

@@ -109,10 +109,6 @@ class TensorMemoryMap:
         """True for scale factors."""
         return self.operand.role.startswith("scale")
 
-    def is_other_half(self, region: TensorRegion) -> bool:
-        """Return True if base lane 16 selects the region, for an operand that fills only half of the lanes."""
-        return is_half(self.form) and not self.is_scale and region.lane & HALF_LANES != 0
-
     @cached_property
     def regions(self) -> tuple[TensorRegion, ...]:
         """All regions, ordered by block and then by lane."""
@@ -198,7 +194,8 @@ def _map_cell(tensor: TensorMemoryMap, region: TensorRegion, *, is_long: bool) -
     ]
     full = [f"{name} {range_text(*held)}" for name, held in named]
     lines = full if is_long else [range_text(*held) for _, held in named]
-    is_other = tensor.is_other_half(region)
+    # base lane 16 selects the region, for an operand that fills only half of the lanes
+    is_other = is_half(tensor.form) and not tensor.is_scale and region.lane & HALF_LANES != 0
     if is_other:
         lines, full = ["base", "lane 16"], [f"{', '.join(full)} where the base lane is 16"]
     elif not named:
