@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Literal, NamedTuple
 
 from warpfrag.cli.io.arguments import Arch, File, InstructionName, Seed
-from warpfrag.cli.io.output import echo, print_heading, print_table, wrapped
+from warpfrag.cli.io.output import echo, echo_wrapped, print_heading, print_table, wrapped
 from warpfrag.cli.io.verbs import Answer, verb
 from warpfrag.files import write_atomically
 from warpfrag.isa.alias_names import is_plain
@@ -69,8 +69,7 @@ def _print_table(table: ArithmeticTable, arch: str | None, *, is_overview: bool)
     for row in () if is_overview else table:
         heading, *lines = str(row).splitlines()
         print_heading(heading if arch else f"{row.arch}: {heading}")
-        for line in lines:
-            echo(wrapped(line, indent=4))
+        echo_wrapped(lines, indent=4)
     cited = {key for row in table for key in row.references}
     if cited:
         print_heading("references")

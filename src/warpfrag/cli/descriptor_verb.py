@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any, NamedTuple
 
-from warpfrag.cli.io.output import DONE, NO, echo, print_heading, print_table, wrapped
+from warpfrag.cli.io.output import DONE, NO, echo, echo_wrapped, print_heading, print_table
 from warpfrag.cli.io.verbs import Answer, verb
 from warpfrag.errors import InvalidOperand, quote
 from warpfrag.smem.descriptor import Descriptor, Problem
@@ -144,9 +144,8 @@ def descriptor(
             starts = [each.start for each in descriptors]
             echo(f"\nstart of each step in K: {', '.join(map(str, starts))}; first increment {starts[1] - starts[0]}")
 
-    return Answer(
-        DescriptorAnswer(instruction, role, trans, rows), show, NO if any(row.problems for row in rows) else DONE
-    )
+    status = NO if any(row.problems for row in rows) else DONE
+    return Answer(DescriptorAnswer(instruction, role, trans, rows), show, status)
 
 
 def _tensor_word(name: str, which: str, text: str | None) -> Answer[DescriptorAnswer]:
@@ -208,7 +207,5 @@ def _print(facts: DescriptorFacts, *, trans: bool) -> None:
         print_table(["field", "meaning"], rows)
     if facts.cute is not None:
         echo(f"CuTe, in units of 16 bytes, {'MN' if trans else 'K'}-major: {facts.cute}")
-    for hint in facts.hints or ():
-        echo(wrapped(f"hint: {hint}", indent=6))
-    for problem in facts.problems:
-        echo(wrapped(f"problem: {problem.text}", indent=9))
+    echo_wrapped((f"hint: {hint}" for hint in facts.hints or ()), indent=6)
+    echo_wrapped((f"problem: {problem.text}" for problem in facts.problems), indent=9)

@@ -9,10 +9,10 @@ import click
 import numpy as np
 
 from warpfrag.cli.descriptor_verb import read_word
-from warpfrag.cli.io.arguments import File, InstructionName, NamedArch, RoundingName
+from warpfrag.cli.io.arguments import File, InstructionName, NamedArch, Natural, RoundingName
 from warpfrag.cli.io.kernel_arguments import Arrays, read_argument
 from warpfrag.cli.io.matrix_files import MAX_ARRAY_BYTES, read_codes, read_source, read_text_matrix
-from warpfrag.cli.io.output import DONE, INCOMPLETE, NO, echo, wrapped
+from warpfrag.cli.io.output import DONE, INCOMPLETE, NO, echo, echo_wrapped, wrapped
 from warpfrag.cli.io.register_dumps import read_registers
 from warpfrag.cli.io.result_files import Arrangement, read_input, read_result
 from warpfrag.cli.io.verbs import Answer, Param, facts_of, integer, verb
@@ -44,7 +44,7 @@ MAX_LINES = 2  # number of source lines of loads or stores that are named
 MAX_EXPLANATIONS = 3  # number of explanations of a kernel's D
 MAX_FINDINGS = 12  # number of findings printed as text; JSON has all
 
-Pair = tuple[Annotated[int, Param("N", integer(0))], Annotated[int, Param("N", integer(0))]]
+Pair = tuple[Natural, Natural]
 
 
 class DiagnosisFacts(NamedTuple):
@@ -181,7 +181,7 @@ def diagnose(
     tile: str | None = None,
     warpgroup: Warpgroup = Warpgroup(),  # noqa: B008 (immutable)
     rounding: RoundingName | None = None,
-    warp: Annotated[int, Param("N", integer(0))] | None = None,
+    warp: Natural | None = None,
     as_: Arrangement | None = None,
     immediates: IntendedImmediates = IntendedImmediates(),  # noqa: B008 (immutable)
     launch: DiagnosedLaunch = DiagnosedLaunch(),  # noqa: B008 (immutable)
@@ -420,8 +420,7 @@ def _print_kernel(name: str, facts: KernelDiagnosis) -> None:
     _print_operand(facts.d)
     for race in facts.races:
         echo(str(race))
-    for note in (*(f"not judged: {reason}" for reason in facts.unjudged), *facts.notes):
-        echo(wrapped(note, indent=2))
+    echo_wrapped((*(f"not judged: {reason}" for reason in facts.unjudged), *facts.notes), indent=2)
 
 
 def _print_operand(operand: MmaOperand) -> None:
@@ -433,8 +432,7 @@ def _print_operand(operand: MmaOperand) -> None:
         is_stored = operand.role == "d" and not (operand.findings and operand.findings[0].operand in "ab")
         filled = f", from shared memory filled at {_first_lines(operand.filled_at)}" if operand.filled_at else ""
         lines.append(f"{'stored' if is_stored else 'loaded'} at {_first_lines(operand.loaded_at)}{filled}")
-    for line in lines:
-        echo(wrapped(f"     {line}", indent=7))
+    echo_wrapped((f"     {line}" for line in lines), indent=7)
 
 
 def _first_lines(lines: tuple[str, ...]) -> str:
@@ -500,10 +498,8 @@ def _print(diagnosis: Diagnosis, notes: list[str]) -> None:
     if len(diagnosis) > MAX_FINDINGS:
         echo(f"  and {len(diagnosis) - MAX_FINDINGS} more (--json shows all)")
     if diagnosis.agreement is not None and not diagnosis:
-        for line in str(diagnosis.agreement).splitlines():
-            echo(wrapped(line, indent=2))
-    for note in notes:
-        echo(wrapped(note, indent=2))
+        echo_wrapped(str(diagnosis.agreement).splitlines(), indent=2)
+    echo_wrapped(notes, indent=2)
 
 
 def _extents(tile: str | None) -> tuple[int, ...] | None:

@@ -28,6 +28,7 @@ from warpfrag.cli.io.output import (
     NO,
     ProgressLine,
     echo,
+    echo_wrapped,
     print_heading,
     print_notes,
     print_table,
@@ -446,11 +447,7 @@ def find_order(
     def show() -> None:
         if order is None:
             hint = f"tried: {tried}; D must not include a bias, an activation or alpha"
-            nothing = [
-                "no order that was tried reproduces every code of D",
-                *filter(None, [rounded_hint(D, "D")]),
-                hint,
-            ]
+            nothing = ["no order that was tried reproduces every code of D", rounded_hint(D, "D"), hint]
             lines = [f"a float32 sum without tensor cores: {plain}"] if plain else nothing
         else:
             same = " (the same codes on each)" if len(alike) > 1 else ""
@@ -463,8 +460,7 @@ def find_order(
                 lines.append(
                     f"note: the codes also fit {rivals[0]}; more outputs, or D in float32, can distinguish them"
                 )
-        for line in lines:
-            echo(wrapped(line))
+        echo_wrapped(filter(None, lines))
 
     facts = FoundOrder(name, used, tuple(D.shape), depth, order, text or plain, seen_in, tried, rivals, note)
     return Answer(facts, show, DONE if text or plain else NO)
@@ -512,8 +508,7 @@ def explain(
         )
 
     def show() -> None:
-        for text in answer.text.splitlines():
-            echo(wrapped(text))
+        echo_wrapped(answer.text.splitlines())
         if answer.rows:
             echo()
             header = ["step", answer.first.name, "sum", answer.second.name, "sum"]

@@ -416,13 +416,9 @@ def tools() -> Answer[ToolsFacts]:
 
     rows = []
     for name, purpose in TOOLS.items():
-        path, version, source = None, None, None
-        others = []
-        for number, found in enumerate(installed(name)):
-            if number:
-                others.append(f"{found.path} ({found.version})")
-            else:
-                path, version, source = str(found.path), found.version, found.source
+        found = [*installed(name)]
+        path, version, source = (str(found[0].path), found[0].version, found[0].source) if found else (None, None, None)
+        others = [f"{other.path} ({other.version})" for other in found[1:]]
         rows.append(ToolFacts(name, purpose, path, version, source, others))
     missing = [row.name for row in rows if row.path is None]
 

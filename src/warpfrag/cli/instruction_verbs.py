@@ -344,8 +344,7 @@ def _print_rest(facts: InstructionFacts) -> None:
     form = get_instruction(facts.instruction).form
     known = grouped((_evidence_text(entry), running_target(form, arch)) for arch, entry in facts.evidence.items())
     lines += [("evidence", text.format(" ".join(archs))) for text, archs in known.items()]
-    for label, text in lines:
-        output.echo(output.wrapped(f"{label:<10}{text}", indent=10))
+    output.echo_wrapped((f"{label:<10}{text}" for label, text in lines), indent=10)
 
 
 def _evidence_text(evidence: Evidence) -> str:

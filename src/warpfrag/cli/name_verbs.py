@@ -209,9 +209,8 @@ def aliases(name: InstructionName) -> Answer[NameMeaning]:
     from warpfrag.isa.instruction_names import spell
 
     if gpu := gpu_called(name):
-        return Answer(
-            NameMeaning(name, "gpu", gpu=gpu, arch=gpus()[gpu]), lambda: output.echo(f"{gpu} is {gpus()[gpu]}")
-        )
+        arch = gpus()[gpu]
+        return Answer(NameMeaning(name, "gpu", gpu=gpu, arch=arch), lambda: output.echo(f"{gpu} is {arch}"))
     if alias := format_alias(name):
         facts = NameMeaning(name, "type", types=alias.types, requires=alias.lists)
         return Answer(facts, lambda: _print_type(facts))
@@ -265,8 +264,7 @@ def _print_names(facts: NameMeaning, name: str) -> None:
         rows += [("SASS", f"{code}  ({' '.join(archs)})") for code, archs in by_code.items()] or [("SASS", "-")]
         rows += [("NVVM", names.nvvm or "-"), ("MLIR", names.mlir or "-")]
         rows += [("also", other) for other in names.synonyms]
-        for label, text in rows:
-            output.echo(output.wrapped(f"  {label}  {text}", indent=8))
+        output.echo_wrapped((f"  {label}  {text}" for label, text in rows), indent=8)
     _print_more(len(facts.instructions), "")
     if facts.expands_to:
         output.echo("\n" + output.wrapped(f"{name} is also emitted for:"))

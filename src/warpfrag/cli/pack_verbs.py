@@ -4,22 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from warpfrag.cli.io.arguments import Arch, ElementChoice, File, InstructionName, OperandName, RoundingName
+from warpfrag.cli.io.arguments import Arch, ElementChoice, File, InstructionName, Natural, OperandName, RoundingName
 from warpfrag.cli.io.matrix_files import code_text, matrix_lines, read_codes, read_source, short_text
 from warpfrag.cli.io.operand_view import OperandView, operand_view
 from warpfrag.cli.io.output import echo
 from warpfrag.cli.io.register_dumps import dump_lines, dump_of, read_registers
-from warpfrag.cli.io.verbs import Answer, Param, integer, verb
+from warpfrag.cli.io.verbs import Answer, verb
 from warpfrag.errors import InvalidOperand
 from warpfrag.formats.number_formats import Rounding
 from warpfrag.tensorcore.operand import Metadata, Scale
 from warpfrag.tensorcore.registry import get
 
 if TYPE_CHECKING:
-    import numpy as np
     from numpy.typing import NDArray
+
+    from warpfrag.formats.arrays import Words
 
 
 class PackedRegisters(NamedTuple):
@@ -123,7 +124,7 @@ def unpack(
     *,
     raw: bool = False,
     strict: bool = False,
-    warp: Annotated[int, Param("N", integer(low=0))] | None = None,
+    warp: Natural | None = None,
     choice: ElementChoice = ElementChoice(),  # noqa: B008 (immutable)
     arch: Arch | None = None,
 ) -> Answer[UnpackedMatrix]:
@@ -166,9 +167,7 @@ def unpack(
     return Answer(UnpackedMatrix(view.instruction.name, view.name, is_raw, values.tolist()), show)
 
 
-def _unpack(
-    view: OperandView, words: NDArray[np.uint32], choice: ElementChoice, *, raw: bool, strict: bool
-) -> NDArray[Any]:
+def _unpack(view: OperandView, words: Words, choice: ElementChoice, *, raw: bool, strict: bool) -> NDArray[Any]:
     """Return the matrix, as codes if `raw`; several warps give a batch."""
     from warpfrag.tensorcore.tensor_operand import TensorMetadata, TensorScale
 

@@ -10,7 +10,7 @@ import click
 
 from warpfrag.cli.io.arguments import Arch, File, FragmentName, InstructionName, OperandName
 from warpfrag.cli.io.fragment_argument import FragmentFacts, fragment_facts, fragment_text, read_fragment, read_operand
-from warpfrag.cli.io.output import DONE, NO, echo, print_heading, print_notes, print_table, wrapped
+from warpfrag.cli.io.output import DONE, NO, echo, echo_wrapped, print_heading, print_notes, print_table, wrapped
 from warpfrag.cli.io.verbs import Answer, Param, facts_of, integer, verb
 from warpfrag.errors import InvalidOperand
 from warpfrag.files import write_atomically
@@ -417,8 +417,7 @@ def _print_relayout(plan: Relayout | TensorRelayout, facts: RelayoutFacts) -> No
     print_heading(f"-> {fragment_text(plan.target)}")
     if isinstance(plan, TensorRelayout):
         echo(wrapped(f"In tensor memory, through registers, {plan.count} x {plan.columns} columns of D:"))
-        for number, instruction in enumerate(plan.instructions, 1):
-            echo(wrapped(f"{number:2}. {instruction}", indent=4))
+        echo_wrapped((f"{number:2}. {name}" for number, name in enumerate(plan.instructions, 1)), indent=4)
         return
     echo(wrapped(plan.verdict))
     if facts.steps:

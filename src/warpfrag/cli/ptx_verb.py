@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 import click
 import numpy as np
 
-from warpfrag.cli.io.arguments import Arch, File, Seconds
+from warpfrag.cli.io.arguments import Arch, File, Natural, Seconds
 from warpfrag.cli.io.kernel_arguments import Arrays, read_argument, read_symbol
 from warpfrag.cli.io.output import (
     DONE,
@@ -25,7 +25,7 @@ from warpfrag.cli.io.output import (
     print_table,
     terminal_width,
 )
-from warpfrag.cli.io.verbs import Answer, Param, facts_of, integer, verb
+from warpfrag.cli.io.verbs import Answer, Param, facts_of, verb
 from warpfrag.errors import InvalidOperand, location_text, quote
 from warpfrag.files import write_atomically
 from warpfrag.machine.interpreter.kernel_findings import KernelFinding
@@ -60,7 +60,6 @@ def read_extent(text: str) -> tuple[int, ...]:
 
 
 Extent = Annotated[tuple[int, ...], Param("X[,Y[,Z]]", read_extent)]
-Natural = Annotated[int, Param("N", integer(0))]
 
 
 class LaunchSettings(NamedTuple):
@@ -552,8 +551,7 @@ def _stopped(kernel: Kernel, settings: dict[str, Any], lines: list[int], options
                     raise InvalidOperand(
                         f"no warp of {kernel.readable_name} that matches --at-block and --warp {reached}"
                     )
-                times = f"{visit} time{'s' * (visit > 1)}"
-                raise InvalidOperand(f"warp {warp} of block {block} {reached} only {times}")
+                raise InvalidOperand(f"warp {warp} of block {block} {reached} only {visit} time{'s' * (visit > 1)}")
             block, warp = debugger.focus()
         debugger.breakpoints.clear()
         return debugger.explain()

@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import code
 import sys
-from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
-from warpfrag.cli.io.arguments import File
+from warpfrag.cli.io.arguments import File, Natural
 from warpfrag.cli.io.output import DONE, INCOMPLETE, NO, ProgressLine, echo, echo_error, print_notes, print_table
-from warpfrag.cli.io.verbs import Answer, Param, integer, verb
+from warpfrag.cli.io.verbs import Answer, verb
 from warpfrag.machine.launch.options import checks_of
 from warpfrag.machine.launch.symbol_names import readable
 
 if TYPE_CHECKING:
     from warpfrag.device.replay import Replay, Replayed
 
-Natural = Annotated[int, Param("N", integer(0))]
 MAX_NAME = 60
 
 

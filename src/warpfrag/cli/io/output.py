@@ -179,6 +179,12 @@ def print_heading(text: str) -> None:
     _write(f"\x1b[1m{printable(text)}\x1b[0m" if bold else printable(text))
 
 
+def echo_wrapped(lines: Iterable[str], *, indent: int = 0) -> None:
+    """Print lines, each wrapped."""
+    for line in lines:
+        echo(wrapped(line, indent=indent))
+
+
 def print_notes(lines: Iterable[str]) -> None:
     """Print notes on the output above."""
     for number, line in enumerate(lines):

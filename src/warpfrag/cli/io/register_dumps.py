@@ -26,8 +26,7 @@ from warpfrag.layout.coordinates import LANES
 from warpfrag.tensorcore.operand import OperandBase
 
 if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
+    from warpfrag.formats.arrays import Words
 
 Entry = TypeVar("Entry")
 REGISTER_BITS = 32
@@ -109,16 +108,14 @@ def dump_of(registers: OperandBase) -> DumpFormat:
     return DumpFormat(registers.words, row.register_bits > REGISTER_BITS, values)
 
 
-def read_registers(
-    text: str, registers: OperandBase, warp: int | None = None, *, batch: bool = False
-) -> NDArray[np.uint32]:
+def read_registers(text: str, registers: OperandBase, warp: int | None = None, *, batch: bool = False) -> Words:
     """Return an operand's registers by lane, for its warps or blocks, or with `batch` for all warps in the dump."""
     return registers_of_lines(dump_lines_of(text, dump_of(registers)), registers, warp, batch=batch)
 
 
 def registers_of_lines(
     lines: list[DumpLine], registers: OperandBase, warp: int | None = None, *, batch: bool = False
-) -> NDArray[np.uint32]:
+) -> Words:
     """Return an operand's registers from the lines of a dump, as `read_registers` does."""
     import numpy as np
 
@@ -422,7 +419,7 @@ def _in_order(row: list[DumpWord], lane: int) -> list[DumpWord]:
     return ordered
 
 
-def dump_lines(words: NDArray[np.uint32], group: str = "") -> list[str]:
+def dump_lines(words: Words, group: str = "") -> list[str]:
     """Return a dump with a line per lane that `parse_dump` can read; with `group`, lines have labels."""
     lines = []
     for number, rows in enumerate(words.reshape(-1, *words.shape[-2:]).tolist()):
