@@ -298,3 +298,19 @@ def test_compiled_code_equals_the_interpreter(tmp_path, seed):
 def test_random_kernels_in_both_engines(tmp_path, seed):
     interpreted, compiled = both_engines(seed, tmp_path)
     assert interpreted == compiled
+
+
+@pytest.mark.parametrize("level", ["ptx", "sass"])
+def test_parameters_are_where_ptxas_aligns_them(level):
+    """The map is at offset 64 in PTX, and at offset 48 in machine code: an address of 576 in the constant bank."""
+    parameters = ".param .u64 out, .param .u64 more, .param .align 64 .b8 m[128]"
+    body = """.reg .b64 %d<4>; .reg .b32 %r<4>; ld.param.u64 %d0, [out]; mov.b64 %d1, m; cvta.param.u64 %d2, %d1;
+        ld.param.u32 %r0, [m+4]; ld.u32 %r1, [%d2+124]; st.global.u32 [%d0], %r0; st.global.u32 [%d0+4], %r1; ret;"""
+    kernel = wf.ptx.load(f"{HEAD}.visible .entry k({parameters}) {{{body}}}")["k"]
+    out = np.zeros(2, np.uint32)
+
+    kernel.launch(1, 1, [out, np.zeros(1, np.uint32), np.arange(32, dtype=np.uint32)], level=level)
+    assert out.tolist() == [1, 31]
+    options = wf.ptx.LaunchOptions(cluster=(2, 1, 1))
+    kernel.launch(2, 1, [out, out, np.arange(5, 37, dtype=np.uint32)], level=level, options=options)
+    assert out.tolist() == [6, 36]

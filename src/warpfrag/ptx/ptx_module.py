@@ -171,7 +171,7 @@ class Module(KernelModule):
         module = self._assembled[arch]
         if isinstance(module, WarpfragError):
             raise module
-        return module[entry]
+        return module.taking(entry, self[entry].parameters)
 
     def program(self, entry: str) -> Program:
         """Lower an entry to a program."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from os import PathLike
@@ -13,7 +13,7 @@ from warpfrag.errors import FileError, InvalidOperand, quote
 from warpfrag.machine.interpreter.device_memory import DeviceMemory, MemorySnapshot
 from warpfrag.machine.interpreter.warp_state import LaunchConfig
 from warpfrag.machine.ir.actions import SYSTEM_FUNCTIONS
-from warpfrag.machine.ir.program import ModuleVariable, SourceLine
+from warpfrag.machine.ir.program import ModuleVariable, Parameter, SourceLine
 from warpfrag.machine.ir.state_spaces import ALIGNMENT, CODE, VARIABLES
 from warpfrag.machine.launch.grid import Judgement, Progress, Waves, Work
 from warpfrag.machine.launch.kernel import Kernel, KernelModule
@@ -65,6 +65,7 @@ class SassKernel(Kernel):
 
     module: SassModule
     program: SassProgram
+    layout: Sequence[Parameter] = ()  # of the parameter bytes of a launch, if it is not that of the machine code
 
     @cached_property
     def instructions(self) -> tuple[SassInstruction, ...]:
@@ -83,11 +84,16 @@ class SassKernel(Kernel):
     @cached_property
     def in_cluster(self) -> SassKernel:
         """The variant of the kernel for launches in clusters, if its code does not require clusters."""
-        return SassKernel(self.module.program(self.name, in_cluster=True), self.module)
+        kernel = SassKernel(self.module.program(self.name, in_cluster=True), self.module)
+        kernel.layout = self.layout
+        return kernel
 
     def constant_banks(self, config: LaunchConfig, parameters: bytes) -> bytes:
         """Return the constant banks of a launch."""
-        return self.program.constant_banks(config, parameters)
+        data = bytearray(parameters if not self.layout else self.program.parameter_bytes)
+        for own, given in zip(self.parameters, self.layout, strict=False):
+            data[own.offset : own.offset + own.size] = parameters[given.offset : given.offset + own.size]
+        return self.program.constant_banks(config, bytes(data))
 
     def judge(
         self, config: LaunchConfig, memory: DeviceMemory, waves: Waves, seconds: float, progress: Progress | None
@@ -208,6 +214,16 @@ class SassModule(KernelModule):
     def kernel(self, entry: str) -> SassKernel:
         """Return a new kernel for the entry with this name."""
         return SassKernel(self.program(entry), self)
+
+    def taking(self, entry: str, layout: Sequence[Parameter]) -> Kernel:
+        """Return a kernel that takes parameter bytes in the layout of its PTX.
+
+        Offsets in PTX are aligned, but machine code aligns addresses in the constant bank, which starts with other data.
+        """
+        kernel = self[entry]
+        if isinstance(kernel, SassKernel):
+            kernel.layout = layout
+        return kernel
 
     def compared_spellings(self) -> frozenset[str]:
         """Return the spellings that were compared with a GPU of this architecture."""
