@@ -59,6 +59,23 @@ def test_shared_memory_of_a_block_is_accessed_after_the_block_has_started(start,
     assert verdict(body, 32, cluster=2)[0] == expected
 
 
+@pytest.mark.parametrize(("last", "expected"), [("", ("findings", {"race"})), (CLUSTER_SYNC, CLEAN)])
+def test_the_source_of_a_copy_to_another_block_exists_until_the_copy_has_ended(last, expected):
+    body = f"""{OTHER_BLOCK}mapa.shared::cluster.u32 %r13, %r2, %r10; add.u32 %r13, %r13, 4096;
+@%p1 mbarrier.arrive.expect_tx.shared::cta.b64 _, [%r3], 128;
+{CLUSTER_SYNC}
+@%p1 cp.async.bulk.shared::cluster.shared::cta.mbarrier::complete_tx::bytes [%r13], [%r2], 128, [%r12];
+{WAIT}{last}"""
+    assert verdict(body, 32, cluster=2) == expected
+
+
+@pytest.mark.parametrize(("mask", "expected"), [(60, ("findings", {"race"})), (124, CLEAN)])
+def test_lanes_that_copy_to_one_word_race(mask, expected):
+    body = f"""add.u64 %rd2, %rd1, 1024; mul.wide.u32 %rd3, %r1, 4; add.u64 %rd2, %rd2, %rd3; st.global.u32 [%rd2], %r1;
+and.b32 %r8, %r7, {mask}; add.u32 %r8, %r8, %r2; cp.async.ca.shared.global [%r8+2048], [%rd2], 4; cp.async.wait_all;"""
+    assert verdict(body, 32) == expected
+
+
 @pytest.mark.parametrize("release", ["", ".release.cta", ".release.cluster"])
 @pytest.mark.parametrize("acquire", ["", ".acquire.cta", ".acquire.cluster"])
 def test_an_mbarrier_orders_writes_of_another_block_only_with_cluster_scope(release, acquire):

@@ -83,8 +83,7 @@ class RaceCheck(SyncFollower):
         super().__init__(state, ordering, RaceReporter(state, ordering, collector, self.written), collector)
         self.shared_shadow = ShadowMemory(len(memory.shared), is_shared=True)
         self.strengths: dict[int, Strength] = {}
-        code = state.program.instructions
-        instructions = list(enumerate(code))
+        instructions = list(enumerate(code := state.program.instructions))
         self.async_stores = [at for at, inst in instructions if isinstance(inst.action, actions.AsyncStore)]
         self.value_loads = value_loads(state.program)
         # (thread, cell) pairs that are ordered only by a flag without a fence
@@ -124,9 +123,7 @@ class RaceCheck(SyncFollower):
         if shadow is self.shared_shadow and not isinstance(self.inst.action, COPIES):
             self.note_remote(offsets, threads)
         nature = nature_of(self.state.memory.inst, flags, level, size)
-        return AccessGroup(
-            buffer, shadow, cells, offsets, size, threads, self.ordering.entities(threads), nature
-        )  # fmt: skip
+        return AccessGroup(buffer, shadow, cells, offsets, size, threads, self.ordering.entities(threads), nature)
 
     def by_agents(self, access: AccessGroup, names: list[Agent]) -> AccessGroup:
         """Return the same accesses, attributed to agents of the threads or to a single agent."""
@@ -227,6 +224,9 @@ class RaceCheck(SyncFollower):
             access = self.by_agents(access, [name])
             self.compare_with_writes(access)
             self.note_read(access)
+            if cells and access.shadow is self.shared_shadow and self.state.launch.cluster_blocks > 1:
+                key = thread // self.ordering.per_block, thread, self.ordering.agent(name)
+                self.remote[key] = self.ordering.now, self.state.memory.inst
         if not cells:
             self.bulk_copies.issue(thread, self.ordering.now)
             self.issued["bulk read", thread] = self.ordering.now, self.state.memory.inst, thread
@@ -311,8 +311,6 @@ class RaceCheck(SyncFollower):
             released = self.ordering.last_fences(threads)
             new.firsts = np.where(released > 0, released, new.times)
         shadow.writes.put(cells, new)
-        if access.entities[0] < 0:
-            return
         others = shadow.writes.entities[access.cells]
         twice = others != access.entities[:, None]
         if not twice.any():

@@ -73,9 +73,8 @@ def fence_level(inst: DecodedInstruction) -> int | None:
 def relaxed_level(inst: DecodedInstruction) -> int | None:
     """Return the scope level of a relaxed barrier arrival, or None if it releases."""
     qualifiers = inst.name.split(".")
-    if "relaxed" not in qualifiers:
-        return None
-    return CLUSTER if "cluster" in qualifiers else BLOCK
+    level = CLUSTER if "cluster" in qualifiers else BLOCK
+    return level if "relaxed" in qualifiers else None
 
 
 NO_INIT_FENCE = (
@@ -174,9 +173,8 @@ def lock_event(inst: DecodedInstruction, *, is_polled: bool) -> str:
     if isinstance(inst.action, Atomic):
         strength = strength_of(inst)
         letter = "t" if is_polled else "g"
-        return (
-            letter if space == "shared" or (strength.acquires if is_polled else strength.releases) else letter.upper()
-        )
+        is_fenced = space == "shared" or (strength.acquires if is_polled else strength.releases)
+        return letter if is_fenced else letter.upper()
     if isinstance(inst.action, actions.MemoryLoad | actions.MemoryStore):
         return "." if space in {"local", "param", "const"} else "s" if space == "shared" else "a"
     return "f" if fence_level(inst) == GPU else "."
@@ -195,8 +193,9 @@ class SyncFollower(InstructionObserver):
         # by agent: the time, instruction and thread of its last copy
         self.issued: dict[Agent, tuple[int, int, int]] = {}
         self.initialised: dict[int, BarrierInit] = {}  # keyed by mbarrier cell
-        # the time and instruction of the last access to another block's shared memory, by block and thread
-        self.remote: dict[tuple[int, int], tuple[int, int]] = {}
+        # by block, thread and column: the time and instruction of the last access to another block's shared memory, or
+        # of a copy from its own that signals an mbarrier; the block must know of it before it exits
+        self.remote: dict[tuple[int, int, int], tuple[int, int]] = {}
         self.phases: dict[tuple[int, int], BarrierPhase] = {}  # the last phase of each named barrier
 
     def mbarrier_initialised(self, cell: int, thread: int) -> None:
@@ -232,7 +231,7 @@ class SyncFollower(InstructionObserver):
         columns = self.ordering.block_columns
         is_remote = blocks != threads // self.ordering.per_block
         for block, thread in zip(blocks[is_remote].tolist(), threads[is_remote].tolist(), strict=True):
-            self.remote[block, thread] = self.ordering.now, at
+            self.remote[block, thread, thread // self.ordering.share] = self.ordering.now, at
             if not self.ordering.known[thread, block * columns : (block + 1) * columns].any():
                 text = "after the start of that block; expected barrier.cluster in between"
                 self.report_remote(block, thread, at, text)
@@ -245,17 +244,16 @@ class SyncFollower(InstructionObserver):
 
     def finish(self) -> None:
         """Report copies that no thread has waited for, and accesses to blocks that may have exited."""
-        for (block, thread), (time, at) in self.remote.items():
-            column, first = thread // self.ordering.share, block * self.ordering.per_block
+        for (block, thread, column), (time, at) in self.remote.items():
+            first = block * self.ordering.per_block
             if not (self.ordering.known[first : first + self.ordering.per_block, column] >= time).any():
                 text = "before the exit of that block; expected barrier.cluster before its threads exit"
                 self.report_remote(block, thread, at, text)
         for name, (time, at, thread) in self.issued.items():
-            if (self.ordering.known[:, self.ordering.agents[name]] >= time).any():
-                continue
-            inst = self.state.program.instructions[at]
-            text = f"{inst.name}: the block ends before any thread waits for it"
-            self.report("async", thread, text, line=inst.line, space="shared")
+            if not (self.ordering.known[:, self.ordering.agents[name]] >= time).any():
+                inst = self.state.program.instructions[at]
+                text = f"{inst.name}: the block ends before any thread waits for it"
+                self.report("async", thread, text, line=inst.line, space="shared")
 
     def barrier_arrived(self, block: int, number: int, warp: int, lanes: Mask) -> None:
         """Handle arrivals at a block barrier, by bar or barrier instructions."""
