@@ -252,3 +252,42 @@ def test_memory_that_was_freed_is_not_touched(checks, after, words):
     unchecked, launched = run(MALLOC + FREE + after, before=HEAP)  # as on a GPU, nobody notices
     assert launched.verdict is None
     assert unchecked.tolist() == [*range(64)]
+
+
+INCREMENT = """
+.func (.param .b32 result) more(.param .b32 given)
+{
+.reg .b32 %a;
+ld.param.b32 %a, [given]; add.u32 %a, %a, 1; st.param.b32 [result], %a; ret;
+}
+.func (.param .b32 result) first(.param .b64 place)
+{
+.reg .b32 %a; .reg .b64 %b;
+ld.param.b64 %b, [place]; ld.b32 %a, [%b]; st.param.b32 [result], %a; ret;
+}
+"""
+INCREMENTED = """{{ .param .b32 p; .param .b32 r;
+st.param.b32 [p], {};
+call.uni (r), more, (p);
+ld.param.b32 %r6, [r]; }}
+st.global.u32 [%rd3], %r6;"""
+FIRST = """.local .align 8 .b8 words[16]; mov.u64 %rd4, words; cvta.local.u64 %rd4, %rd4; st.b32 [%rd4+4], %r1;
+{{ .param .b64 p; .param .b32 r; add.u64 %rd4, %rd4, {};
+st.param.b64 [p], %rd4;
+call.uni (r), first, (p);
+ld.param.b32 %r6, [r]; }}
+st.global.u32 [%rd3], %r6;"""
+
+
+@pytest.mark.parametrize(
+    ("body", "is_found"),
+    [
+        (INCREMENTED.format("%r1"), False),
+        (INCREMENTED.format("%r7"), True),
+        (FIRST.format(4), False),
+        (FIRST.format(8), True),
+    ],
+)
+def test_values_that_were_never_written_are_followed_through_calls(body, is_found):
+    _, result = run(body, before=INCREMENT, block=40, checks="uninitialised")
+    assert [finding.kind for finding in result.findings] == ["uninitialised"] * is_found

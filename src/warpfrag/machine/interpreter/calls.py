@@ -103,7 +103,7 @@ class CallStacks:
 def bytes_of(group: LaneGroup, source: PtxOperand, size: int) -> NDArray[np.uint8]:
     """Return the bytes of an argument in each lane of the group, as [lanes, size]."""
     if isinstance(source, MemoryOperand):
-        return group.state.memory.local[_local_bytes(group, source, size)]
+        return group.state.memory.local[local_bytes(group, source, size)]
     if isinstance(source, VectorOperand):
         part = size // len(source.items)
         return np.concatenate([bytes_of(group, element, part) for element in source.items], axis=1)
@@ -114,7 +114,7 @@ def bytes_of(group: LaneGroup, source: PtxOperand, size: int) -> NDArray[np.uint
 def put_bytes(group: LaneGroup, target: PtxOperand, data: NDArray[np.uint8]) -> None:
     """Write the bytes of an argument or a result, given as [lanes, size]."""
     if isinstance(target, MemoryOperand):
-        group.state.memory.local[_local_bytes(group, target, data.shape[1])] = data
+        group.state.memory.local[local_bytes(group, target, data.shape[1])] = data
     elif isinstance(target, VectorOperand):
         for element, piece in zip(target.items, np.split(data, len(target.items), axis=1), strict=True):
             put_bytes(group, element, piece)
@@ -123,7 +123,7 @@ def put_bytes(group: LaneGroup, target: PtxOperand, data: NDArray[np.uint8]) -> 
         group.write(target, group.scatter(codes))
 
 
-def _local_bytes(group: LaneGroup, place: MemoryOperand, size: int) -> NDArray[np.int64]:
+def local_bytes(group: LaneGroup, place: MemoryOperand, size: int) -> NDArray[np.int64]:
     """Return the local-memory offsets of a parameter's bytes in each lane, as [lanes, size]."""
     stride = group.state.memory.local_stride
     offsets = group.addresses(place).astype(np.int64)

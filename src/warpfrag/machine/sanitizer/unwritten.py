@@ -20,6 +20,7 @@ from warpfrag.formats.arrays import Bytes, Mask, Numbers, Words
 from warpfrag.isa.operands import OperandSpec, operands
 from warpfrag.isa.qualifiers import Form
 from warpfrag.layout.coordinates import LANES
+from warpfrag.machine.interpreter.calls import local_bytes
 from warpfrag.machine.interpreter.kernel_findings import FindingCollector
 from warpfrag.machine.interpreter.lane_group import LaneGroup, items_of
 from warpfrag.machine.interpreter.matrix_instructions import architecture_of, join_words, split_words
@@ -27,6 +28,7 @@ from warpfrag.machine.interpreter.observer import TensorAccess
 from warpfrag.machine.interpreter.warp_batch import WarpBatch
 from warpfrag.machine.ir import actions
 from warpfrag.machine.ir.program import (
+    Copy,
     DecodedInstruction,
     MemoryOperand,
     PtxOperand,
@@ -72,9 +74,8 @@ class UnwrittenCheck(InstructionObserver):
         frame = program.frame
         self.masks[frame.index] = np.zeros_like(self.masks[frame.index])
         self.is_marked[frame.index] = False
-        memory = state.memory
-        self.shared = np.full(len(memory.shared), MARK)
-        self.local = np.full(len(memory.local), MARK)
+        self.shared = np.full(len(state.memory.shared), MARK)
+        self.local = np.full(len(state.memory.local), MARK)
         self.marked = marked
         # marks, threads and offsets of the bytes that this instruction reads
         self.loaded: list[tuple[Bytes, Numbers, Numbers]] = []
@@ -90,9 +91,8 @@ class UnwrittenCheck(InstructionObserver):
     def marks_of(self, buffer: Bytes) -> Bytes | None:
         """Return the marks of a buffer, or None if the whole buffer is written."""
         memory = self.state.memory
-        if buffer is memory.shared:
-            return self.shared
-        return self.local if buffer is memory.local else self.marked.get(id(buffer))
+        own = {id(memory.shared): self.shared, id(memory.local): self.local}
+        return own.get(id(buffer), self.marked.get(id(buffer)))
 
     # --- memory
 
@@ -143,9 +143,8 @@ class UnwrittenCheck(InstructionObserver):
             columns = [self.mask_of(reg).reshape(-1)[threads] for reg in items_of(inst.sources[1])]
             if not any(column.any() for column in columns):
                 return None
-            ptx_type = action.type.dtype
             parts = [
-                np.ascontiguousarray(column.astype(ptx_type)).view(np.uint8).reshape(len(threads), -1)
+                np.ascontiguousarray(column.astype(action.type.dtype)).view(np.uint8).reshape(len(threads), -1)
                 for column in columns
             ]
             return np.concatenate(parts, axis=1)
@@ -400,7 +399,12 @@ class UnwrittenCheck(InstructionObserver):
         elif isinstance(action, actions.MatrixOp):
             self.matrix(inst, action, group)
         elif isinstance(action, actions.DirectCall):
-            self.call(inst, group)
+            self.copy_marks(inst, inst.arguments, group)
+        elif isinstance(action, actions.Return):
+            callers = np.where(group.mask & group.of(self.state.alive), group.of(self.state.pc) - 1, -1)
+            for at in {*callers.reshape(-1).tolist()} - {-1}:
+                caller = self.state.program.instructions[at]
+                self.copy_marks(caller, caller.returns, group.part(callers == at))
         elif inst.results:
             self.put_others(inst, group)
 
@@ -460,16 +464,17 @@ class UnwrittenCheck(InstructionObserver):
             wide = codes[:, index].astype(np.int64 if ptx_type.kind == "s" else np.uint64).view(np.uint64)
             self.put(group, reg, group.scatter(wide))
 
-    def call(self, inst: DecodedInstruction, group: LaneGroup) -> None:
-        """Handle call, which copies marks with the arguments."""
-        for copy in inst.arguments:
-            for target, source in zip(items_of(copy.target), items_of(copy.source), strict=False):
-                if isinstance(target, Register):
-                    self.put(group, target, self.mask_of(source)[group.warp_rows].astype(np.uint64))
-            if isinstance(copy.target, MemoryOperand):
-                self.local[...] = 0  # parameters in local memory are not tracked across calls
-        for copy in inst.returns:
-            self.put_clean(group, copy.target)
+    def copy_marks(self, call: DecodedInstruction, copies: Sequence[Copy], group: LaneGroup) -> None:
+        """Copy marks with the arguments of a call, or with its results; those of recursive calls count as written."""
+        for source, target, size in copies:
+            for register, item in zip(items_of(target), items_of(source), strict=False):
+                if isinstance(register, Register):
+                    self.put(group, register, self.mask_of(item)[group.warp_rows].astype(np.uint64))
+            if call.pushes_frame:
+                self.local[...] = 0
+            elif isinstance(target, MemoryOperand):
+                marks = self.local[local_bytes(group, source, size)] if isinstance(source, MemoryOperand) else 0
+                self.local[local_bytes(group, target, size)] = marks
 
     def matrix(self, inst: DecodedInstruction, action: actions.MatrixOp, group: LaneGroup) -> None:
         """Handle matrix instructions: mma, and matrix loads, stores and moves."""
