@@ -40,7 +40,21 @@ PARTS = f"""setp.ne.u32 %p1, %r1, 0; and.b32 %r7, %r0, 31; setp.ne.u32 %p0, %r7,
 REDUCED = """st.shared.u32 [%r6], %r3; fence.proxy.async; bar.sync 0; setp.ne.u32 %p0, %r0, 0; setp.ne.u32 %p1, %r1, 0;
     @%p0 bra DONE; COPY cp.async.bulk.commit_group; cp.async.bulk.wait_group 0; DONE:"""
 COPY = "cp.reduce.async.bulk.global.shared::cta.bulk_group"
+WAITED_FOR = "W0: mbarrier.try_wait.parity.shared.b64 %p1, [%r4], 0; @!%p1 bra W0;"
+PHASES = """setp.ne.u32 %p0, %r0, 0; @!%p0 mbarrier.init.shared.b64 [%r4], 2; bar.sync 0; and.b32 %r7, %r0, 31;
+    setp.ne.u32 %p0, %r7, 0; @%p0 exit; st.shared.u32 [%r6+64], %r3; mbarrier.arrive.shared.b64 %d6, [%r4]; {}
+    mbarrier.arrive.shared.b64 %d6, [%r4]; W1: mbarrier.try_wait.parity.shared.b64 %p1, [%r4], 1; @!%p1 bra W1;
+    xor.b32 %r7, %r5, 128; add.u32 %r7, %r7, %r4; ld.shared.u32 %r8, [%r7+64]; st.global.u32 [%d2], %r8;"""
+"""The first lanes of two warps arrive twice at an mbarrier for two arrivals."""
+BYTES = """setp.ne.u32 %p0, %r0, 0; mov.u32 %r9, 1; @%p0 bra W0; mbarrier.init.shared.b64 [%r4+512], 1;
+    fence.proxy.async; mbarrier.arrive.expect_tx.shared.b64 %d6, [%r4+512], {};
+    add.u32 %r8, %r4, 512;
+    cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%r4], [%d0+3072], 128, [%r8];
+    cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%r4+128], [%d0+3072], 128, [%r8];
+    W0: bar.sync 0; W1: mbarrier.try_wait.parity.shared.b64 %p1, [%r4+512], 0; @!%p1 bra W1; bar.sync 0;
+    setp.gt.u32 %p1, %r0, 31; @%p1 exit; ld.shared.u32 %r8, [%r6]; st.global.u32 [%d2], %r8;"""
 EXACT = {
+    "bytes that an mbarrier expects": BYTES.format(256),
     "a shuffle from lanes that have exited": """setp.ge.u32 %p0, %r0, 48; @%p0 ret;
         shfl.sync.down.b32 %r8, %r3, 8, 31, 0xffffffff; st.global.u32 [%d2], %r8;""",
     "a wait for two warps": PARTS.replace("COUNT", "2"),
@@ -68,6 +82,18 @@ EXACT = {
     "a spin-wait on an mbarrier": """setp.ne.u32 %p0, %r0, 0; @!%p0 mbarrier.init.shared.b64 [%r4], 64; bar.sync 0;
         mbarrier.arrive.shared.b64 %d6, [%r4]; WAIT: mbarrier.try_wait.shared.b64 %p1, [%r4], %d6; @!%p1 bra WAIT;
         st.global.u32 [%d2], %r3;""",
+    "a flag that an acquire load waits for": f"""{FLAG} @%p1 bra WAIT; st.global.u32 [%d2], %r3;
+        st.release.gpu.global.u32 [%d0+2048], %r7; bra DONE; WAIT: ld.acquire.gpu.global.u32 %r8, [%d0+2048];
+        setp.lt.u32 %p2, %r8, 1; @%p2 bra WAIT; ld.global.u32 %r9, [%d0]; st.global.u32 [%d2], %r9; DONE:""",
+    "stores of a warp that one lane releases": """setp.ge.u32 %p0, %r0, 32; @%p0 exit; setp.eq.u32 %p0, %r0, 0;
+        setp.ne.u32 %p1, %r1, 0; mov.u32 %r7, 1; @%p1 bra WAIT; st.global.u32 [%d2], %r3; bar.warp.sync -1;
+        @%p0 st.release.gpu.global.u32 [%d0+2048], %r7; exit; WAIT: @!%p0 bra MET; AGAIN:
+        ld.acquire.gpu.global.u32 %r8, [%d0+2048]; setp.lt.u32 %p2, %r8, 1; @%p2 bra AGAIN; MET: bar.warp.sync -1;
+        mul.wide.u32 %d3, %r5, 1; add.u64 %d3, %d3, %d0; ld.global.u32 %r9, [%d3]; st.global.u32 [%d2], %r9;""",
+    "phases of an mbarrier": PHASES.format(WAITED_FOR),
+    "a spin-wait before the end": """setp.ne.u32 %p0, %r0, 0; @!%p0 mbarrier.init.shared.b64 [%r4], 64; bar.sync 0;
+        st.global.u32 [%d2], %r3; mbarrier.arrive.shared.b64 %d6, [%r4];
+        WAIT: mbarrier.try_wait.shared.b64 %p1, [%r4], %d6; @!%p1 bra WAIT;""",
     "64-bit atomics in shared memory": """mov.u64 %d6, 7; cvt.u64.u32 %d7, %r3; setp.ne.u32 %p0, %r0, 0;
         @!%p0 st.shared.u64 [%r4], %d6; bar.sync 0; red.shared.add.u64 [%r4], %d7; bar.sync 0;
         red.shared.max.s64 [%r4], %d7; bar.sync 0; red.shared.xor.b64 [%r4], %d7; bar.sync 0;
@@ -142,6 +168,18 @@ INEXACT = {
         @!%p0 mbarrier.init.shared.b64 [%r4], 64; bar.sync 0; mbarrier.arrive.shared.b64 %d6, [%r4];
         WAIT: add.u32 %r9, %r9, 1; mbarrier.test_wait.shared.b64 %p1, [%r4], %d6; @!%p1 bra WAIT;
         st.global.u32 [%d2], %r9;"""),
+    "more bytes than an mbarrier expects": ("after the last phase", BYTES.format(128)),
+    "arrivals without a wait for the phase before": ("after the last phase", PHASES.format("")),
+    "a wait for a phase that may have been replaced": ("may end before its test", """setp.ne.u32 %p0, %r0, 0;
+        @!%p0 mbarrier.init.shared.b64 [%r4], 1; bar.sync 0; setp.lt.u32 %p1, %r0, 32; @%p1 bra FIRST;
+        W0: mbarrier.try_wait.parity.shared.b64 %p1, [%r4], 0; @!%p1 bra W0; st.global.u32 [%d2], %r3; exit;
+        FIRST: @%p0 exit; mbarrier.arrive.shared.b64 %d6, [%r4];
+        W1: mbarrier.try_wait.parity.shared.b64 %p1, [%r4], 0; @!%p1 bra W1; mov.u32 %r7, 0;
+        LOOP: st.volatile.shared.u32 [%r6+64], %r7; add.u32 %r7, %r7, 1; setp.lt.u32 %p1, %r7, 40; @%p1 bra LOOP;
+        mbarrier.arrive.shared.b64 %d6, [%r4];"""),
+    "a wait that decides if a thread leaves": ("depends on timing", """setp.ne.u32 %p0, %r0, 0;
+        @!%p0 mbarrier.init.shared.b64 [%r4], 64; bar.sync 0; mbarrier.arrive.shared.b64 %d6, [%r4];
+        mbarrier.test_wait.shared.b64 %p1, [%r4], %d6; @%p1 exit; st.global.u32 [%d2], %r3;"""),
     "an mbarrier test beside arrivals": ("depends on timing", """setp.ne.u32 %p0, %r0, 0;
         @!%p0 mbarrier.init.shared.b64 [%r4], 64; bar.sync 0; mbarrier.arrive.shared.b64 %d6, [%r4];
         mbarrier.test_wait.shared.b64 %p1, [%r4], %d6; selp.u32 %r8, 1, 2, %p1; st.global.u32 [%d2], %r8;"""),

@@ -34,7 +34,7 @@ from warpfrag.sass.lowering import SassProgram
 from warpfrag.sass.order_judge import JUDGED, LaunchJudge
 from warpfrag.sass.order_screen import MachineLaunchScreen, MachineScreen
 from warpfrag.sass.sass_instruction import AddressOperand, RegisterOperand, SassInstruction, address_text
-from warpfrag.sass.stored_addresses import stored_addresses
+from warpfrag.sass.stored_addresses import stored_addresses, stored_stack_pointers
 from warpfrag.sass.unassigned_registers import unassigned_registers
 from warpfrag.sass.uncertain_values import values_of
 
@@ -215,6 +215,7 @@ def uncompared(
     stored = stored_addresses(program, work.memory).intersection(np.flatnonzero(work.tally.instructions).tolist())
     if stored and not depends_on_addresses():
         stored = set()
+    unwritten = stored_stack_pointers(program)
     found: dict[str, str] = {}
     for at in np.flatnonzero(work.tally.instructions).tolist():
         address = work.program.instructions[at].line
@@ -224,6 +225,9 @@ def uncompared(
             found.setdefault(
                 "CCTL", f"{where}: discard.L2 leaves undefined bytes in memory until they are written again"
             )
+        if at in unwritten:
+            text = "the stack pointer is stored, in place of a value that was never written"
+            found[f"{address:#x}"] = f"{where}: {text}"
         if at in stored:
             text = "the stored value may depend on the address of an array, which is different on a GPU"
             found[f"{address:#x}"] = f"{where}: {text}"

@@ -33,11 +33,21 @@ from warpfrag.machine.ir.program import (
 from warpfrag.machine.ir.scalar_types import B32, B64, PRED, TYPES, Codes
 from warpfrag.machine.sanitizer.checked_batch import CheckedWarpBatch, LaunchChecks
 from warpfrag.machine.sanitizer.instruction_observer import InstructionObserver
-from warpfrag.machine.sanitizer.ordering import GPU
+from warpfrag.machine.sanitizer.ordering import GPU, SyncObject
 from warpfrag.machine.sanitizer.races import RaceCheck
 from warpfrag.machine.sanitizer.sync_tracking import LockFollower, Strength
+from warpfrag.sass.atomic_layers import (
+    COMMUTING,
+    EXTREMES,
+    AtomicLayer,
+    AtomicLayers,
+    Update,
+    atomic_name,
+    is_order_sensitive,
+)
 from warpfrag.sass.cas_loops import CasLoop
 from warpfrag.sass.early_waits import OPEN_ORDER, WaitedWords
+from warpfrag.sass.mbarrier_phases import EARLY, SIMULTANEOUS, TOO_EARLY, MbarrierPhases
 from warpfrag.sass.sass_instruction import address_text
 from warpfrag.sass.uncertain_values import ProgramValues, is_constant_load, is_polling
 from warpfrag.sass.uniform_registers import UniformOrder, is_first_value
@@ -50,10 +60,9 @@ ORDERED_BY_WARP = (
     actions.MemoryLoad | actions.MemoryStore | actions.Atomic | actions.AsyncCopy | actions.BulkCopy
     | actions.TensorCopy | actions.AsyncStore | actions.MemoryBarrier | actions.MatrixOp | actions.ClusterBarrier
 )  # fmt: skip
-COMMUTING = {"add", "min", "max", "and", "or", "xor"}
 MAX_LAYERS = 16  # maximum number of atomic layers per word
-EXTREMES = {"min", "max"}
 MAX_ANSWERS = 256  # maximum number of recorded test and arrival results per mbarrier
+INVALIDATES = "CCTL.IVALL"  # what ptxas puts after the load of ld.acquire
 AS_CONSTANT, CHANGED = 1, 2  # bytes that are loaded as constant data, and bytes that are written
 ASYNCHRONOUS, BY_COPIES = -1, -2
 """Pseudo-threads for changes that may happen at any time: copied bytes, and arrivals that wait for cp.async."""
@@ -107,6 +116,7 @@ class JudgedOrder(RaceCheck):
         self.completed: dict[int, int] = {}  # the end of each mbarrier's last phase
         self.answers: dict[int, list[MbarrierAnswer]] = defaultdict(list)  # keyed by mbarrier
         self.uniform = UniformOrder(self.state, judge.uniform_uses)
+        self.phases_of = MbarrierPhases(self.ordering)
 
     def arrive(self, at: int, group: LaneGroup) -> None:
         """Update the lane classes before an instruction: lanes join after BSYNC and split at branches."""
@@ -116,6 +126,7 @@ class JudgedOrder(RaceCheck):
             self.meet(group, group.read(met.sources[0], B32))
         action = inst.action
         if isinstance(action, actions.Return) and inst.guard is not None:
+            self.order_lanes(group)
             classes, leaving = group.of(self.classes), self.state.active_part(inst, group).mask
             together = (classes[:, :, None] == classes[:, None, :]) & group.mask[:, :, None]
             self.exited[group.warp_rows] |= together & leaving[:, None, :]
@@ -162,6 +173,8 @@ class JudgedOrder(RaceCheck):
         first = np.where(mask, values, values[np.arange(len(mask)), mask.argmax(axis=1)][:, None])
         if not joins and (first == first[:, :1]).all():
             return
+        if not joins:
+            self.order_lanes(group)  # those that part now have run the same instructions
         rows = np.broadcast_to(np.arange(len(mask))[:, None], mask.shape)[mask]
         keys = [rows, values[mask]] if joins else [rows, values[mask], old[mask]]
         _, numbers = np.unique(np.stack(keys), axis=1, return_inverse=True)
@@ -183,10 +196,27 @@ class JudgedOrder(RaceCheck):
                     self.ordering.sync_lanes(int(group.warp_rows[row]) * LANES + lanes)
 
     def after(self, inst: DecodedInstruction, group: LaneGroup) -> None:
-        """Join the classes of lanes that meet at a WARPSYNC."""
+        """Join the classes of lanes that meet at a WARPSYNC; CCTL.IVALL makes the loads before it acquire."""
         super().after(inst, group)
         if isinstance(inst.action, actions.WarpWait):
             self.meet(group, group.read(inst.sources[-1], B32))
+        elif self.ordering.pending and inst.text.startswith(INVALIDATES):
+            self.acquire(self.threads_of(group))
+        for cell in self.phases_of.open_cells(self.state.mbarriers.words):
+            self.report_phases(cell, SIMULTANEOUS)
+
+    def acquire(self, threads: Numbers) -> None:
+        """Order threads after the releases that their loads have observed."""
+        for thread in threads.tolist():
+            for level in range(GPU + 1):
+                for snapshot in self.ordering.pending.pop((thread, level), {}).values():
+                    self.ordering.learn(np.array([thread]), snapshot)
+        self.ordering.widen(threads, releases=False, acquires=True)
+
+    def report_phases(self, cell: int, text: str) -> None:
+        """Report that the phases of an mbarrier depend on the order of threads."""
+        place = self.state.mbarriers.place_name(cell)
+        self.report("unordered", self.phases_of.thread, f"{self.inst.name} of the mbarrier at {place}: {text}")
 
     def meet(self, group: LaneGroup, masks: Codes) -> None:
         """Join the classes of lanes that meet; all other lanes in their masks have exited."""
@@ -271,6 +301,7 @@ class JudgedOrder(RaceCheck):
         thread = self.thread_of(thread)
         super().mbarrier_initialised(cell, thread)
         self.initialised[cell].is_fenced = True  # a relaxed cluster barrier makes it visible
+        self.phases_of.start(cell)
         self.change(cell, thread)
 
     def mbarrier_invalidated(self, cell: int, thread: int) -> None:
@@ -280,6 +311,7 @@ class JudgedOrder(RaceCheck):
 
     def mbarrier_arrived(self, cell: int, thread: int) -> None:
         """Record an arrival as a change of its mbarrier; if it returns the state, also record that answer."""
+        self.count_for_phase(cell, thread)
         super().mbarrier_arrived(cell, thread)
         action = self.inst.action
         is_copy = isinstance(action, actions.MemoryBarrier) and action.name == "copies"
@@ -287,10 +319,20 @@ class JudgedOrder(RaceCheck):
             self.answer(cell, thread)
         self.change(cell, thread, BY_COPIES if is_copy else None)
 
+    def count_for_phase(self, cell: int, thread: int) -> None:
+        """Report an operation that may count for an earlier phase of an mbarrier."""
+        self.phases_of.thread = thread
+        if not self.phases_of.is_after(cell, thread):
+            self.report_phases(cell, EARLY)
+        if getattr(self.inst.action, "name", "") == "expect_tx":
+            self.phases_of.expect(cell, thread)
+
     def copy_write(
         self, buffer: Bytes, offsets: Numbers, size: int, thread: int, cell: int | None, *, reduction: str = ""
     ) -> None:
         """Follow the atomics of a copy, and record that the copy may change its mbarrier at any time."""
+        if cell is not None:
+            self.count_for_phase(cell, thread)
         super().copy_write(buffer, offsets, size, thread, cell, reduction=reduction)
         self.use(buffer, offsets, size, np.full(len(offsets), thread), CHANGED)
         if reduction and self.shadow_of(buffer) is not None:
@@ -323,6 +365,9 @@ class JudgedOrder(RaceCheck):
         """Order a thread after a phase only if the thread cannot continue without this wait."""
         if self.state.memory.inst not in self.decisive:
             return
+        for cell, thread in zip(cells.tolist(), threads.tolist(), strict=True):
+            if not self.phases_of.wait(cell, thread):
+                self.report_phases(cell, TOO_EARLY)
         super().mbarrier_waited(cells, threads)
         self.ordering.widen(threads, releases=False, acquires=True)
         for cell, thread in zip(cells.tolist(), threads.tolist(), strict=True):
@@ -333,7 +378,13 @@ class JudgedOrder(RaceCheck):
                 changes[int(self.ordering.entities(np.array([thread]))[0])] = self.ordering.now
 
     def mbarrier_completed(self, cell: int) -> None:
-        """Record the end of a phase."""
+        """Record the end of a phase, of which the threads that wait for it learn."""
+        sync = self.ordering.mbarriers.setdefault(cell, SyncObject())
+        is_end = getattr(self.inst.action, "name", "") not in {"init", "inval"}  # these may change the parity, too
+        text = is_end and self.phases_of.end(cell, sync.current)
+        if text:
+            self.report_phases(cell, text)
+        sync.current = self.with_agent(sync.current, self.ordering.agent(("phase", cell)), fences=False)
         super().mbarrier_completed(cell)
         self.completed[cell] = self.ordering.now
 
@@ -450,34 +501,6 @@ class JudgedOrder(RaceCheck):
         self.report("unordered", thread, text)
 
 
-class Update(NamedTuple):
-    """An operation on words: its name, True if its order matters, and the asynchronous copy that performs it."""
-
-    name: str
-    is_sensitive: bool
-    agent: int | None = None
-
-
-class AtomicLayer(NamedTuple):
-    """Commuting atomics on one word: the last thread and time, the operation, and the block (-1 for several)."""
-
-    entity: int
-    time: int
-    name: str
-    is_sensitive: bool
-    block: int
-    is_group: bool = False  # True if several threads contributed
-
-
-class AtomicLayers(dict[tuple[int, int], list[AtomicLayer]]):
-    """The atomics on each word, by buffer and offset; kept per batch for shared and per launch for global memory."""
-
-    def __init__(self) -> None:
-        """Create an empty record."""
-        super().__init__()
-        self.reported: set[tuple[int, int]] = set()  # words for which the order of atomics has been reported
-
-
 class MbarrierAnswer(NamedTuple):
     """The result of an mbarrier instruction, with the instruction, the thread and the time."""
 
@@ -486,26 +509,11 @@ class MbarrierAnswer(NamedTuple):
     time: int
 
 
-def atomic_name(action: actions.Atomic) -> str:
-    """Return the name of an atomic operation, with signed and unsigned minima and maxima distinguished."""
-    return f"{action.name}.{action.type.dtype.str[1:]}.{action.type.kind}" if action.name in EXTREMES else action.name
-
-
 def is_word_load(inst: DecodedInstruction) -> bool:
     """Return True for a load of 32 or 64 bits."""
     action = inst.action
     bits = action.type.bits * action.count if isinstance(action, actions.MemoryLoad) else 0
     return bits in {B32.bits, B64.bits}
-
-
-def is_order_sensitive(inst: DecodedInstruction) -> bool:
-    """Return True if the order of this atomic relative to others can change memory or registers."""
-    action = inst.action
-    if not isinstance(action, actions.Atomic):
-        return False
-    results = [reg for operand in inst.results for reg in items_of(operand)]
-    is_used = action.returns and any(not isinstance(reg, Discard) for reg in results)
-    return action.is_float or is_used or action.name not in COMMUTING
 
 
 class JudgedWarpBatch(CheckedWarpBatch):

@@ -218,7 +218,7 @@ class SassModule(KernelModule):
     def taking(self, entry: str, layout: Sequence[Parameter]) -> Kernel:
         """Return a kernel that takes parameter bytes in the layout of its PTX.
 
-        Offsets in PTX are aligned, but machine code aligns addresses in the constant bank, which starts with other data.
+        Offsets in PTX are aligned; machine code aligns addresses in the constant bank, which starts with other data.
         """
         kernel = self[entry]
         if isinstance(kernel, SassKernel):

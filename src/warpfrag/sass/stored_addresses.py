@@ -11,7 +11,14 @@ import numpy as np
 
 from warpfrag.machine.interpreter.device_memory import DeviceMemory, MemorySnapshot
 from warpfrag.machine.ir import actions
-from warpfrag.machine.ir.program import BankOperand, DecodedInstruction, MemoryOperand, VectorOperand, indices_of
+from warpfrag.machine.ir.program import (
+    BankOperand,
+    DecodedInstruction,
+    MemoryOperand,
+    VectorOperand,
+    indices_of,
+    registers_of,
+)
 from warpfrag.machine.launch.exploration import explore
 from warpfrag.machine.launch.grid import Waves, Work
 from warpfrag.sass.lowering import SassProgram
@@ -22,6 +29,7 @@ MOVED = (0x2AAA_AAAA_AA00, 0x1555_5555_5500)
 APART = 1 << 32  # the distance of moved arrays
 COMPUTES = actions.LaneOp | actions.Move | actions.WarpCollective
 STORES = actions.MemoryStore | actions.Atomic
+STACK = "R1"
 
 
 def stored_addresses(program: SassProgram, memory: DeviceMemory) -> set[int]:
@@ -57,6 +65,16 @@ def stored_addresses(program: SassProgram, memory: DeviceMemory) -> set[int]:
                 before[other] = before.get(other, 0) | state
                 queue.append(other)
     return found
+
+
+def stored_stack_pointers(program: SassProgram) -> set[int]:
+    """Return the stores to global memory of the stack pointer: ptxas uses it for a value that was never written."""
+    return {
+        at
+        for at, inst in enumerate(program.instructions)
+        if isinstance(inst.action, STORES) and inst.action.space in {"global", "generic"}
+        if any(reg.name == STACK for operand in inst.sources[1:] for reg in registers_of(operand))
+    }
 
 
 def depends_on_addresses(work: Work, program: SassProgram, waves: Waves, before: MemorySnapshot) -> bool:

@@ -19,7 +19,7 @@ from warpfrag.machine.ir.program import DecodedInstruction, Discard, Program, in
 from warpfrag.machine.jit.register_flow import registers_read, special_registers_of
 from warpfrag.sass.emitter import TEMPORARY
 
-CONTROL = actions.Branch | actions.Jump
+CONTROL = actions.Branch | actions.Jump | actions.Return
 PURE = actions.LaneOp | actions.Move | actions.MemoryLoad | actions.WarpCollective | actions.MatrixOp
 HARMLESS = actions.NoOp | actions.Reconverge | actions.WarpWait | actions.LeaveBarrier
 WAITS = {"test_wait", "try_wait"}
@@ -123,9 +123,10 @@ class ValueFlow:
     """A program's control flow, and how instructions depend on uncertain values."""
 
     def __init__(self, program: Program) -> None:
-        """Find the basic blocks, their successors and their nearest post-dominators."""
+        """Find the basic blocks, their successors and their nearest post-dominators; the last block is the end."""
         self.instructions = program.instructions
-        self.starts = sorted({0, *program.ends} - {len(self.instructions)})
+        count = len(self.instructions)
+        self.starts = sorted({0, *program.ends} - {count})
         self.ends = [program.ends[start] for start in self.starts]
         number = {start: at for at, start in enumerate(self.starts)}
         self.following: list[list[int]] = []
@@ -133,7 +134,10 @@ class ValueFlow:
             last = self.instructions[end - 1]
             is_left = isinstance(last.action, actions.Branch | actions.Return | actions.Jump) and last.guard is None
             targets = [*last.targets, *([] if is_left else [end])]
-            self.following.append(sorted({number[at] for at in targets if at in number}))
+            leaves = [len(number)] if isinstance(last.action, actions.Return) else []
+            self.following.append(sorted({*leaves, *(number[at] for at in targets if at in number)}))
+        self.starts, self.ends = [*self.starts, count], [*self.ends, count]
+        self.following.append([])
         self.reads = [sum(1 << index for index in registers_read(inst)) for inst in self.instructions]
         self.writes = [sum(1 << index for index in indices_of(inst.results)) for inst in self.instructions]
         self.temporaries = sum(
@@ -178,11 +182,11 @@ class ValueFlow:
         for block, (start, end) in enumerate(zip(self.starts, self.ends, strict=True)):
             last = self.instructions[end - 1]
             for at in range(start, end - 1):
-                if self.is_wait(at) and isinstance(last.action, actions.Branch) and last.guard is not None:
+                if isinstance(last.action, actions.Branch | actions.Return) and last.guard and self.is_wait(at):
                     between = self.instructions[at + 1 : end - 1]
                     is_decided = self.writes[at] == 1 << last.guard.index and all(map(is_quiet, between))
                     if is_decided and not any(self.writes[at] & self.writes[n] for n in range(at + 1, end - 1)):
-                        targets = {other for other in self.following[block] if self.starts[other] in last.targets}
+                        targets = self.taken(block)
                         others = {*self.following[block]} - targets
                         failing[at] = [*(targets if last.guard.negated else others)]
         found, count = set(failing), -1
@@ -190,6 +194,12 @@ class ValueFlow:
             count = len(found)
             found = {at for at in found if all(self.waits_again(at, block, found) for block in failing[at])}
         return frozenset(found)
+
+    def taken(self, block: int) -> set[int]:
+        """Return the blocks that follow if the guarded branch or exit at the end of a block is taken."""
+        last = self.instructions[self.ends[block] - 1]
+        places = [len(self.instructions)] if isinstance(last.action, actions.Return) else last.targets
+        return {other for other in self.following[block] if self.starts[other] in places}
 
     def is_wait(self, at: int) -> bool:
         """Return True for an mbarrier test whose result is used."""
@@ -202,6 +212,8 @@ class ValueFlow:
         queue, seen = [start], {start}
         while queue:
             block = queue.pop()
+            if self.starts[block] == len(self.instructions):
+                return False
             for at in range(self.starts[block], self.ends[block]):
                 inst = self.instructions[at]
                 if at in allowed and inst.sources[0] == place:
