@@ -41,7 +41,7 @@ def find_tool(name: str, path: str | os.PathLike[str] | None = None) -> CudaTool
     if path is not None:
         version = read_version(Path(path))
         if version is None:
-            raise MissingExtra(f"expected the path of {name}; cannot run {quote(str(path))}")
+            raise MissingExtra(f"expected the path to {name}; cannot run {quote(str(path))}")
         return CudaTool(name, Path(path), version, "path argument")
     for tool in installed(name):
         return tool

@@ -196,7 +196,7 @@ def is_parameter(operand: ConstantOperand) -> bool:
 
 
 def _address_registers(inst: SassInstruction, address: AddressOperand) -> list[RegisterOperand]:
-    """Return the registers of an address in global or shared memory that a probe can set."""
+    """Return the registers that hold an address in global or shared memory; raise NoProbe if a probe cannot set it."""
     found = [register for register in (address.base, address.uniform) if register is not None]
     if address.prefix == "desc":
         is_known = len(found) == 1 and found[0].selector == "64" and not found[0].is_constant

@@ -69,7 +69,7 @@ def at(
     load: arguments.Load = arguments.IN_TENSOR_MEMORY,
     arch: arguments.Arch | None = None,
 ) -> Answer[LaneElements]:
-    """Show which elements a lane holds, in one slot, one register or all registers of an operand.
+    """Show which elements a lane holds in one slot, one register or all registers of an operand.
 
     OPERAND is a, b, c, d, metadata, scale_a, scale_b or, for ldmatrix and stmatrix, addresses. Four warps execute
     wgmma; --warp selects one, and by default all are shown. For tensor memory, LANE and REG are the lane and the

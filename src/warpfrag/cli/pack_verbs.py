@@ -68,8 +68,8 @@ def pack(
     For an operand in tensor memory, a line is a tensor-memory lane, and a word is a column.
 
     FILE is .npy, or text with one line per row and numbers separated by spaces or commas (0x... and 0b... are
-    accepted); default: stdin. Values must be exact in the operand's format, unless --rounding is given. Without
-    --full, a sparse A contains only the stored elements, and metadata has one code per row and chunk.
+    accepted); default: stdin. Values must be exactly representable in the operand's format, unless --rounding is given.
+    Without --full, a sparse A contains only the stored elements, and metadata has one code per row and chunk.
 
     Options:
         raw: The numbers are codes, not values.
@@ -133,7 +133,7 @@ def unpack(
     Words are hex, with or without 0x. If one of the numbers has a decimal point or a sign, or is inf or nan, all are
     values. A line may name its warp and lane (lane 3:, T3, warp 1 lane 3:) and its registers (a3=..., %r12 = ...), in
     any order. Lines without names are the lanes in order, or one stream of words. FILE is text; default: stdin. Each
-    warp gives one matrix.
+    warp yields one matrix.
 
     Values are printed with the fewest digits that identify them: `warpfrag pack --rounding rne` reads them back. JSON
     has every digit; values that are not finite are the strings nan, inf and -inf.

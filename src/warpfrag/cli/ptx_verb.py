@@ -166,11 +166,11 @@ class EntryFacts(NamedTuple):
 
 
 class ModuleFacts(NamedTuple):
-    """The contents of a PTX module.
+    """The contents of a PTX module or a cubin.
 
     version: PTX version; null for machine code
-    target: the .target
-    arch: the architecture that the evidence is for
+    target: the target that the module names, such as sm_90a
+    arch: the architecture to which the evidence applies
     """
 
     action: str

@@ -255,8 +255,10 @@ class Emitter:
 
     def constant(self, operand: asm.ConstantOperand, more: int = 0, kind: str = "b32") -> PtxOperand:
         """Return a word of a constant bank."""
-        if operand.bank is None or operand.bank not in self.banks:
-            raise Unsupported(f"the constant bank {operand.bank}, which the module does not have")
+        if operand.bank is None:
+            raise Unsupported(f"the operand {asm.form_of(operand)}")
+        if operand.bank not in self.banks:
+            raise Unsupported(f"constant bank {operand.bank}, which the module does not have")
         offset = self.banks[operand.bank] + operand.offset + more
         is_indexed = operand.base is not None and not operand.base.is_constant
         is_driver_word = operand.bank == 0 and operand.offset < self.parameters and not is_indexed

@@ -206,7 +206,11 @@ def uncompared(
     instructions: Collection[SassInstruction],
     depends_on_addresses: Callable[[], bool],
 ) -> tuple[str, ...]:
-    """Return reasons for executed spellings that were not compared with a GPU, and for late and stored addresses."""
+    """Return the reasons why executed instructions may behave differently on a GPU.
+
+    Their spelling was never compared with one, their address register is overwritten without a wait, they store an
+    address or the stack pointer, or they discard data.
+    """
     arch = program.target
     if not compared:
         return (f"no machine code for {arch} was compared with a GPU",)

@@ -1,11 +1,11 @@
-"""Networks and decision trees, fitted to a library's choices, that predict the choice for shapes outside all tables.
+"""Networks and decision trees that predict cuBLAS's kernel choices for shapes that no table contains.
 
-The features are the extents, the number of tiles of D for several tile sizes, the fill of their last wave on the GPU,
+The features are the extents, the number of tiles of D for several tile sizes, how full their last wave is on the GPU,
 the depth of K in 128-byte lines, and the alignment of the extents. The accuracy is the fraction of unseen shapes for
 which all parameters that determine the order of additions are predicted.
 
 On Hopper, cuBLAS uses nvjet kernels for every fp8 gemm, and for 16-bit gemms if all rows are whole vectors of 16 bytes;
-one network predicts their split count, a second one the choice for tf32. Trees predict the choice for all other gemms.
+one network predicts their split count, and another the choice for tf32. Trees predict the choice for all other gemms.
 """
 
 from __future__ import annotations

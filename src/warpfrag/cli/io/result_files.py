@@ -179,7 +179,7 @@ def _labelled(text: str, operand: OperandBase) -> NDArray[Any] | Printed | None:
 
 
 def _by_lane(text: str, operand: OperandBase) -> str:
-    """Label the lanes of registers that are printed as `D[lane][i] = 1.5`, `i=1, val=1.5`, or after a bare lane."""
+    """Return the text with labels for lanes that are printed as `D[lane][i] = 1.5` or as numbers without a label."""
     text = INDEXED.sub(r"v\1=\2", text)
     rows = {number: SEPARATORS.split(line.strip()) for number, line in enumerate(text.splitlines())}
     rows = {number: row for number, row in rows.items() if all(map(NUMBER.fullmatch, row))}

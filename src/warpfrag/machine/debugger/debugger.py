@@ -125,7 +125,8 @@ class Debugger:
                 raise InvalidOperand(f"expected {name} to be an integer of at least 0, got {quote(number)}")
         if opcode is not None and not isinstance(opcode, str):
             raise InvalidOperand(
-                f"expected an opcode or its first qualifiers, such as 'mma' or 'ld.global'; got {quote(opcode)}"
+                "expected an opcode, optionally with its first qualifiers, such as 'mma' or 'ld.global';"
+                f" got {quote(opcode)}"
             )
         if condition is not None and not callable(condition):
             raise InvalidOperand(f"expected condition to be a function of the debugger, got {quote(condition)}")
@@ -207,7 +208,8 @@ class Debugger:
         names = ", ".join(self.arguments) or "none"
         if isinstance(wanted, str):
             raise InvalidOperand(
-                f"expected an array argument ({names}), got {quote(array)}; to watch a variable, pass its array"
+                f"expected an array argument ({names}), got {quote(array)}; to watch a module variable, pass the array"
+                " that holds it"
             )
         values = getattr(wanted, "array", wanted)
         values = values if isinstance(values, np.ndarray) else np.asarray(values)

@@ -404,8 +404,8 @@ PASSED = (AsyncCopy, LaneOp, MemoryLoad, MemoryStore, Move, NoOp)
 def grouped(program: Program) -> Program:
     """Return a program in which independent mma instructions are adjacent.
 
-    ptxas puts loads and integer arithmetic between mma instructions that are the tiles of one product. An mma is moved
-    only across instructions on which it does not depend and which do not depend on it.
+    ptxas puts loads and integer arithmetic between the mma instructions that compute the tiles of one product. An mma
+    is moved across an instruction only if neither depends on the other.
     """
     instructions = list(program.instructions)
     last: int | None = None  # the block's last mma so far

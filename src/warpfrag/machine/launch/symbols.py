@@ -117,7 +117,7 @@ def as_declared(data: NDArray[np.uint8], variable: ModuleVariable) -> Array:
 
 
 def dtype_of(ptx_type: Type) -> np.dtype[Any]:
-    """Return the NumPy dtype of a PTX type, or the dtype of its codes if NumPy has none."""
+    """Return the NumPy or ml_dtypes dtype of a PTX type, or the dtype of its codes if there is none."""
     if ptx_type.kind == "s" and ptx_type.parts == 1:
         return np.dtype(f"i{ptx_type.bits // 8}")
     if ptx_type.name in {"f16", "f32", "f64"}:

@@ -180,7 +180,7 @@ class TensorMemoryCheck(InstructionObserver):
         self._keep(access)
 
     def _keep(self, access: TensorAccess) -> None:
-        """Record an access, and drop earlier accesses whose columns it covers."""
+        """Record an access; it replaces equal ones, and a write replaces those of other instructions that it covers."""
         items = self.issued[access.block]
         op = _op(access.inst)
         if access.writes:

@@ -185,7 +185,7 @@ def _field_of(count: Codes, bits: int) -> Codes:
 
 
 def extract_field(a: Codes, start: Codes, length: Codes, signedness: str) -> Codes:
-    """bfe: return the bits from `start`, sign-extended or zero-extended."""
+    """bfe: return `length` bits from bit `start`, sign-extended or zero-extended."""
     bits = width(a)
     position, count = _field_of(start, bits), _field_of(length, bits)
     low = shift_right(a, position, "u")
