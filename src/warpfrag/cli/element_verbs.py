@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 import click
 
 from warpfrag.cli.io import arguments
-from warpfrag.cli.io.operand_view import OperandView, Record, operand_view
+from warpfrag.cli.io.operand_view import OperandView, Record
 from warpfrag.cli.io.output import echo, print_heading, print_notes, print_table, terminal_width
 from warpfrag.cli.io.verbs import Answer, verb
 from warpfrag.errors import InvalidOperand, check_index, quote
@@ -85,6 +85,7 @@ def at(
         warpfrag at tcgen05.mma.cta_group::1.kind::f16.m128n64k16.f32.f16.f16 d 5 --warp 1 --through
             tcgen05.ld.sync.aligned.16x256b.x8.b32
     """
+    from warpfrag.cli.io.operand_view import operand_view
     from warpfrag.tensorcore.registry import get
 
     view = operand_view(get(instruction, arch), operand, load)
@@ -156,6 +157,7 @@ def where(
         warpfrag where tcgen05.mma.cta_group::1.kind::f16.m128n64k16.f32.f16.f16 d 37 5 --through
             tcgen05.ld.sync.aligned.32x32b.x64.b32
     """
+    from warpfrag.cli.io.operand_view import operand_view
     from warpfrag.tensorcore.registry import get
 
     operand, row, col = _element(operand, row, col)
@@ -304,6 +306,7 @@ def table(
         warpfrag table tcgen05.mma.cta_group::1.kind::f16.m128n8k16.f32.f16.f16 d --warp 0 --through
             tcgen05.ld.sync.aligned.16x256b.x1.b32
     """
+    from warpfrag.cli.io.operand_view import operand_view
     from warpfrag.tensorcore.registry import get
 
     view = operand_view(get(instruction, arch), operand, load)

@@ -233,8 +233,7 @@ def _meaning(text: str) -> tuple[Meaning | None, tuple[Form, ...]]:
     from warpfrag.isa.legality import resolve
 
     if not is_plain(text):
-        several = statements(text)
-        if several:
+        if several := statements(text):
             return None, tuple(dict.fromkeys(resolve(name) for name in several))
         meant = meaning(text)
         if meant and meant.forms:
