@@ -304,6 +304,8 @@ class Oracle:
         if step.mbarrier is not None:
             self.arrivals[step.block, step.mbarrier] |= View(read | written, read | written)
             self.copies.append((number, written))
+            if step.source[0] == "shared":
+                self.remote.append((step.source[1], number, read))
         else:
             self.groups[proxy, thread].append(View(read, written))
             if proxy == "async":
