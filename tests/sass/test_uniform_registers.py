@@ -55,3 +55,14 @@ def test_a_register_that_one_side_of_a_branch_assigns_and_the_other_needs(name, 
 @pytest.mark.parametrize("name", DEFINED)
 def test_a_value_that_only_its_own_lanes_need(name, tmp_path):
     assert reasons(DEFINED[name], tmp_path) == []
+
+
+@pytest.mark.parametrize("code", ["VOTE.ANY R4, PT, PT", "MATCH.ANY R4, R0", "SHFL.BFLY PT, R4, R0, 0x10, 0x1f"])
+def test_lanes_that_have_not_met_may_vote_apart(code, tmp_path):
+    """Both sides meet at 0x70, but only a WARPSYNC there makes a GPU run the lanes together."""
+    sides = "S2R R0, SR_LANEID\nISETP.GE.U32.AND P3, PT, R0, 0x10, PT\n@P3 BRA 0x60\nNOP\nNOP\nBRA 0x70\nNOP\n"
+    _, apart = launch_text(f"{sides}NOP\n{code}", tmp_path, "auto")
+    _, together = launch_text(f"{sides}WARPSYNC.ALL\n{code}", tmp_path, "auto")
+
+    assert any("lanes that took different branches" in reason for reason in apart.inexact)
+    assert not any("branches" in reason for reason in together.inexact)

@@ -12,6 +12,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from warpfrag.machine.ir import actions
+from warpfrag.machine.ir.program import DecodedInstruction
+from warpfrag.machine.ir.scalar_types import B32, B64
 from warpfrag.machine.sanitizer.ordering import Ordering
 
 Numbers = NDArray[np.int64]
@@ -51,3 +54,10 @@ class WaitedWords:
         self.seen[entity, word] = min(first + 1, len(replaced))
         changes = {after - before for before, after in pairwise(values)}
         return values[0], len(changes) <= 1 or len({item.entity for item in replaced[first:]}) == 1
+
+
+def is_word_load(inst: DecodedInstruction) -> bool:
+    """Return True for a load of 32 or 64 bits."""
+    action = inst.action
+    bits = action.type.bits * action.count if isinstance(action, actions.MemoryLoad) else 0
+    return bits in {B32.bits, B64.bits}

@@ -9,6 +9,7 @@ it could succeed too early, and before the end of the next phase, or it could mi
 from __future__ import annotations
 
 from collections import defaultdict
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,6 +22,14 @@ SIMULTANEOUS = "one instruction ends a phase of an mbarrier and continues, and a
 LATE = "nothing orders an earlier expect_tx before the end of the phase, so it may count for the next phase"
 TOO_EARLY = "it may succeed two phases earlier, because nothing orders it after the end of the phase before"
 MISSED = "a thread waits for the last phase of this mbarrier, and this phase may end before its test"
+
+
+class MbarrierAnswer(NamedTuple):
+    """The result of an mbarrier instruction, with the instruction, the thread and the time."""
+
+    inst: int
+    entity: int
+    time: int
 
 
 class MbarrierPhases:

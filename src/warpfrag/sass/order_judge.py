@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Collection, Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -46,8 +46,8 @@ from warpfrag.sass.atomic_layers import (
     is_order_sensitive,
 )
 from warpfrag.sass.cas_loops import CasLoop
-from warpfrag.sass.early_waits import OPEN_ORDER, WaitedWords
-from warpfrag.sass.mbarrier_phases import EARLY, SIMULTANEOUS, TOO_EARLY, MbarrierPhases
+from warpfrag.sass.early_waits import OPEN_ORDER, WaitedWords, is_word_load
+from warpfrag.sass.mbarrier_phases import EARLY, SIMULTANEOUS, TOO_EARLY, MbarrierAnswer, MbarrierPhases
 from warpfrag.sass.sass_instruction import address_text
 from warpfrag.sass.uncertain_values import ProgramValues, is_constant_load, is_polling
 from warpfrag.sass.uniform_registers import UniformOrder, is_first_value
@@ -136,9 +136,21 @@ class JudgedOrder(RaceCheck):
             self.renumber(group, group.read(inst.sources[0], B64).astype(np.int64))
         if isinstance(action, ORDERED_BY_WARP):
             self.order_lanes(group)
+        if isinstance(action, actions.WarpCollective) and not is_first_value(inst):
+            self.check_together(inst, group)
         if at in self.uniform_writes:
             self.follow_copy(at, group)
         self.uniform.run(at, inst, group, group.of(self.classes))
+
+    def check_together(self, inst: DecodedInstruction, group: LaneGroup) -> None:
+        """Report a vote or shuffle of lanes that have taken different branches and have not met again."""
+        classes, first = group.of(self.classes), group.mask.argmax(axis=1)
+        apart = group.mask & (classes != classes[np.arange(len(classes)), first][:, None])
+        if apart.any():
+            row, lane = (int(v) for v in np.argwhere(apart)[0])
+            text = "lanes that took different branches run it, and nothing makes a GPU run them together"
+            thread = int(group.warp_rows[row]) * LANES + lane
+            self.report("unordered", thread, f"{inst.text}: {text}", line=inst.line)
 
     def follow_copy(self, at: int, group: LaneGroup) -> None:
         """Record the lane whose value R2UR copies to a uniform register; another write clears this record."""
@@ -499,21 +511,6 @@ class JudgedOrder(RaceCheck):
         """Report that the order of an atomic affects the result."""
         text = f"{self.inst.name}: {who} update one address, and the order of these atomics changes the result"
         self.report("unordered", thread, text)
-
-
-class MbarrierAnswer(NamedTuple):
-    """The result of an mbarrier instruction, with the instruction, the thread and the time."""
-
-    inst: int
-    entity: int
-    time: int
-
-
-def is_word_load(inst: DecodedInstruction) -> bool:
-    """Return True for a load of 32 or 64 bits."""
-    action = inst.action
-    bits = action.type.bits * action.count if isinstance(action, actions.MemoryLoad) else 0
-    return bits in {B32.bits, B64.bits}
 
 
 class JudgedWarpBatch(CheckedWarpBatch):
