@@ -247,3 +247,34 @@ def test_kernels_run_in_a_pool_of_processes():
     with ProcessPoolExecutor(1, get_context("spawn")) as pool:
         assert list(pool.map(counted, [module["count"]] * 2)) == [([40, 8], 47, ())] * 2
     assert module.symbols["counter"] == 40
+
+
+SHIFT = """.version 8.0
+.target sm_90
+.address_size 64
+.visible .entry k(.param .u64 in, .param .u64 out)
+{
+    .reg .b32 %r<4>; .reg .b64 %rd<6>;
+    ld.param.u64 %rd1, [in]; ld.param.u64 %rd2, [out];
+    mov.u32 %r1, %tid.x; mul.wide.u32 %rd3, %r1, 4;
+    add.s64 %rd4, %rd1, %rd3; add.s64 %rd5, %rd2, %rd3;
+    ld.global.u32 %r2, [%rd4]; add.u32 %r2, %r2, 1; st.global.u32 [%rd5], %r2;
+    ret;
+}"""
+
+
+def test_a_view_of_an_earlier_argument_shares_its_memory():
+    both = np.arange(96, dtype=np.uint32)
+    run = wf.ptx.load(SHIFT)["k"].launch(1, 64, [both, both[16:80]], checks="races")
+    apart = wf.ptx.load(SHIFT)["k"].launch(1, 32, [both[:32], both[32:]], checks="races")
+    wf.ptx.load(SHIFT)["k"].launch(1, 64, [both[8:72], both])  # the larger array may come later
+
+    # thread 16 reads what thread 0 writes, and thread 32, in another warp, what thread 16 writes
+    assert [finding.kind for finding in run.findings] == ["lockstep", "race"]
+    assert apart.verdict == "clean"
+
+
+def test_overlapping_arguments_of_which_none_contains_the_other_are_refused():
+    both = np.zeros(96, np.uint32)
+    with pytest.raises(wf.errors.InvalidOperand, match="an argument and argument 0 .* overlap in memory: pass views"):
+        wf.ptx.load(SHIFT)["k"].launch(1, 32, [both[:64], both[32:]])

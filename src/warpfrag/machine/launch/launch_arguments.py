@@ -108,6 +108,7 @@ class Arguments:
         self.resources: dict[int, Texture | Surface] = {}  # keyed by handle
         self.maps: list[NDArray[np.uint8]] = []  # copies of tensor maps that are passed by address
         self._next = self.memory_map.arrays
+        self._args: Sequence[object] = ()
         self._known: dict[tuple[int, int], int] = {}
         """The device address of each array, by its host address and size in bytes."""
 
@@ -129,7 +130,7 @@ class Arguments:
         if len(args) != len(self.parameters):
             kinds = ", ".join(f"{parameter.name} .{parameter.type}" for parameter in self.parameters) or "none"
             raise InvalidOperand(f"{self.kernel} takes {len(self.parameters)} arguments ({kinds}), got {len(args)}")
-        data = bytearray(size)
+        data, self._args = bytearray(size), args
         for number, (value, parameter) in enumerate(zip(args, self.parameters, strict=True)):
             data[parameter.offset : parameter.offset + parameter.size] = self._argument(value, number, parameter)
         return bytes(data)
@@ -186,7 +187,7 @@ class Arguments:
         return self._address(copy, f"{label}, the tensor map").to_bytes(self.pointer_size, "little")
 
     def _pointer(self, value: object, number: int, parameter: Parameter) -> bytes:
-        """Return an array's address as parameter bytes; an array that is passed twice is one allocation."""
+        """Return an array's address as parameter bytes; an array and a view of it share one allocation."""
         label = f"argument {number} ({parameter.name})"
         if parameter.size != self.pointer_size:
             raise InvalidOperand(f"{label}: expected a value of {parameter.size} bytes, got an array")
@@ -208,6 +209,11 @@ class Arguments:
         if owner is not None:
             return owner.address + flat.ctypes.data - owner.host
         place = (flat.ctypes.data, len(flat))
+        whole = self._container(flat) if place not in self._known and len(flat) else None
+        if whole is not None:
+            number, array = whole
+            start = self._address(array, f"argument {number} ({self.parameters[number].name})")
+            return start + flat.ctypes.data - array.ctypes.data
         if place not in self._known or not len(flat):
             self._known[place] = self._next
             self.allocations.append(Allocation(self._next, flat, label, bool(flat.flags.writeable)))
@@ -217,6 +223,18 @@ class Arguments:
             if self.pointer_size == 4 and self._next > self.memory_map.constants:
                 raise InvalidOperand(f"{label}: {len(flat)} bytes do not fit in a 32-bit address space")
         return self._known[place]
+
+    def _container(self, flat: NDArray[np.uint8]) -> tuple[int, NDArray[Any]] | None:
+        """Return the number and array of a larger argument that contains an array; raise an error if others overlap."""
+        for number, other in enumerate(self._args):
+            if isinstance(other, np.ndarray) and other.flags.c_contiguous and other.nbytes > len(flat):
+                offset = flat.ctypes.data - other.ctypes.data
+                if 0 <= offset <= other.nbytes - len(flat) and other.flags.writeable >= flat.flags.writeable:
+                    return number, other
+        for item in self.allocations:
+            if len(item.data) and np.may_share_memory(flat, item.data):
+                raise InvalidOperand(f"an argument and {item.name} overlap in memory: pass views of one DeviceArray")
+        return None
 
     def _is_pointer(self, array: NDArray[Any], parameter: Parameter) -> bool:
         """Return True if an array is passed as a pointer, not as the bytes of a struct.
