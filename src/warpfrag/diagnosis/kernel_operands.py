@@ -38,8 +38,8 @@ from warpfrag.tensorcore.operand import Operand
 from warpfrag.tensorcore.registry import get, instruction_of
 
 if TYPE_CHECKING:
+    from warpfrag.machine.debugger.breakpoints import Stop
     from warpfrag.machine.debugger.debugger import Debugger
-    from warpfrag.machine.debugger.stepping import Stop
 
 MAX_STOPS = 256  # the maximum number of mma instructions that are compared
 MAX_TILES = 256  # the maximum number of tiles of A or B that are compared with a wrong operand

@@ -30,9 +30,9 @@ which runs in `warpfrag.machine`. `nvcc` compiles CUDA C++ to PTX.
 """
 
 from warpfrag.errors import CompilationFailed, MemoryFault, PtxError
+from warpfrag.machine.debugger.breakpoints import Breakpoint, Stop, Watchpoint
 from warpfrag.machine.debugger.debug_views import InstructionView, OperandValues, SharedView
 from warpfrag.machine.debugger.debugger import Debugger
-from warpfrag.machine.debugger.stepping import Breakpoint, Stop, Watchpoint
 from warpfrag.machine.interpreter.kernel_findings import KernelAccess, KernelFinding
 from warpfrag.machine.ir.program import SourceLine
 from warpfrag.machine.launch.device_array import DeviceArray

@@ -36,7 +36,7 @@ from warpfrag.tensorcore.arithmetic_plan import arithmetic_arch
 from warpfrag.tensorcore.array_types import ArrayKind, to_caller_kind
 from warpfrag.tensorcore.backends.device_kernel import cupy
 from warpfrag.torch.attention import ATTENTION, AttentionWatch
-from warpfrag.torch.process import ProcessSwitch, ProductHooks
+from warpfrag.torch.interception import ProcessSwitch, ProductHooks
 from warpfrag.torch.torch_operations import OPERATIONS, PLAIN_PRODUCTS, NodeLabels, TorchProduct, computes, has_numbers
 
 ASCENDING = Order()

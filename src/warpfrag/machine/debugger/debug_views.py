@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from warpfrag.errors import InvalidOperand, quote
 from warpfrag.formats.codes import code_dtype, from_codes
 from warpfrag.formats.number_formats import FORMATS, Format
-from warpfrag.machine.debugger.stepping import SteppedBatch, Stop
+from warpfrag.machine.debugger.breakpoints import SteppedBatch, Stop
 from warpfrag.machine.interpreter.lane_group import LaneGroup, items_of
 from warpfrag.machine.interpreter.matrix_instructions import architecture_of, words_of
 from warpfrag.machine.interpreter.warp_state import WarpState

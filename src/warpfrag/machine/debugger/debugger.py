@@ -20,6 +20,16 @@ from warpfrag.errors import InvalidOperand, WarpfragError, quote
 from warpfrag.formats.arrays import Array
 from warpfrag.formats.float_environment import exact_floats
 from warpfrag.layout.coordinates import LANES
+from warpfrag.machine.debugger.breakpoints import (
+    Breakpoint,
+    Position,
+    SteppedBatch,
+    Stop,
+    StopReason,
+    ThreadAt,
+    WatchAccess,
+    Watchpoint,
+)
 from warpfrag.machine.debugger.debug_views import (
     FLOATS,
     InstructionView,
@@ -31,16 +41,6 @@ from warpfrag.machine.debugger.debug_views import (
     results_now,
     sources_now,
     typed_operands,
-)
-from warpfrag.machine.debugger.stepping import (
-    Breakpoint,
-    Position,
-    SteppedBatch,
-    Stop,
-    StopReason,
-    ThreadAt,
-    WatchAccess,
-    Watchpoint,
 )
 from warpfrag.machine.interpreter.device_memory import DeviceMemory, MemoryAccess
 from warpfrag.machine.interpreter.warp_state import LaunchConfig, LaunchPart, LaunchTally
