@@ -98,7 +98,7 @@ def test_other_workspaces_and_bad_buffers_are_reported():
     case = LtCase("gelu_aux", "bf16", "bf16", "tn", 64, 32, 64)
     assert any("32 MiB of workspace, not with 4" in reason for reason in served(case, 0, workspace_mib=4)[1])
     for changes in ({"ld_aux": 56}, {"ld_aux": 68}, {"aux": 0}):
-        with pytest.raises(CudaError, match="a multiple of 8, at least m"):
+        with pytest.raises(CudaError, match="a multiple of 8 and at least m"):
             served(case, 0, **changes)
     with pytest.raises(CudaError, match="a multiple of 128 and at least m"):
         served(case._replace(epilogue="relu_aux"), 0, ld_aux=64)
