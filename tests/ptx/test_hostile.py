@@ -131,7 +131,7 @@ REFUSED = [
     (f"mov.u32 %r1, {'1' * 5000};", "", "line 11: expected an integer of at most 64 bits"),
     ("mov.u64 %d1, form; call (%r1), vprintf, (%d1, %d0);", f"{PRINTF}{FORMAT}",
      "line 11: printf of '%999999999d': expected a width and a precision of at most 4096, got '999999999'"),
-    ("call (%r1), vprintf, (%d0);", PRINTF, "line 11: expected operands of sizes 8, 8 (bytes) in the call"),
+    ("call (%r1), vprintf, (%d0);", PRINTF, "line 11: expected operands of 8, 8 bytes in the call"),
     ("alloca.u64 %d1, 1099511627776;", "",
      r"line 11: alloca.u64 by thread \(0, 0, 0\) .*: 1099511627776 bytes do not fit on the stack"),
     ("@%p1 alloca.u64 %d1, -16;", "", r"alloca.u64 by thread \(3, 0, 0\) .*: 18446744073709551600 bytes do not fit"),

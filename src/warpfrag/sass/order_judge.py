@@ -8,6 +8,7 @@ and the values that they return must not be used.
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 from collections.abc import Collection, Mapping
 from typing import Any
@@ -63,6 +64,7 @@ ORDERED_BY_WARP = (
 MAX_LAYERS = 16  # maximum number of atomic layers per word
 MAX_ANSWERS = 256  # maximum number of recorded test and arrival results per mbarrier
 INVALIDATES = "CCTL.IVALL"  # what ptxas puts after the load of ld.acquire
+TOGETHER = re.compile(r"(?:@\S+ )?(?:VOTEU?|MATCH|REDUX|SHFL)\b")  # other collectives repeat for lanes that run apart
 AS_CONSTANT, CHANGED = 1, 2  # bytes that are loaded as constant data, and bytes that are written
 ASYNCHRONOUS, BY_COPIES = -1, -2
 """Pseudo-threads for changes that may happen at any time: copied bytes, and arrivals that wait for cp.async."""
@@ -136,7 +138,7 @@ class JudgedOrder(RaceCheck):
             self.renumber(group, group.read(inst.sources[0], B64).astype(np.int64))
         if isinstance(action, ORDERED_BY_WARP):
             self.order_lanes(group)
-        if isinstance(action, actions.WarpCollective) and not is_first_value(inst):
+        if isinstance(action, actions.WarpCollective) and TOGETHER.match(inst.text):
             self.check_together(inst, group)
         if at in self.uniform_writes:
             self.follow_copy(at, group)

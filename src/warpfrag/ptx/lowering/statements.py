@@ -279,7 +279,7 @@ class KernelLowering:
     ) -> None:
         """Raise an error unless a call's operands match the function's parameters and results in number and size."""
         if not self.fits(operands, sizes):
-            expected = f"operands of sizes {', '.join(map(str, sizes))} (bytes)" if sizes else "no operands"
+            expected = f"operands of {', '.join(map(str, sizes))} bytes" if sizes else "no operands"
             raise PtxError(statement.line, f"expected {expected} in the call, got {statement}")
 
     def fits(self, operands: Sequence[PtxOperand], sizes: Sequence[int]) -> bool:
