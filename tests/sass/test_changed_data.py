@@ -31,7 +31,7 @@ EXACT = {
     "the distance of two addresses": """sub.u64 %d5, %d4, %d1; add.u64 %d5, %d5, %d2; shr.u64 %d5, %d5, 1;
         cvt.u32.u64 %r5, %d5; st.global.u32 [%d3], %r5;""",
 }  # fmt: skip
-ADDRESS = "the address of an array"
+ADDRESS = "the address of an array or variable"
 INEXACT = {
     "constant data of the thread": ("constant data", """st.global.u32 [%d3], %r3; ld.global.nc.u32 %r5, [%d3];
         st.global.u32 [%d3+2048], %r5;"""),
@@ -113,3 +113,14 @@ def test_addresses_that_the_caller_chose_are_data():
 
     assert run.inexact == ()
     assert out[0] == address
+
+
+def test_the_address_of_a_module_variable_is_not_exact():
+    body = ".reg .b64 %d<3>; ld.param.u64 %d0, [out]; mov.u64 %d1, counter; {store} st.global.u64 [%d0], %d2; ret;"
+    verdicts = []
+    for store in ("mov.u64 %d2, %d1;", "ld.global.u64 %d2, [%d1];"):
+        text = f"{HEAD}.global .u64 counter = 5;\n.visible .entry k(.param .u64 out) {{{body.format(store=store)}}}"
+        run = wf.ptx.load(text)["k"].launch(1, 1, [np.zeros(1, np.uint64)], level="sass")
+        verdicts.append(run.exact)
+
+    assert verdicts == [False, True]

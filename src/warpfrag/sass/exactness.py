@@ -233,7 +233,7 @@ def uncompared(
             text = "the stack pointer is stored, in place of a value that was never written"
             found[f"{address:#x}"] = f"{where}: {text}"
         if at in stored:
-            text = "the stored value may depend on the address of an array, which is different on a GPU"
+            text = "the stored value may depend on the address of an array or variable, which is different on a GPU"
             found[f"{address:#x}"] = f"{where}: {text}"
         if address in late:
             found[late[address]] = f"{where}: {late[address]}"

@@ -1,7 +1,7 @@
 """Find out whether the memory that a launch writes depends on addresses that warpfrag chose: a GPU chooses others.
 
 If an analysis of the code finds stores whose data may be computed from an address, the launch runs again with its
-arrays at different addresses.
+arrays and variables at different addresses.
 """
 
 from bisect import bisect_right
@@ -78,7 +78,7 @@ def stored_stack_pointers(program: SassProgram) -> set[int]:
 
 
 def depends_on_addresses(work: Work, program: SassProgram, waves: Waves, before: MemorySnapshot) -> bool:
-    """Run a launch again, from its initial memory, with the arrays of its parameters at two other addresses."""
+    """Run a launch again, from its initial memory, with its arrays and variables at two other addresses."""
 
     def run(number: int) -> str:
         moved = with_moved_arrays(work.memory, program, MOVED[number])
@@ -89,11 +89,11 @@ def depends_on_addresses(work: Work, program: SassProgram, waves: Waves, before:
 
 
 def with_moved_arrays(memory: DeviceMemory, program: SassProgram, first: int) -> DeviceMemory:
-    """Return the memory with each array that a parameter points to at another address."""
+    """Return the memory with each array and variable to which a constant bank points at another address."""
     moved, parameters = memory.fork(), memory.parameters.copy()
     starts = {item.start: item.start for item in memory.allocations}
     base = program.bank_starts[0] + program.parameter_base
-    for offset in range(-(-base // 8) * 8, base + program.parameter_bytes - 7, 8):
+    for offset in range(-(-base // 8) * 8, len(parameters) - 7, 8):
         value = memory.constant(offset, 8)
         at = bisect_right(memory.starts, value) - 1
         if is_chosen(offset, program, memory) and at >= 0:
